@@ -1,0 +1,1 @@
+"""Ahead-of-time autograd: functionalization, joint tracing, partitioning, runtime wrappers."""

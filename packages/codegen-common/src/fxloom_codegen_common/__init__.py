@@ -1,0 +1,1 @@
+"""What every fxloom code generator needs: source writer, namer, expression printing, reference interpreter."""

@@ -1,0 +1,1 @@
+"""Capture and replay of a compiled callable's GPU launches."""

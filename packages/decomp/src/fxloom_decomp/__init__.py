@@ -1,0 +1,1 @@
+"""Decompositions of ATen operators to core ATen and prims."""

@@ -1,0 +1,1 @@
+"""Graph capture from Python bytecode: frame hook, symbolic evaluator, guards, graph breaks."""

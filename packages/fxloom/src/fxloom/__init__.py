@@ -1,0 +1,1 @@
+"""fxloom.compile: the umbrella over the fxloom compile stack."""

@@ -1,0 +1,1 @@
+"""Lowerings, loop bodies, scheduler, fusion, memory planning and the wrapper."""

@@ -1,0 +1,1 @@
+"""Contracts of fxloom: graph dialects, loop IR, plugin protocols, errors, configuration."""

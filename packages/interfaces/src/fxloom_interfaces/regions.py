@@ -1,0 +1,31 @@
+"""Functions that stand in torch dialect graphs for changes of mode and for regions; each runs in eager as it stands.
+
+A mode change is a node of its own at the place where the program makes it, so a graph stays a straight line of calls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def set_grad_enabled(mode: bool) -> None:
+    """Turn grad mode on or off from here to the next such node."""
+    torch._C._set_grad_enabled(mode)
+
+
+def enter_autocast(device_type: str, dtype: torch.dtype | None, enabled: bool, cache_enabled: bool | None) -> Any:
+    """Enter an autocast region; the result is the token of the matching `exit_autocast`."""
+    region = torch.amp.autocast(device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+    region.__enter__()
+    return region
+
+
+def exit_autocast(region: Any) -> None:
+    """Leave the autocast region that `enter_autocast` entered."""
+    region.__exit__(None, None, None)
+
+
+#: Nodes calling these are kept by dead-code removal.
+MODE_CHANGES = frozenset({set_grad_enabled, enter_autocast, exit_autocast})

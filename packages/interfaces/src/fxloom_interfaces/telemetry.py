@@ -1,0 +1,151 @@
+"""One event sink for all layers. A layer says what happened; statistics, logs, `explain` and reports listen.
+
+Events are frozen dataclasses. Emitting with no listener costs one truth test. Listeners are called in the emitting
+thread, in order of registration, and must not raise.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from fxloom_interfaces.errors import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Root of events."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEnded(Event):
+    """A timed phase of a compilation ended. seconds: wall time; inner phases count in the outer ones too."""
+
+    phase: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCaptured(Event):
+    """Dynamo finished one graph. ops: number of call nodes; guards: number of guards."""
+
+    name: str
+    ops: int
+    guards: int
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBroke(Event):
+    """Capture broke. key: catalogue key; details and remedy in words."""
+
+    key: str
+    details: str
+    remedy: str
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrameCompiled(Event):
+    """A frame got a new cache entry; recompile_reason is the failed guard in words, empty the first time."""
+
+    name: str
+    recompile_reason: str = ""
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelsBuilt(Event):
+    """Generated kernels of one graph became callable. cached: found in the artifact store, no compiler ran."""
+
+    plugin: str
+    names: tuple[str, ...]
+    compiler_runs: int
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCalled(Event):
+    """The program of a graph calls a library on purpose (GEMM, convolution, attention). count: calls per run."""
+
+    op: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FellBack(Event):
+    """The program of a graph runs an operator by its eager kernel for lack of a lowering."""
+
+    op: str
+    reason: str
+    count: int = 1
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySkipped(Event):
+    """A replayer ran the callable instead of a recording."""
+
+    plugin: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactWritten(Event):
+    """A named artefact of one compilation: `fx_graph_readable.py` and so on. text is its whole content."""
+
+    name: str
+    text: str = field(repr=False)
+
+
+Listener = Callable[[Event], None]
+
+_listeners: tuple[Listener, ...] = ()
+_lock = threading.Lock()
+
+
+def emit(event: Event) -> None:
+    """Hand `event` to every listener."""
+    for listener in _listeners:
+        listener(event)
+
+
+def listening() -> bool:
+    """True when someone listens; ask before making an event that is costly to build."""
+    return bool(_listeners)
+
+
+@contextmanager
+def listen(listener: Listener) -> Iterator[None]:
+    """Register `listener` for the duration of a block."""
+    add_listener(listener)
+    try:
+        yield
+    finally:
+        remove_listener(listener)
+
+
+def add_listener(listener: Listener) -> None:
+    global _listeners
+    with _lock:
+        _listeners = (*_listeners, listener)
+
+
+def remove_listener(listener: Listener) -> None:
+    global _listeners
+    with _lock:
+        _listeners = tuple(known for known in _listeners if known is not listener)
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Time a phase: `with phase("aot.trace"): ...`. Reported also when the block raises."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        if _listeners:
+            emit(PhaseEnded(name, time.perf_counter() - start))

@@ -1,0 +1,1 @@
+"""Symbolic shapes and fake tensors for fxloom."""
