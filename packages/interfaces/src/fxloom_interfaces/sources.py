@@ -159,7 +159,7 @@ class DictItemSource(DerivedSource):
     key: Any = None
 
     def _key(self) -> tuple[Any, ...]:
-        return (type(self.key), self.key)
+        return (self.key,)
 
     __hash__ = _cached_hash
 
