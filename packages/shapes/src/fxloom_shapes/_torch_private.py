@@ -1,0 +1,44 @@
+"""Every private torch name that this package uses. A new torch release is this file's work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = [
+    "TorchDispatchMode",
+    "disable_torch_dispatch",
+    "disabled_torch_function",
+    "enable_python_dispatcher",
+    "make_wrapper",
+    "storage_identity",
+]
+
+#: `make_wrapper(cls, size, stride, offset, memory_format, dtype, layout, device, pin_memory, requires_grad)`
+make_wrapper = torch.Tensor._make_wrapper_subclass
+
+#: context manager: below, neither dispatch modes nor tensor subclasses see operators
+disable_torch_dispatch = torch._C._DisableTorchDispatch
+
+#: context manager: Python Meta kernels come first; the C++ ones don't take symbolic sizes
+enable_python_dispatcher = torch._C._EnablePythonDispatcher
+
+#: `__torch_function__` of a subclass that wants none
+disabled_torch_function = torch._C._disabled_torch_function_impl
+
+
+def storage_identity(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share storage, while one of them is alive."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def has_lazy_bits(tensor: torch.Tensor) -> bool:
+    """True for tensors whose elements are conjugated or negated on read."""
+    return bool(tensor.is_conj() or tensor.is_neg())
+
+
+def composite(op: Any) -> bool:
+    """True when the operator is defined by other operators (CompositeImplicitAutograd), so `op.decompose` works."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))

@@ -1,0 +1,53 @@
+"""The trace context: what all layers share during one compilation. Found through a ContextVar.
+
+Dynamo makes one per compilation and activates it; AOT takes over the active one and makes its own only when there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from fxloom_shapes.mode import FakeMode
+
+if TYPE_CHECKING:
+    from fxloom_shapes.symbols import SymbolEnvironment
+
+_current: ContextVar[TraceContext | None] = ContextVar("fxloom_trace_context", default=None)
+
+
+class TraceContext:
+    """fake_mode: makes and runs fakes. env: the symbols of sizes; None when every size is a plain integer."""
+
+    __slots__ = ("env", "fake_mode")
+
+    def __init__(self, fake_mode: FakeMode | None = None, env: SymbolEnvironment | None = None) -> None:
+        self.env = env
+        self.fake_mode = fake_mode if fake_mode is not None else FakeMode(env)
+
+    @contextmanager
+    def activate(self) -> Iterator[TraceContext]:
+        """Make this the current context for a block."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
+
+def trace_context() -> TraceContext | None:
+    """The context of the compilation that runs in this thread, or None."""
+    return _current.get()
+
+
+@contextmanager
+def use_trace_context() -> Iterator[TraceContext]:
+    """The current context; a new, active one where there is none."""
+    current = _current.get()
+    if current is not None:
+        yield current
+        return
+    with TraceContext().activate() as made:
+        yield made

@@ -1,0 +1,28 @@
+"""Why a fake tensor can't answer. Both end in a graph break when they reach capture."""
+
+from __future__ import annotations
+
+from fxloom_interfaces.errors import GraphBreak
+
+
+class DataDependent(GraphBreak):
+    """The answer depends on the values of a tensor (`.item()`, `nonzero`, `if tensor:`). op: the operator asked."""
+
+    def __init__(self, op: str, details: str = "") -> None:
+        super().__init__("data_dependent", details or f"{op} needs the values of a tensor")
+        self.op = op
+
+
+class NoFakeKernel(GraphBreak):
+    """The operator has neither a shape rule of ours nor a registered Meta kernel."""
+
+    def __init__(self, op: str, details: str = "") -> None:
+        super().__init__("no_fake_kernel", details or f"{op} has no shape rule and no Meta kernel")
+        self.op = op
+
+
+class UnsupportedTensor(GraphBreak):
+    """A real tensor of a kind that fakes don't model (sparse, quantized, conjugated view, subclass)."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__("unsupported_tensor", details)

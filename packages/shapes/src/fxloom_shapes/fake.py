@@ -1,0 +1,103 @@
+"""Fake tensors: metadata, autograd and aliasing of a tensor, without its elements.
+
+A `FakeTensor` is a wrapper subclass without storage. Its metadata is a `Descriptor`, its memory a `FakeStorage` token:
+two fakes alias exactly when they have the same token. Operators on fakes arrive below autograd, so `requires_grad`,
+`grad_fn` and version counters are torch's own. A small fake made from known numbers may know its value (`constant`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fxloom_shapes._torch_private import disabled_torch_function, make_wrapper
+from fxloom_shapes.descriptor import Descriptor
+
+_identities = itertools.count()
+
+
+class FakeStorage:
+    """Identity of a piece of memory. writes: how many operators wrote to it; a known value is void after one."""
+
+    __slots__ = ("__weakref__", "ident", "writes")
+
+    def __init__(self) -> None:
+        self.ident = next(_identities)
+        self.writes = 0
+
+    def __repr__(self) -> str:
+        return f"storage{self.ident}"
+
+
+class FakeTensor(torch.Tensor):
+    """See the module's docstring. Made by `make_fake` and `FakeMode.from_tensor` only."""
+
+    __slots__ = ("_constant", "_constant_writes", "desc", "storage_token")
+
+    desc: Descriptor
+    storage_token: FakeStorage
+    _constant: torch.Tensor | None
+    _constant_writes: int
+
+    __torch_function__ = disabled_torch_function
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return _propagate[0](func, args, kwargs)
+
+    @property
+    def constant(self) -> torch.Tensor | None:
+        """The real value when it is known and nothing has written over it; treat as read-only."""
+        value: torch.Tensor | None = getattr(self, "_constant", None)
+        if value is not None and self._constant_writes != self.storage_token.writes:
+            return None
+        return value
+
+    def set_constant(self, value: torch.Tensor) -> None:
+        self._constant = value
+        self._constant_writes = self.storage_token.writes
+
+    # mypy: torch declares these as attributes
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.desc.device
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return self.desc.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:  # type: ignore[override]
+        return self.desc.device.type == "cpu"
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        return self.desc.device.type == "meta"
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        grad = ", requires_grad" if self.requires_grad else ""
+        return f"FakeTensor({getattr(self, 'desc', '?')}{grad})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
+        copy = memo[id(self)] = make_fake(self.desc, requires_grad=self.requires_grad)
+        return copy
+
+
+def make_fake(desc: Descriptor, storage: FakeStorage | None = None, requires_grad: bool = False) -> FakeTensor:
+    """A fake with metadata `desc`, on `storage` or on memory of its own."""
+    fake = make_wrapper(
+        FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, torch.strided, desc.wrapper_device, False,
+        requires_grad,
+    )
+    fake.desc = desc
+    fake.storage_token = storage if storage is not None else FakeStorage()
+    return fake
+
+
+# `propagate` needs FakeTensor and FakeTensor needs `propagate`: that module fills this in.
+_propagate: list[Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]] = []

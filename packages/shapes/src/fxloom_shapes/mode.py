@@ -1,0 +1,118 @@
+"""`FakeMode`: turns real tensors into fakes and, while entered, makes factory functions return fakes.
+
+In: real strided tensors. Out: fakes with the same metadata, autograd leafness and aliasing; one fake per real tensor for
+the life of the mode. Fakes run operators without the mode too; it is needed for what creates tensors from nothing
+(`torch.zeros`) and to let real tensors take part.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from fxloom_shapes import propagate
+from fxloom_shapes._torch_private import TorchDispatchMode, has_lazy_bits, storage_identity
+from fxloom_shapes.descriptor import describe_tensor
+from fxloom_shapes.errors import UnsupportedTensor
+from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
+
+if TYPE_CHECKING:
+    from fxloom_shapes.symbols import SymbolEnvironment
+
+
+class FakeMode(TorchDispatchMode):
+    """See the module's docstring. env: symbols for dynamic sizes, None for plain integers."""
+
+    # torch wraps __torch_dispatch__ of mode subclasses in a guard against torch's own frame hook unless told not to
+    _should_skip_dynamo: ClassVar[Any] = classmethod(lambda cls: False)
+
+    def __init__(self, env: SymbolEnvironment | None = None) -> None:
+        super().__init__()
+        self.env = env
+        self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
+        self._storages: dict[int, tuple[FakeStorage, list[weakref.ref[torch.Tensor]]]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return propagate.propagate(func, args, kwargs, self)
+
+    def from_tensor(self, real: torch.Tensor, *, device: torch.device | None = None) -> FakeTensor:
+        """The fake of `real`. Tensors that share storage get fakes that do.
+
+        device: report this one instead of the real tensor's. Raises UnsupportedTensor for kinds that fakes don't model.
+        """
+        if type(real) is FakeTensor:
+            return real
+        known = self._fakes.get(id(real))
+        if known is not None and known[0]() is real:
+            return known[1]
+        _refuse_unsupported(real)
+        desc = describe_tensor(real, device or real.device)
+        storage = self._storage_of(real)
+        with torch.inference_mode(False), torch.no_grad():
+            fake = make_fake(desc, storage, real.requires_grad and real.is_leaf)
+        if real.requires_grad and not real.is_leaf:
+            fake = _non_leaf(fake)
+        if isinstance(real, torch.nn.Parameter):
+            fake._is_param = True  # what isinstance(fake, Parameter) asks
+        self._fakes[id(real)] = (weakref.ref(real), fake)
+        return fake
+
+    def is_known(self, real: torch.Tensor) -> bool:
+        """True when `from_tensor` has made a fake for this very tensor."""
+        known = self._fakes.get(id(real))
+        return known is not None and known[0]() is real
+
+    def _storage_of(self, real: torch.Tensor) -> FakeStorage:
+        identity = storage_identity(real)
+        known = self._storages.get(identity)
+        if known is not None:
+            token, users = known
+            alive = [user() for user in users]
+            # the address may have been given to a new storage since
+            if any(tensor is not None and storage_identity(tensor) == identity for tensor in alive):
+                users.append(weakref.ref(real))
+                return token
+        token = FakeStorage()
+        self._storages[identity] = (token, [weakref.ref(real)])
+        return token
+
+
+def _refuse_unsupported(real: torch.Tensor) -> None:
+    if real.layout is not torch.strided:
+        raise UnsupportedTensor(f"a tensor of layout {real.layout}")
+    if real.is_quantized:
+        raise UnsupportedTensor(f"a quantized tensor ({real.dtype})")
+    if type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise UnsupportedTensor(f"a tensor of type {type(real).__qualname__}")
+    if has_lazy_bits(real):
+        raise UnsupportedTensor("a lazily conjugated or negated view; call .resolve_conj() / .resolve_neg() before")
+
+
+def _non_leaf(fake: FakeTensor) -> FakeTensor:
+    """A stand-in for `fake` that autograd sees as the result of some operator, so that it may be written in place."""
+    leaf = make_fake(fake.desc, None, True)
+    with torch.inference_mode(False), torch.enable_grad():
+        result = torch.ops.aten.clone.default(leaf)
+    assert isinstance(result, FakeTensor)
+    # a clone may have got other strides: give the wrapper the right ones without autograd noticing
+    if result.desc != fake.desc:
+        with torch.inference_mode(False), torch.enable_grad():
+            result = _SameMetadata.apply(leaf, fake.desc)
+    result.storage_token = fake.storage_token
+    return result
+
+
+class _SameMetadata(torch.autograd.Function):
+    """Identity on a leaf that gives a fake with a chosen descriptor. Its backward is never run."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: FakeTensor, desc: Any) -> FakeTensor:
+        return make_fake(desc)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad, None

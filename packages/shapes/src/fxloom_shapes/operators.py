@@ -1,0 +1,48 @@
+"""What a schema says about an operator, worked out once per overload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from fxloom_shapes._torch_private import composite
+
+Op = torch._ops.OpOverload
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """writes: (position, name, is_out) of every argument that the operator writes to.
+
+    inplace_view: changes the metadata of its first argument. data_dependent: its answer depends on values.
+    dynamic_shape: its output shape may. seeded: draws random numbers. has_device: takes a `device` argument.
+    """
+
+    writes: tuple[tuple[int, str, bool], ...]
+    inplace_view: bool
+    data_dependent: bool
+    dynamic_shape: bool
+    seeded: bool
+    has_device: bool
+    composite: bool
+
+
+@cache
+def facts_of(op: Op) -> OpFacts:
+    """The facts of one overload."""
+    writes = tuple(
+        (position, argument.name, bool(argument.is_out))
+        for position, argument in enumerate(op._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    return OpFacts(
+        writes=writes,
+        inplace_view=torch.Tag.inplace_view in op.tags or op._schema.name in ("aten::set_", "aten::detach_"),
+        data_dependent=torch.Tag.data_dependent_output in op.tags,
+        dynamic_shape=torch.Tag.dynamic_output_shape in op.tags,
+        seeded=torch.Tag.nondeterministic_seeded in op.tags,
+        has_device=any(argument.name == "device" for argument in op._schema.arguments),
+        composite=composite(op),
+    )

@@ -1,0 +1,549 @@
+"""Run one operator on fakes: metadata in, metadata out.
+
+In: an overload and its arguments. Out: fakes (or numbers). The answer of an operator is a *plan*, a small tree that
+says for every output whether it is fresh memory, a view of an input's memory or an input itself. Plans are cached by
+overload and descriptors; a miss asks a shape rule of ours, then torch's registered Meta kernel.
+Invariant: two outputs or inputs share a storage token exactly when the operator's kernels would share memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_shapes import fake as fake_module
+from fxloom_shapes._torch_private import disable_torch_dispatch, make_wrapper, storage_identity
+from fxloom_shapes.descriptor import Descriptor, describe, describe_tensor, extent_of
+from fxloom_shapes.errors import DataDependent, NoFakeKernel
+from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
+from fxloom_shapes.operators import Op, OpFacts, facts_of
+
+if TYPE_CHECKING:
+    from fxloom_shapes.mode import FakeMode
+
+aten = torch.ops.aten
+_strided = torch.strided
+_META = torch.device("meta")
+_CPU = torch.device("cpu")
+#: fakes with known values of at most this many elements are computed along
+_CONSTANT_NUMEL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """An output with memory of its own."""
+
+    desc: Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOf:
+    """An output on the memory of the `index`-th tensor argument (flat order)."""
+
+    desc: Descriptor
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SameAs:
+    """The `index`-th tensor argument itself."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFresh:
+    """An output on new memory that other outputs share; `group` numbers it within the plan."""
+
+    desc: Descriptor
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An output that is no tensor."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Several outputs in a tuple or list."""
+
+    items: tuple[Plan, ...]
+    kind: type
+
+
+Plan = Fresh | ViewOf | SameAs | SharedFresh | Number | Nest
+Key = tuple[Any, ...]
+
+#: the metadata cache; sizes in it are plain integers, so it serves every trace context of the process
+_plans: dict[Key, Plan] = {}
+_PLANS_LIMIT = 200_000
+
+#: shape rules of ours: (args, kwargs) -> Plan, or None to decline
+Rule = Callable[..., "Plan | None"]
+RULES: dict[Op, Rule] = {}
+
+
+@dataclass(slots=True)
+class CacheStatistics:
+    """How often the cache answered, a rule of ours did, and torch's Meta kernel had to."""
+
+    hits: int = 0
+    rules: int = 0
+    meta_kernels: int = 0
+
+
+statistics = CacheStatistics()
+
+
+def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, mode: FakeMode | None = None) -> Any:
+    """What `func(*args, **kwargs)` returns, as fakes. Written-to fakes keep their identity."""
+    handler = _HANDLERS.get(func)
+    if handler is not None:
+        return handler(func, args, kwargs or {}, mode)
+    try:
+        key = _key(func, args, kwargs)
+    except _RealTensor:
+        args, kwargs = _with_fakes(args, kwargs or {}, func, mode)
+        key = _key(func, args, kwargs)
+    plan = _plans.get(key)
+    if plan is None:
+        facts = facts_of(func)
+        if facts.data_dependent or facts.dynamic_shape:
+            known = _compute_constant(func, args, kwargs or {})
+            if known is not None:
+                return known
+        plan = _make_plan(func, facts, args, kwargs or {})
+        if plan is None:
+            return func.decompose(*args, **(kwargs or {}))
+        if len(_plans) >= _PLANS_LIMIT:
+            _plans.clear()
+        _plans[key] = plan
+    else:
+        statistics.hits += 1
+    if type(plan) is Fresh:
+        desc = plan.desc
+        out = make_wrapper(
+            FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device
+        )
+        out.desc = desc
+        out.storage_token = FakeStorage()
+    else:
+        out = _build(plan, args, kwargs)
+    facts = facts_of(func)
+    if facts.writes:
+        _note_writes(facts, args, kwargs or {})
+    elif not facts.seeded and args and _may_be_constant(args):
+        _carry_constant(func, args, kwargs or {}, out)
+    return out
+
+
+def is_fresh_result(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+    """True when the operator, seen before with such arguments, returns new memory only."""
+    return type(_plans.get(_key(func, args, kwargs))) is Fresh
+
+
+class _RealTensor(Exception):
+    """A real tensor among the arguments."""
+
+
+def _key(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
+    parts: list[Any] = [func]
+    add = parts.append
+    for value in args:
+        kind = type(value)
+        if kind is FakeTensor:
+            add(value.desc)
+        elif kind is list or kind is tuple:
+            add(_sequence_key(value))
+        elif isinstance(value, torch.Tensor):
+            raise _RealTensor
+        else:
+            # the type too: 1, 1.0 and True are equal keys of different meaning
+            add(kind)
+            add(value)
+    if kwargs:
+        for name, value in kwargs.items():
+            add(name)
+            kind = type(value)
+            if kind is FakeTensor:
+                add(value.desc)
+            elif kind is list or kind is tuple:
+                add(_sequence_key(value))
+            elif isinstance(value, torch.Tensor):
+                raise _RealTensor
+            else:
+                add(kind)
+                add(value)
+    return tuple(parts)
+
+
+def _sequence_key(values: Any) -> tuple[Any, ...]:
+    parts = []
+    for value in values:
+        kind = type(value)
+        if kind is FakeTensor:
+            parts.append(value.desc)
+        elif isinstance(value, torch.Tensor):
+            raise _RealTensor
+        elif kind is list or kind is tuple:
+            parts.append(_sequence_key(value))
+        else:
+            parts.append((kind, value))
+    return tuple(parts)
+
+
+def tensors_of(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Iterator[FakeTensor]:
+    """The fakes among the arguments, in flat order; `ViewOf.index` counts these."""
+    for value in args:
+        if type(value) is FakeTensor:
+            yield value
+        elif type(value) is list or type(value) is tuple:
+            yield from (item for item in value if type(item) is FakeTensor)
+    if kwargs:
+        for value in kwargs.values():
+            if type(value) is FakeTensor:
+                yield value
+            elif type(value) is list or type(value) is tuple:
+                yield from (item for item in value if type(item) is FakeTensor)
+
+
+def _build(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    tensors = list(tensors_of(args, kwargs))
+    groups: dict[int, FakeStorage] = {}
+
+    def build(plan: Plan) -> Any:
+        match plan:
+            case Fresh():
+                return make_fake(plan.desc)
+            case ViewOf():
+                base = tensors[plan.index]
+                if torch.is_inference_mode_enabled() and not base.is_inference():
+                    with torch.inference_mode(False):  # as in torch, a view of an ordinary tensor is an ordinary tensor
+                        return make_fake(plan.desc, base.storage_token)
+                return make_fake(plan.desc, base.storage_token)
+            case SameAs():
+                return tensors[plan.index]
+            case SharedFresh():
+                return make_fake(plan.desc, groups.setdefault(plan.group, FakeStorage()))
+            case Nest():
+                return plan.kind([build(item) for item in plan.items])
+            case Number():
+                return plan.value
+
+    return build(plan)
+
+
+def _with_fakes(
+    args: tuple[Any, ...], kwargs: dict[str, Any], func: Op, mode: FakeMode | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if mode is None:
+        from fxloom_shapes.context import trace_context
+
+        context = trace_context()
+        if context is None:
+            raise RuntimeError(f"{func}: a real tensor meets a fake one outside of FakeMode and of any trace context")
+        mode = context.fake_mode
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and type(value) is not FakeTensor:
+            return mode.from_tensor(value)
+        if type(value) is list or type(value) is tuple:
+            return type(value)([convert(item) for item in value])
+        return value
+
+    return tuple(convert(value) for value in args), {name: convert(value) for name, value in kwargs.items()}
+
+
+def common_device(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """The device of the results. CPU tensors without axes go along with any device, as in torch."""
+    asked = kwargs.get("device")
+    if asked is not None:
+        return torch.device(asked) if not isinstance(asked, torch.device) else asked
+    scalar: torch.device | None = None
+    found: torch.device | None = None
+    for tensor in tensors_of(args, kwargs):
+        desc = tensor.desc
+        if not desc.size and desc.device == _CPU:
+            scalar = desc.device
+        elif found is None:
+            found = desc.device
+        elif found != desc.device:
+            if func in _MIXED_DEVICES:
+                continue
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but {func} got tensors on {found} and {desc.device}"
+            )
+    return found or scalar or _CPU
+
+
+def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
+    """None when the operator is defined by others and has to be taken apart."""
+    rule = RULES.get(func)
+    if rule is not None:
+        device = common_device(func, args, kwargs)
+        plan = rule(device, *args, **kwargs)
+        if plan is not None:
+            statistics.rules += 1
+            return plan
+    if facts.data_dependent:
+        raise DataDependent(str(func))
+    if facts.dynamic_shape and _shape_depends_on_values(func, args, kwargs):
+        raise DataDependent(str(func), f"the shape of {func}'s result depends on the values of a tensor")
+    if facts.composite:
+        return None
+    statistics.meta_kernels += 1
+    return _ask_meta_kernel(func, facts, args, kwargs)
+
+
+def _shape_depends_on_values(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if func is aten.index.Tensor:
+        return any(type(index) is FakeTensor and index.desc.dtype in (torch.bool, torch.uint8) for index in args[1])
+    if func is aten.repeat_interleave.Tensor:
+        return kwargs.get("output_size") is None and (len(args) < 2 or args[1] is None)
+    return True
+
+
+def _ask_meta_kernel(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
+    device = common_device(func, args, kwargs)
+    tensors = list(tensors_of(args, kwargs))
+    metas = _meta_tensors(tensors)
+
+    def to_meta(value: Any) -> Any:
+        if type(value) is FakeTensor:
+            return metas[id(value)]
+        if type(value) is list or type(value) is tuple:
+            return type(value)([to_meta(item) for item in value])
+        return value
+
+    meta_args = tuple(to_meta(value) for value in args)
+    meta_kwargs = {name: to_meta(value) for name, value in kwargs.items()}
+    if meta_kwargs.get("device") is not None or (facts.has_device and not tensors):
+        meta_kwargs["device"] = _META
+    if meta_kwargs.get("pin_memory"):
+        meta_kwargs["pin_memory"] = False
+    if meta_kwargs.get("generator") is not None:
+        meta_kwargs["generator"] = None
+    try:
+        with disable_torch_dispatch(), torch.no_grad():
+            result = func(*meta_args, **meta_kwargs)
+    except NotImplementedError as error:
+        raise NoFakeKernel(str(func), f"{func}: {str(error).splitlines()[0]}") from error
+    storages: dict[int, int] = {}
+    for index, tensor in enumerate(tensors):
+        storages.setdefault(storage_identity(metas[id(tensor)]), index)
+    same = {id(metas[id(tensor)]): index for index, tensor in reversed(list(enumerate(tensors)))}
+    fresh: dict[int, int] = {}
+    for item in _result_tensors(result):
+        identity = storage_identity(item)
+        fresh[identity] = fresh.get(identity, 0) + 1
+    numbers = {identity: number for number, identity in enumerate(fresh)}
+
+    def plan_of(value: Any) -> Plan:
+        if isinstance(value, torch.Tensor):
+            index = same.get(id(value))
+            if index is not None:
+                return SameAs(index)
+            where = tensors[0].desc.device if func in _KEEPS_FIRST_DEVICE and tensors else device
+            desc = describe_tensor(value, where)
+            identity = storage_identity(value)
+            if identity in storages:
+                return ViewOf(desc, storages[identity])
+            return Fresh(desc) if fresh[identity] == 1 else SharedFresh(desc, numbers[identity])
+        if isinstance(value, (tuple, list)):
+            kind = type(value) if type(value) in (tuple, list) else tuple
+            return Nest(tuple(plan_of(item) for item in value), kind)
+        return Number(value)
+
+    return plan_of(result)
+
+
+def _result_tensors(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for item in result:
+            yield from _result_tensors(item)
+
+
+def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
+    """One meta tensor per fake, by id; those of fakes that alias share a meta storage."""
+    nbytes: dict[int, int] = {}
+    for tensor in tensors:
+        desc = tensor.desc
+        needed = extent_of(desc) * desc.dtype.itemsize
+        nbytes[tensor.storage_token.ident] = max(nbytes.get(tensor.storage_token.ident, 0), needed)
+    metas: dict[int, torch.Tensor] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
+    with disable_torch_dispatch(), torch.no_grad():
+        for tensor in tensors:
+            if id(tensor) in metas:
+                continue
+            desc, ident = tensor.desc, tensor.storage_token.ident
+            storage = storages.get(ident)
+            if storage is None:
+                storage = storages[ident] = torch.empty(nbytes[ident], dtype=torch.uint8, device="meta").untyped_storage()
+            empty = torch.empty(0, dtype=desc.dtype, device="meta")
+            metas[id(tensor)] = empty.set_(storage, desc.offset, desc.size, desc.stride)  # type: ignore[call-overload]
+    return metas
+
+
+def _note_writes(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for position, name, _ in facts.writes:
+        written = args[position] if position < len(args) else kwargs.get(name)
+        if type(written) is FakeTensor:
+            written.storage_token.writes += 1
+        elif isinstance(written, (tuple, list)):
+            for item in written:
+                item.storage_token.writes += 1
+
+
+# --- known values -----------------------------------------------------------------------------------------------------
+
+
+def _may_be_constant(args: tuple[Any, ...]) -> bool:
+    first = args[0]
+    if type(first) is FakeTensor:
+        return hasattr(first, "_constant") and first.constant is not None
+    if (type(first) is list or type(first) is tuple) and first and type(first[0]) is FakeTensor:
+        return hasattr(first[0], "_constant")
+    return False
+
+
+def _constants_of(value: Any) -> Any:
+    """`value` with fakes replaced by their known values; raises LookupError when one is unknown."""
+    if type(value) is FakeTensor:
+        known = value.constant
+        if known is None:
+            raise LookupError
+        return known
+    if type(value) is list or type(value) is tuple:
+        return type(value)([_constants_of(item) for item in value])
+    return value
+
+
+def _compute_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of an operator on known values, as fakes that know theirs; None when a value is unknown."""
+    try:
+        real_args, real_kwargs = _constants_of(args), {name: _constants_of(value) for name, value in kwargs.items()}
+    except LookupError:
+        return None
+    if not any(True for _ in tensors_of(args, kwargs)):
+        return None
+    with disable_torch_dispatch(), torch.no_grad():
+        result = func(*real_args, **real_kwargs)
+
+    def wrap(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            fake = make_fake(describe_tensor(value, value.device))
+            fake.set_constant(value)
+            return fake
+        if isinstance(value, (tuple, list)):
+            return tuple(wrap(item) for item in value)
+        return value
+
+    return wrap(result)
+
+
+def _carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """Compute a small operator on known values along with the shapes."""
+    outputs = list(tensors_of((out,), None))
+    if not outputs or any(item.desc.device != _CPU or _numel(item.desc.size) > _CONSTANT_NUMEL for item in outputs):
+        return
+    try:
+        real_args, real_kwargs = _constants_of(args), {name: _constants_of(value) for name, value in kwargs.items()}
+    except LookupError:
+        return
+    with disable_torch_dispatch(), torch.no_grad():
+        result = list(_result_tensors(func(*real_args, **real_kwargs)))
+    if len(result) == len(outputs):
+        for fake, value in zip(outputs, result, strict=True):
+            fake.set_constant(value)
+
+
+def _numel(size: tuple[int, ...]) -> int:
+    count = 1
+    for extent in size:
+        count *= extent
+    return count
+
+
+# --- operators that are more than metadata in, metadata out ------------------------------------------------------------
+
+
+def _read_scalar(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Any:
+    value = args[0].constant if type(args[0]) is FakeTensor else args[0]
+    if value is None:
+        raise DataDependent(str(func), "reading a number out of a tensor (.item(), int(), float(), bool(), if)")
+    with disable_torch_dispatch():
+        return value.item()
+
+
+def _lift_fresh(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> FakeTensor:
+    """`torch.tensor(...)` ends here: a real tensor that nothing else knows becomes a fake that knows its value."""
+    value = args[0]
+    if type(value) is FakeTensor:
+        return value
+    fake = make_fake(describe_tensor(value, value.device))
+    if value.device == _CPU:
+        with disable_torch_dispatch():
+            fake.set_constant(value.detach().clone())
+    return fake
+
+
+def _change_metadata(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> FakeTensor:
+    """In-place metadata operators: `t_`, `squeeze_`, `set_`, `resize_` ..."""
+    target = args[0]
+    if type(target) is not FakeTensor:
+        args, kwargs = _with_fakes(args, kwargs, func, mode)
+        target = args[0]
+    if func._schema.name == "aten::set_":
+        return _set_storage(func, target, args[1:])
+    if func._schema.name == "aten::resize_":
+        needed = _numel(tuple(args[1]))
+        if needed > _numel(target.desc.size):
+            raise NoFakeKernel(str(func), "resize_ to more elements than the tensor has; the new ones are undefined")
+    with disable_torch_dispatch():
+        func(*args, **kwargs)
+    desc = target.desc
+    target.desc = describe(
+        tuple(torch.Tensor.size(target)), target.stride(), desc.dtype, desc.device, target.storage_offset()
+    )
+    known = getattr(target, "_constant", None)
+    if known is not None:
+        target._constant = None
+    return target
+
+
+def _set_storage(func: Op, target: FakeTensor, rest: tuple[Any, ...]) -> FakeTensor:
+    if len(rest) != 1 or type(rest[0]) is not FakeTensor or rest[0].desc.dtype != target.desc.dtype:
+        raise NoFakeKernel(str(func), "set_ with a storage; only set_(tensor) of the same dtype is modelled")
+    source = rest[0]
+    with disable_torch_dispatch():
+        aten.as_strided_.default(target, source.desc.size, source.desc.stride, source.desc.offset)
+    target.desc = source.desc
+    target.storage_token = source.storage_token
+    return target
+
+
+_HANDLERS: dict[Op, Callable[[Op, tuple[Any, ...], dict[str, Any], "FakeMode | None"], Any]] = {
+    aten._local_scalar_dense.default: _read_scalar,
+    aten.lift_fresh.default: _lift_fresh,
+}
+for _name in ("t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_", "set_", "resize_", "swapdims_", "swapaxes_", "detach_"):
+    for _overload in getattr(aten, _name).overloads():
+        _HANDLERS[getattr(getattr(aten, _name), _overload)] = _change_metadata
+
+#: operators whose tensors may be on several devices; the result is where the first is
+_MIXED_DEVICES = frozenset({
+    aten.copy_.default, aten.copy.default, aten.index.Tensor, aten.index_put_.default, aten.index_put.default,
+    aten._index_put_impl_.default,
+})
+_KEEPS_FIRST_DEVICE = frozenset({aten.index.Tensor, aten.index_put.default, aten.copy.default})
+
+fake_module._propagate.append(propagate)
