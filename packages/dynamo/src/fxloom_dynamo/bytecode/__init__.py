@@ -1,0 +1,17 @@
+"""Reading, writing and emitting CPython bytecode; the only place that knows how the versions differ."""
+
+from fxloom_dynamo.bytecode.assemble import AssemblyError, assemble
+from fxloom_dynamo.bytecode.disassemble import disassemble
+from fxloom_dynamo.bytecode.instruction import Body, ExceptionRegion, Instruction, Position
+from fxloom_dynamo.bytecode.opcodes import NORMALIZED_OPNAMES
+
+__all__ = [
+    "NORMALIZED_OPNAMES",
+    "AssemblyError",
+    "Body",
+    "ExceptionRegion",
+    "Instruction",
+    "Position",
+    "assemble",
+    "disassemble",
+]
