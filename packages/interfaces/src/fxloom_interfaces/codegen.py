@@ -1,0 +1,127 @@
+"""What a code generator plugin is. One frozen object per plugin, found under the entry-point group `fxloom.codegen`.
+
+Importing the object must pull in neither torch nor the target's toolchain: the methods import what they need. The scheduler
+reads `capabilities` and knows nothing else about the device.
+
+    kernel --emit--> KernelSource --build (many at once)--> BuiltKernels: name -> callable
+
+Launch convention: `kernel(*buffers, *sizes)`, buffers as tensors or as addresses by `capabilities.arguments`, in the order
+of `Kernel.arguments`; sizes are ints in the order of `Kernel.sizes`. A launch returns nothing and runs on the current stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from fxloom_interfaces.errors import PluginVersionError
+from fxloom_interfaces.versions import LOOP_IR, Version
+
+if TYPE_CHECKING:
+    from fxloom_interfaces.program import Kernel, Program
+
+GROUP = "fxloom.codegen"
+
+#: Fusions that the scheduler may ask for, by name.
+Fusion = Literal["pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a target can do; the scheduler asks nothing else.
+
+    arguments: whether launches take addresses (ints) or tensors.
+    fusions: "pointwise" into pointwise; "reduction_prologue": pointwise into a reduction that reads it;
+    "reduction_epilogue": what follows a reduction over the same rows into its kernel, further reductions included;
+    "horizontal": independent loops of the same ranges.
+    reductions, scans: kinds it can emit. dtypes: it can load, store and compute.
+    max_scratch_nbytes: largest scratch buffer per outer point (0: none; the scheduler then never asks for one).
+    two_pass_numel: reductions of at most that many elements compute a variance in two passes, longer ones by Welford.
+    parallelism: independent outer points wanted to fill the device (for splitting reductions).
+    max_arguments: most launch arguments of a kernel.
+    vector_nbytes: width of a vector register, 0 where the notion does not apply.
+    templates: template kinds it offers.
+    """
+
+    arguments: Literal["address", "tensor"] = "tensor"
+    fusions: frozenset[Fusion] = frozenset({"pointwise"})
+    reductions: frozenset[str] = frozenset({"sum", "max", "min"})
+    scans: frozenset[str] = frozenset()
+    dtypes: frozenset[str] = frozenset({"float32", "int64", "bool"})
+    atomic_add: bool = False
+    random: bool = False
+    max_scratch_nbytes: int = 0
+    two_pass_numel: int = 1 << 16
+    parallelism: int = 1
+    max_arguments: int = 64
+    vector_nbytes: int = 0
+    templates: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """The source of one kernel: a function `name` in the target's language. details: for the plugin's own `build`."""
+
+    name: str
+    language: str
+    text: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltKernels:
+    """Callable kernels by name. compiler_runs: compilers started; cached: all were found in the store.
+
+    source: everything that was compiled, as one text for the debug folder.
+    """
+
+    callables: Mapping[str, Callable[..., None]]
+    compiler_runs: int
+    cached: bool
+    source: str = ""
+
+
+@runtime_checkable
+class Codegen(Protocol):
+    """A code generator. All properties are constants of the plugin."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def device_types(self) -> tuple[str, ...]:
+        """Types of `torch.device` it serves: ("cpu",)."""
+        ...
+
+    @property
+    def loop_ir(self) -> Version:
+        """The version of the loop IR it was written for."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def emit(self, kernel: Kernel, name: str) -> KernelSource:
+        """The source of `kernel` as function `name`; deterministic to the byte. PluginError for what it can't express."""
+        ...
+
+    def build(self, sources: Sequence[KernelSource], store: Any) -> BuiltKernels:
+        """Compile (or find in `store`, an ArtifactStore) all sources at once. ToolchainError when the tools fail."""
+        ...
+
+
+@runtime_checkable
+class WrapsProgram(Protocol):
+    """A code generator that can also turn a whole program into one callable (the C++ wrapper). Optional."""
+
+    def wrap(self, program: Program, kernels: Mapping[str, Callable[..., None]], store: Any) -> Callable[[list[Any]], list[Any]]:
+        """`call(inputs)`: runs the program. `inputs` may be cleared to free memory early."""
+        ...
+
+
+def check_codegen(plugin: Codegen) -> Codegen:
+    """`plugin` itself; PluginVersionError when it speaks a loop IR that this fxloom doesn't."""
+    if not LOOP_IR.accepts(plugin.loop_ir):
+        raise PluginVersionError(plugin.name, "loop IR", plugin.loop_ir, LOOP_IR)
+    return plugin
