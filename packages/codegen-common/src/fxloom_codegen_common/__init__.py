@@ -1,1 +1,1 @@
-"""What every fxloom code generator needs: source writer, namer, expression printing, reference interpreter."""
+"""What every code generator needs: writer, namer, expression text, reference interpreter of the loop IR."""

@@ -206,3 +206,171 @@ def stride_of(expr: Expr, axis: sympy.Symbol) -> Expr | None:
 
 def _is_polynomial(expr: Expr) -> bool:
     return isinstance(expr, int) or not expr.has(FloorDiv, Mod, Min, Max)
+
+
+def bounds(expr: Expr, extents: Mapping[Any, Expr]) -> tuple[int | None, int | None]:
+    """(lowest, highest) value of `expr` when each symbol s runs over [0, extents[s]); None where not known."""
+    if isinstance(expr, int):
+        return expr, expr
+    if expr.is_Integer:
+        return int(expr), int(expr)
+    if expr.is_Symbol:
+        extent = extents.get(expr)
+        low = 0 if expr.is_nonnegative else None
+        return low, (extent - 1 if isinstance(extent, int) else None)
+    if expr.is_Add:
+        low, high = 0, 0
+        for term in expr.args:
+            term_low, term_high = bounds(term, extents)
+            low = None if low is None or term_low is None else low + term_low
+            high = None if high is None or term_high is None else high + term_high
+        return low, high
+    if expr.is_Mul:
+        low, high = 1, 1
+        for factor in expr.args:
+            factor_low, factor_high = bounds(factor, extents)
+            low, high = _multiply((low, high), (factor_low, factor_high))
+        return low, high
+    if isinstance(expr, FloorDiv) and expr.args[1].is_Integer:
+        divisor = int(expr.args[1])
+        low, high = bounds(expr.args[0], extents)
+        return (None if low is None else low // divisor), (None if high is None else high // divisor)
+    if isinstance(expr, Mod) and expr.args[1].is_Integer:
+        divisor = int(expr.args[1])
+        low, high = bounds(expr.args[0], extents)
+        inside = low is not None and high is not None and 0 <= low and high < divisor
+        return (low, high) if inside else (0, divisor - 1)
+    return (0 if expr.is_nonnegative else None), None
+
+
+def _multiply(a: tuple[int | None, int | None], b: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    if None not in a and None not in b:
+        corners = [x * y for x in a for y in b]  # type: ignore[operator]  # None was excluded
+        return min(corners), max(corners)
+    for fixed, other in ((a, b), (b, a)):
+        if fixed[0] is not None and fixed[0] == fixed[1]:
+            scaled = [None if x is None else x * fixed[0] for x in other]
+            return (scaled[0], scaled[1]) if fixed[0] >= 0 else (scaled[1], scaled[0])
+    both_nonnegative = all(low is not None and low >= 0 for low in (a[0], b[0]))
+    return (0 if both_nonnegative else None), None
+
+
+def simplify(expr: Expr, extents: Mapping[Any, Expr]) -> Expr:
+    """`expr` with the divisions and remainders removed that the extents of its symbols make needless."""
+    if isinstance(expr, int) or not expr.has(FloorDiv, Mod):
+        return expr
+    return normalize(_simplify(expr, extents))
+
+
+def _simplify(expr: sympy.Expr, extents: Mapping[Any, Expr]) -> sympy.Expr:
+    if not expr.args or not expr.has(FloorDiv, Mod):
+        return expr
+    args = [_simplify(arg, extents) for arg in expr.args]
+    if not isinstance(expr, (FloorDiv, Mod)):
+        return expr.func(*args).expand()
+    value, divisor = args
+    if isinstance(value, FloorDiv) and isinstance(expr, FloorDiv):  # (a // b) // c -> a // (b*c)
+        return _simplify(FloorDiv(value.args[0], value.args[1] * divisor), extents)
+    if isinstance(value, Mod) and isinstance(expr, Mod) and split_multiple(value.args[1], divisor)[1] == 0:
+        return _simplify(Mod(value.args[0], divisor), extents)  # (a % (b*c)) % b -> a % b
+    quotient, rest = split_multiple(value, divisor)
+    small = _lies_below(rest, divisor, extents)
+    if isinstance(expr, FloorDiv):
+        if small:  # (b*q + r) // b -> q  for 0 <= r < b
+            return quotient
+        common = _common_factor(rest, divisor, extents)
+        if common is not None:
+            return (quotient + common).expand()
+        return quotient + FloorDiv(rest, divisor)
+    if small:
+        return rest
+    return Mod(rest, divisor)
+
+
+def _lies_below(value: sympy.Expr, limit: sympy.Expr, extents: Mapping[Any, Expr]) -> bool:
+    low, high = bounds(normalize(value), extents)
+    if low is None or low < 0:
+        return False
+    if value.is_Symbol and extents.get(value) is not None and sympy.sympify(extents[value]) == limit:
+        return True
+    return bool(high is not None and limit.is_Integer and high < int(limit))
+
+
+def _common_factor(value: sympy.Expr, divisor: sympy.Expr, extents: Mapping[Any, Expr]) -> sympy.Expr | None:
+    """(g*a + r) // (g*c) -> a // c for 0 <= r < g, where g is a constant; None when no such g helps."""
+    if not divisor.is_Integer:
+        return None
+    terms = sympy.Add.make_args(value)
+    for term in terms:
+        factor = abs(int(term.as_coeff_Mul()[0])) if term.as_coeff_Mul()[0].is_Integer else 1
+        if factor <= 1 or int(divisor) % factor:
+            continue
+        quotient, rest = split_multiple(value, sympy.Integer(factor))
+        if _lies_below(rest, sympy.Integer(factor), extents):
+            return _simplify(FloorDiv(quotient, sympy.Integer(int(divisor) // factor)), extents)
+    return None
+
+
+_ADD, _MUL, _UNARY, _ATOM = 1, 2, 3, 4
+
+
+def print_expr(expr: Expr, functions: Mapping[str, str] | None = None) -> str:
+    """`expr` as source text with no needless parentheses.
+
+    functions: spelling of FloorDiv, Mod, Min and Max, each a format of its two arguments ("({0} // {1})"); the default is
+    Python's.
+    """
+    return _print(expr, functions or PYTHON_FUNCTIONS)[0]
+
+
+PYTHON_FUNCTIONS: dict[str, str] = {
+    "FloorDiv": "({0}) // ({1})",
+    "Mod": "({0}) % ({1})",
+    "Min": "min({0}, {1})",
+    "Max": "max({0}, {1})",
+}
+
+
+def _print(expr: Expr, functions: Mapping[str, str]) -> tuple[str, int]:
+    if isinstance(expr, int) or expr.is_Integer:
+        value = int(expr)
+        return str(value), _ATOM if value >= 0 else _UNARY
+    if expr.is_Symbol:
+        return str(expr.name), _ATOM
+    if expr.is_Add:
+        terms = sorted(expr.args, key=_term_order)
+        text = ""
+        for term in terms:
+            negative = term.could_extract_minus_sign()
+            part, _ = _print(-term if negative else term, functions)
+            text += (f" - {part}" if text else f"-{part}") if negative else (f" + {part}" if text else part)
+        return text, _ADD
+    if expr.is_Mul:
+        factors = [_print(factor, functions) for factor in sorted(expr.args, key=_factor_order)]
+        return " * ".join(text if rank > _MUL or (i == 0 and rank == _MUL) else f"({text})" for i, (text, rank) in enumerate(factors)), _MUL
+    if expr.is_Pow and expr.exp.is_Integer and int(expr.exp) > 0:
+        base, rank = _print(expr.base, functions)
+        part = base if rank > _MUL else f"({base})"
+        return " * ".join([part] * int(expr.exp)), _MUL
+    name = type(expr).__name__
+    if name in functions:
+        template = functions[name]
+        operands = []
+        for argument, wrapped in zip(expr.args, ("({0})", "({1})"), strict=True):
+            text, rank = _print(argument, functions)
+            if wrapped in template and rank == _ATOM:
+                template = template.replace(wrapped, wrapped[1:-1])
+            operands.append(text)
+        text = template.format(*operands)
+        return text, _ATOM if text[-1] == ")" and "(" in template and template[0].isalpha() else _ADD
+    raise TypeError(f"no spelling for {expr} ({name})")
+
+
+def _term_order(term: Any) -> tuple[int, str]:
+    """Longest strides first, constants last, names in order: 768*x0 + r0 + 5."""
+    coefficient, rest = term.as_coeff_Mul()
+    return (1 if rest == 1 else 0, str(rest))
+
+
+def _factor_order(factor: Any) -> tuple[int, str]:
+    return (0 if factor.is_Integer else 1, str(factor))

@@ -1,0 +1,48 @@
+"""A code generator that runs kernels in the reference interpreter: slow, right, and without a toolchain. For tests of what
+lies above the loop IR, and the shortest example of a plugin. Not registered as an entry point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fxloom_interfaces.codegen import BuiltKernels, Capabilities, KernelSource
+from fxloom_interfaces.dtypes import DTYPES
+from fxloom_interfaces.ops import REDUCTION_RESULTS
+from fxloom_interfaces.program import Kernel
+from fxloom_interfaces.versions import LOOP_IR, Version
+
+from fxloom_codegen_common.interpreter import interpret_positional
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceCodegen:
+    """Interprets kernels; takes every fusion."""
+
+    name: str = "reference"
+    device_types: tuple[str, ...] = ("cpu",)
+    loop_ir: Version = LOOP_IR
+    capabilities: Capabilities = Capabilities(
+        arguments="tensor",
+        fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+        reductions=frozenset(REDUCTION_RESULTS),
+        scans=frozenset({"sum", "prod", "max", "min"}),
+        dtypes=frozenset(name for name, info in DTYPES.items() if info.kind != "complex"),
+        atomic_add=True,
+        max_scratch_nbytes=1 << 20,
+    )
+
+    def emit(self, kernel: Kernel, name: str) -> KernelSource:
+        """The kernel's own text."""
+        return KernelSource(name, "loop-ir", kernel.text(), {"kernel": kernel})
+
+    def build(self, sources: Sequence[KernelSource], store: Any) -> BuiltKernels:
+        """Callables over the interpreter; nothing is compiled."""
+        callables = {source.name: partial(interpret_positional, source.details["kernel"]) for source in sources}
+        return BuiltKernels(callables, compiler_runs=0, cached=True, source="\n".join(s.text for s in sources))
+
+
+REFERENCE = ReferenceCodegen()
