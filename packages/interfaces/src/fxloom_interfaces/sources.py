@@ -215,25 +215,6 @@ class TypeSource(DerivedSource):
 
 
 @dataclass(frozen=True, slots=True)
-class ClassAttrSource(DerivedSource):
-    """What the MRO of class `base` has under `attr`, raw: no descriptor runs and no metaclass is asked.
-
-    It is what CPython's `_PyType_Lookup` returns; `ABSENT` in guards says that it returns nothing.
-    """
-
-    attr: str = ""
-
-    def _key(self) -> tuple[Any, ...]:
-        return (self.attr,)
-
-    __hash__ = _cached_hash
-
-    @property
-    def name(self) -> str:
-        return f"lookup({self.base.name}, {self.attr!r})"
-
-
-@dataclass(frozen=True, slots=True)
 class CallSource(DerivedSource):
     """`getter(base)` for a C-level, side-effect free `getter` (`operator.itemgetter`, a slot's `__get__`, `len`).
 
