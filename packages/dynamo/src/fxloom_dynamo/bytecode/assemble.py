@@ -72,7 +72,11 @@ class _Tables:
         for index, value in enumerate(self.consts):
             self._const_index.setdefault(_const_key(value), index)
         self._name_index = {name: index for index, name in enumerate(self.names)}
-        self._variable_index = {name: index for index, name in enumerate(localsplus_names(code))}
+        variables = localsplus_names(code)
+        self._variable_index = {name: index for index, name in enumerate(variables)}
+        if len(self._variable_index) != len(variables):
+            # only class bodies that use `__class__` in two ways
+            raise AssemblyError(f"{code.co_qualname}: a name is both a cell and a free variable: {variables}")
 
     def arg(self, instruction: Instruction) -> int:
         """The number to encode; 0 for jumps, whose number depends on the layout."""

@@ -1,0 +1,124 @@
+// Guards as a tree of accessors: each value is read once, checked, and handed to the accessors below it.
+//
+// The tree is built once by Python (fxloom_dynamo/guards.py) from guard data and then only evaluated. Evaluation runs on a
+// frame that has not started: the roots are its parameters, its function's cells, its globals and constants.
+// Values asked for (`export_value`) are collected on the way; they are the compiled graph's inputs.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tensor_checks.h"
+
+namespace fxloom {
+
+namespace py = pybind11;
+
+enum class Access : std::uint8_t {
+    kLocal,         // index: of the parameter in localsplus
+    kClosure,       // index: of the free variable; the cell's content
+    kCell,          // index: of the free variable; the cell
+    kGlobals,
+    kBuiltins,
+    kFunction,
+    kConstant,      // key: the object itself
+    kAttribute,     // key: the name
+    kInstanceDict,
+    kDictItem,      // key
+    kDictKey,       // index: in iteration order
+    kSequenceItem,  // index
+    kType,
+    kCall,          // key: a callable of one argument
+    kTensorSize,    // index: dimension; the size as an int
+    kTensorStride,
+    kTensorOffset,
+};
+
+enum class CheckKind : std::uint8_t {
+    kIdentity,      // expected: the object
+    kWeakIdentity,  // expected: a weak reference to it
+    kType,          // expected: the exact type
+    kEquality,      // expected: a constant; types must agree all the way down
+    kLength,        // number
+    kDictKeys,      // expected: a tuple of the keys in order
+    kContains,      // expected: (key, bool)
+    kHasAttribute,  // expected: (name, bool)
+    kTruth,         // number: 0 or 1
+    kFunctionCode,  // expected: a code object
+    kTensor,
+};
+
+struct Check {
+    CheckKind kind;
+    int guard;          // index of the guard in the data, for the report
+    Py_ssize_t number;
+    py::object expected;
+    std::unique_ptr<TensorCheck> tensor;
+};
+
+struct Node {
+    Access access;
+    Py_ssize_t index;
+    py::object key;
+    int first_guard;               // reported when the value can't be read
+    std::vector<Check> checks;
+    std::vector<int> exports;      // slots that take this node's value
+    std::vector<int> children;
+};
+
+// A relation between exported values, checked after the walk.
+struct Relation {
+    enum class Kind : std::uint8_t { kSame, kDistinct, kDistinctStorage } kind;
+    std::vector<int> slots;
+    int guard;
+};
+
+// What a frame that has not started offers. All borrowed.
+struct FrameRoots {
+    PyObject* const* locals;
+    PyObject* closure;   // tuple or nullptr
+    PyObject* globals;
+    PyObject* builtins;
+    PyObject* function;
+};
+
+constexpr int kAllHold = -1;
+
+class GuardTree {
+public:
+    // Returns the index of the new node. parent -1 for roots.
+    int add_node(int parent, int access, Py_ssize_t index, py::object key, int guard);
+    void add_check(int node, int kind, Py_ssize_t number, py::object expected, int guard);
+    void add_tensor_check(int node, const py::object& properties, int guard);
+    void add_state_check(const py::object& state, int guard);
+    void add_relation(int kind, std::vector<int> slots, int guard);
+    // The first `inputs` slots are the graph's inputs; further ones serve relations.
+    void export_value(int node, int slot);
+    void set_slots(int inputs, int total);
+
+    // kAllHold or the index of the first guard that fails; -2 with a Python error set (from user code, e.g. a property).
+    // On success `inputs` is a new tuple of the input slots.
+    int evaluate(const FrameRoots& roots, PyObject** inputs) const;
+
+    int traverse(visitproc visit, void* arg) const;
+
+private:
+    bool walk(int node, PyObject* value, PyObject** slots, int* failed) const;
+    PyObject* read(const Node& node, PyObject* base, const FrameRoots& roots) const;  // new reference or nullptr
+    bool holds(const Check& check, PyObject* value) const;
+
+    std::vector<Node> nodes_;
+    std::vector<int> roots_;
+    std::vector<Relation> relations_;
+    std::unique_ptr<GlobalState> state_;
+    int state_guard_ = 0;
+    int inputs_ = 0;
+    int slots_ = 0;
+};
+
+void register_guard_tree(py::module_& m);
+
+}  // namespace fxloom

@@ -1,0 +1,86 @@
+// What differs between CPython 3.11, 3.12 and 3.13 in frames, code extras and recursion counters; nothing else may look.
+// Source: Include/internal/pycore_frame.h and Python/ceval.c of 3.11.7, 3.12.1 and 3.13.0.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE 1
+#endif
+// The internal headers are C; two of their inline functions trip C++ warnings that are not ours to mend.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wpedantic"
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#include <internal/pycore_frame.h>
+#pragma GCC diagnostic pop
+#undef Py_BUILD_CORE
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "fxloom-dynamo knows the frames of CPython 3.11, 3.12 and 3.13 only"
+#endif
+
+namespace fxloom::frames {
+
+using Frame = _PyInterpreterFrame;
+
+#if PY_VERSION_HEX >= 0x030D0000
+inline PyCodeObject* code(Frame* f) { return reinterpret_cast<PyCodeObject*>(f->f_executable); }
+inline void set_code(Frame* f, PyCodeObject* c) { f->f_executable = reinterpret_cast<PyObject*>(c); }
+inline bool at_start(Frame* f) { return f->instr_ptr == _PyCode_CODE(code(f)); }
+inline void rewind(Frame* f) { f->instr_ptr = _PyCode_CODE(code(f)); f->return_offset = 0; }
+#elif PY_VERSION_HEX >= 0x030C0000
+inline PyCodeObject* code(Frame* f) { return f->f_code; }
+inline void set_code(Frame* f, PyCodeObject* c) { f->f_code = c; }
+inline bool at_start(Frame* f) { return f->prev_instr == _PyCode_CODE(code(f)) - 1; }
+inline void rewind(Frame* f) { f->prev_instr = _PyCode_CODE(code(f)) - 1; f->return_offset = 0; }
+#else
+inline PyCodeObject* code(Frame* f) { return f->f_code; }
+inline void set_code(Frame* f, PyCodeObject* c) { f->f_code = c; }
+inline bool at_start(Frame* f) { return f->prev_instr == _PyCode_CODE(code(f)) - 1; }
+inline void rewind(Frame* f) { f->prev_instr = _PyCode_CODE(code(f)) - 1; }
+#endif
+
+#if PY_VERSION_HEX >= 0x030C0000
+inline PyFunctionObject* function(Frame* f) { return reinterpret_cast<PyFunctionObject*>(f->f_funcobj); }  // borrowed
+inline int size(PyCodeObject* c) { return c->co_framesize; }
+inline Py_ssize_t request_extra_index(freefunc free) { return PyUnstable_Eval_RequestCodeExtraIndex(free); }
+inline int get_extra(PyCodeObject* c, Py_ssize_t i, void** out) {
+    return PyUnstable_Code_GetExtra(reinterpret_cast<PyObject*>(c), i, out);
+}
+inline int set_extra(PyCodeObject* c, Py_ssize_t i, void* value) {
+    return PyUnstable_Code_SetExtra(reinterpret_cast<PyObject*>(c), i, value);
+}
+#else
+inline PyFunctionObject* function(Frame* f) { return f->f_func; }  // borrowed
+inline int size(PyCodeObject* c) {
+    return static_cast<int>(c->co_nlocalsplus + c->co_stacksize + FRAME_SPECIALS_SIZE);
+}
+inline Py_ssize_t request_extra_index(freefunc free) { return _PyEval_RequestCodeExtraIndex(free); }
+inline int get_extra(PyCodeObject* c, Py_ssize_t i, void** out) {
+    return _PyCode_GetExtra(reinterpret_cast<PyObject*>(c), i, out);
+}
+inline int set_extra(PyCodeObject* c, Py_ssize_t i, void* value) {
+    return _PyCode_SetExtra(reinterpret_cast<PyObject*>(c), i, value);
+}
+#endif
+
+// From 3.12 on the evaluation function owns the frame that it is given and has to clear it.
+constexpr bool kHookOwnsFrame = PY_VERSION_HEX >= 0x030C0000;
+
+// Runs a frame. With a hook installed every Python call is a C call, which 3.12 and 3.13 charge against a C recursion
+// budget too (2 units); give them back, so that sys.setrecursionlimit means what it says.
+inline PyObject* evaluate(PyThreadState* ts, Frame* f, int throwflag) {
+#if PY_VERSION_HEX >= 0x030C0000
+    ts->c_recursion_remaining += 2;
+    PyObject* result = _PyEval_EvalFrameDefault(ts, f, throwflag);
+    ts->c_recursion_remaining -= 2;
+    return result;
+#else
+    return _PyEval_EvalFrameDefault(ts, f, throwflag);
+#endif
+}
+
+}  // namespace fxloom::frames

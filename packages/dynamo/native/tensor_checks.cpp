@@ -1,0 +1,156 @@
+#include "tensor_checks.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/version.h>
+
+#include <string>
+#include <vector>
+
+namespace fxloom {
+
+namespace {
+
+constexpr std::int64_t kAny = -1;  // sizes and strides of the layouts that we guard are never negative
+
+class StridedCheck final : public TensorCheck {
+public:
+    explicit StridedCheck(const py::object& p)
+        : type_(py::object(p.attr("type"))),
+          keys_(p.attr("keys").cast<std::uint64_t>()),
+          dtype_(reinterpret_cast<THPDtype*>(p.attr("dtype").ptr())->scalar_type),
+          device_(reinterpret_cast<THPDevice*>(p.attr("device").ptr())->device),
+          requires_grad_(p.attr("requires_grad").cast<bool>()),
+          sizes_(numbers(p.attr("sizes"))),
+          strides_(numbers(p.attr("strides"))) {}
+
+    bool holds(PyObject* value) const override {
+        if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.ptr()) return false;
+        const at::TensorImpl* t = THPVariable_Unpack(value).unsafeGetTensorImpl();
+        if (t->key_set().raw_repr() != keys_ || c10::typeMetaToScalarType(t->dtype()) != dtype_ || t->device() != device_ ||
+            t->requires_grad() != requires_grad_)
+            return false;
+        if (static_cast<std::size_t>(t->dim()) != sizes_.size()) return false;
+        if (!agrees(t->sizes(), sizes_)) return false;
+        return strides_.empty() || agrees(t->strides(), strides_);
+    }
+
+private:
+    static std::vector<std::int64_t> numbers(const py::object& values) {
+        std::vector<std::int64_t> out;
+        if (values.is_none()) return out;
+        for (const py::handle v : values) out.push_back(v.is_none() ? kAny : v.cast<std::int64_t>());
+        return out;
+    }
+    static bool agrees(c10::IntArrayRef have, const std::vector<std::int64_t>& want) {
+        for (std::size_t i = 0; i < want.size(); ++i)
+            if (want[i] != kAny && have[i] != want[i]) return false;
+        return true;
+    }
+
+    py::object type_;
+    std::uint64_t keys_;
+    at::ScalarType dtype_;
+    c10::Device device_;
+    bool requires_grad_;
+    std::vector<std::int64_t> sizes_;
+    std::vector<std::int64_t> strides_;  // empty: not checked (layouts without strides, 0-d)
+};
+
+struct Snapshot {
+    bool grad_mode = at::GradMode::is_enabled();
+    bool inference_mode = c10::InferenceMode::is_enabled();
+    bool autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU);
+    bool autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA);
+    at::ScalarType autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+    at::ScalarType autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
+    bool autocast_cache = at::autocast::is_autocast_cache_enabled();
+    at::ScalarType default_dtype = c10::typeMetaToScalarType(c10::get_default_dtype());
+    bool deterministic = at::globalContext().deterministicAlgorithms();
+    bool deterministic_warn_only = at::globalContext().deterministicAlgorithmsWarnOnly();
+    int threads = at::get_num_threads();
+    std::int64_t function_modes = at::impl::PythonTorchFunctionTLS::stack_len();
+    bool torch_function_disabled = at::impl::PythonTorchFunctionTLS::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED;
+    std::int64_t dispatch_modes = c10::impl::TorchDispatchModeTLS::stack_len();
+
+    template <class F>
+    void each(const Snapshot& other, F&& differs) const {
+#define FXLOOM_FIELD(name) if (name != other.name) differs(#name);
+        FXLOOM_FIELD(grad_mode)
+        FXLOOM_FIELD(inference_mode)
+        FXLOOM_FIELD(autocast_cpu)
+        FXLOOM_FIELD(autocast_cuda)
+        FXLOOM_FIELD(autocast_cpu_dtype)
+        FXLOOM_FIELD(autocast_cuda_dtype)
+        FXLOOM_FIELD(autocast_cache)
+        FXLOOM_FIELD(default_dtype)
+        FXLOOM_FIELD(deterministic)
+        FXLOOM_FIELD(deterministic_warn_only)
+        FXLOOM_FIELD(threads)
+        FXLOOM_FIELD(function_modes)
+        FXLOOM_FIELD(torch_function_disabled)
+        FXLOOM_FIELD(dispatch_modes)
+#undef FXLOOM_FIELD
+    }
+};
+
+class TorchState final : public GlobalState {
+public:
+    bool is_current() const override {
+        bool same = true;
+        snapshot_.each(Snapshot{}, [&](const char*) { same = false; });
+        return same;
+    }
+    std::vector<std::string> changed() const {
+        std::vector<std::string> names;
+        snapshot_.each(Snapshot{}, [&](const char* name) { names.emplace_back(name); });
+        return names;
+    }
+
+private:
+    Snapshot snapshot_;
+};
+
+}  // namespace
+
+std::unique_ptr<TensorCheck> make_tensor_check(const py::object& properties) {
+    if (!THPDtype_Check(properties.attr("dtype").ptr()) || !THPDevice_Check(properties.attr("device").ptr()))
+        throw py::type_error("TensorProperties: dtype must be a torch.dtype and device a torch.device");
+    return std::make_unique<StridedCheck>(properties);
+}
+
+std::unique_ptr<GlobalState> copy_global_state(const py::object& state) {
+    return std::make_unique<TorchState>(state.cast<const TorchState&>());
+}
+
+PyObject* tensor_number(PyObject* value, int what, Py_ssize_t dim) {
+    if (!THPVariable_Check(value)) return nullptr;
+    const at::Tensor& t = THPVariable_Unpack(value);
+    if (what == 2) return PyLong_FromLongLong(t.storage_offset());
+    if (dim < 0 || dim >= t.dim()) return nullptr;
+    return PyLong_FromLongLong(what == 0 ? t.size(dim) : t.stride(dim));
+}
+
+const void* tensor_storage(PyObject* value) {
+    if (!THPVariable_Check(value)) return nullptr;
+    const at::Tensor& t = THPVariable_Unpack(value);
+    return t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+void register_tensor_checks(py::module_& m) {
+    m.attr("TORCH_VERSION") = TORCH_VERSION;
+    py::class_<TorchState>(m, "GlobalState", "torch's global state at the time of construction.")
+        .def(py::init<>())
+        .def("is_current", &TorchState::is_current)
+        .def("changed", &TorchState::changed, "Names of the parts that differ now.");
+}
+
+}  // namespace fxloom

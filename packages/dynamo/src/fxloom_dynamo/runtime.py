@@ -1,0 +1,201 @@
+"""Captured frames at run time: what happens on a miss of the code cache, and the callables that users hold.
+
+In: a callable and a `CaptureConfig`. Out: a callable that runs it with its frames captured. The C++ hook finds and runs
+entries; here is what it asks for when it finds none: the policy (skip, give up after too many compilations) and the
+call into the evaluator. Compilation is serialised by one lock; running is not.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.errors import RecompileLimitExceeded, Site
+
+from fxloom_dynamo import _native
+from fxloom_dynamo.bytecode import Body, Instruction, assemble
+from fxloom_dynamo.bytecode.disassemble import localsplus_names
+from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard
+
+if torch.__version__.split("+")[0] != _native.TORCH_VERSION.split("+")[0]:
+    raise ImportError(
+        f"fxloom-dynamo was built against torch {_native.TORCH_VERSION} and this is torch {torch.__version__}; torch's C++ API "
+        "changes between releases. Build it again: python -m pip install --force-reinstall --no-deps fxloom-dynamo"
+    )
+
+#: The extra local of replacement code that the hook sets to the tuple of the graph's inputs.
+INPUTS_LOCAL = "__fxloom_inputs"
+
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class FrameView:
+    """A frame that has not started. locals: its bound parameters; closure: its function's cells."""
+
+    code: types.CodeType
+    function: types.FunctionType
+    locals: dict[str, Any]
+    globals: dict[str, Any]
+    builtins: dict[str, Any]
+    closure: tuple[types.CellType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedFrame:
+    """What the evaluator makes of a frame.
+
+    code: same parameters, flags and free variables as the original; may have the local INPUTS_LOCAL.
+    inputs: read at entry and handed over in INPUTS_LOCAL, in order.
+    guards: all the trace depended on, other than torch's global state, which is always guarded.
+    info: graphs, breaks and whatever else `explain` reports.
+    """
+
+    code: types.CodeType
+    inputs: tuple[Any, ...]
+    guards: tuple[Guard, ...]
+    info: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The frame runs as it is. for_good: its code is never looked at again, in any region."""
+
+    reason: str
+    for_good: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntryRecord:
+    """What Python keeps of an entry, for explanations and reports. Holds no value of the frame it was made from."""
+
+    captured: CapturedFrame
+    guards: tuple[Guard, ...]
+
+    def explain(self, guard: int, view: FrameView) -> str:
+        """Why the guard fails on the frame, in the user's terms."""
+        return explain(self.guards[guard], view)
+
+
+class Region:
+    """Everything compiled for one `optimize`. Dropping it frees the entries on all code objects."""
+
+    def __init__(self, config: CaptureConfig) -> None:
+        self.config = config
+        # The native region must not keep this object alive: nothing would ever free the cycle.
+        self.native = _native.Region(_Miss(weakref.ref(self)))
+
+    def reset(self) -> None:
+        """Forget all compiled code; the next calls compile again."""
+        self.native.clear()
+
+
+class _Miss:
+    """The hook's callback. False: an entry was installed; True: look again, another thread may have; None: run as is."""
+
+    def __init__(self, region: weakref.ref[Region]) -> None:
+        self._region = region
+
+    def __call__(self, view: tuple[Any, ...], failures: list[tuple[EntryRecord, int]]) -> bool | None:
+        region = self._region()
+        return None if region is None else _compile_frame(region, FrameView(*view), failures)
+
+
+def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRecord, int]]) -> bool | None:
+    # Not at the top: the evaluator needs this module's types.
+    from fxloom_dynamo.capture import capture_frame
+
+    code, config = view.code, region.config
+    with _lock:
+        entries = len(region.native.records(code))
+        if entries > len(failures):
+            return True  # another thread compiled the frame while this one waited
+        reason = failures[0][0].explain(failures[0][1], view) if failures else ""
+        if entries >= config.recompile_limit:
+            _give_up(region, code, f"it was compiled {entries} times (recompile_limit); the last time because {reason}")
+            return None
+        state = global_state_guard()
+        with telemetry.phase("dynamo.frame"):
+            captured = capture_frame(view, config)
+        if isinstance(captured, Skip):
+            if captured.for_good:
+                _native.skip_code(code)
+            else:
+                region.native.give_up(code)
+            return None
+        guards = deduplicate((state, *captured.guards))
+        tree = build_tree(guards, captured.inputs, FrameNames.of(code))
+        failed = tree.check(_parameters(view), view.closure, view.globals, view.builtins, view.function)
+        if failed >= 0:
+            # The trace changed what it depends on, or a guard is wrong: its entry would never be used.
+            _give_up(region, code, f"a guard does not hold for the very call it was made from: {explain(guards[failed], view)}")
+            return None
+        variables = localsplus_names(captured.code)
+        slot = variables.index(INPUTS_LOCAL) if INPUTS_LOCAL in variables else -1
+        region.native.install(code, captured.code, tree, slot, EntryRecord(captured, guards))
+        telemetry.emit(telemetry.FrameCompiled(code.co_qualname, reason, _site(code)))
+        return False
+
+
+def _give_up(region: Region, code: types.CodeType, why: str) -> None:
+    message = (
+        f"fxloom runs {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) in eager from now on: {why}. "
+        "Make the value that changes a tensor, mark it dynamic, or raise recompile_limit."
+    )
+    if region.config.fullgraph:
+        raise RecompileLimitExceeded(message)
+    region.native.give_up(code)
+    telemetry.emit(telemetry.GraphBroke("frame left to eager", why, "see the warning", _site(code)))
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def _parameters(view: FrameView) -> list[Any]:
+    """The frame's parameters by slot; None where a slot is unbound, which no guard reads."""
+    return [view.locals.get(name) for name in view.code.co_varnames]
+
+
+def _site(code: types.CodeType) -> Site:
+    return Site(code.co_filename, code.co_firstlineno, code.co_qualname)
+
+
+# ---- callables ------------------------------------------------------------------------------------------------------
+
+
+def compile_callable(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
+    """A callable that runs `function` with its Python frames captured; itself a descriptor, so it works as a method.
+
+    The region is its attribute `fxloom_region`; when the callable dies, all that was compiled for it is freed.
+    """
+    region = Region(config)
+    compiled = _native.CompiledCallable(function, region.native)
+    compiled.fxloom_region = region
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        if hasattr(function, name):
+            setattr(compiled, name, getattr(function, name))
+    return compiled  # type: ignore[no-any-return]  # a C type
+
+
+def without_capture(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A callable that runs `function` with the frame hook off."""
+    return _native.Uncaptured(function)  # type: ignore[no-any-return]  # a C type
+
+
+def _retire_code() -> types.CodeType:
+    """`NOP; return None` without RESUME: run by the hook to end a frame that it owns (3.12 and later)."""
+
+    def template() -> None: ...
+
+    body = [Instruction("NOP"), Instruction("LOAD_CONST", argval=None), Instruction("RETURN_VALUE")]
+    return assemble(Body(body), template.__code__, name="<fxloom>")
+
+
+_native.set_retire_code(_retire_code())
