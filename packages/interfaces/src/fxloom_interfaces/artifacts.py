@@ -1,0 +1,194 @@
+"""The artifact store: content-addressed files that outlive a process, safe for many processes at once.
+
+A key is the hash of *declared* inputs and can be explained (`ArtifactKey.difference`). An entry is data, never code that is
+run on loading, and is checked when read: a damaged one counts as missing, is removed, and is made again. Writers hold a lock
+per key and publish by renaming, so a reader sees a whole entry or none.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from fxloom_interfaces.errors import UserError
+from fxloom_interfaces.versions import ARTIFACT_STORE
+
+log = logging.getLogger("fxloom.artifacts")
+
+_PAYLOAD = "payload"
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactKey:
+    """Identity of an artifact. declared: the named inputs that it depends on, as text, sorted by name."""
+
+    kind: str
+    declared: tuple[tuple[str, str], ...]
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 of kind and declared inputs."""
+        text = json.dumps([self.kind, self.declared], separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def difference(self, other: ArtifactKey) -> tuple[str, ...]:
+        """Names of the inputs that tell the two keys apart; empty when they are the same."""
+        mine, theirs = dict(self.declared), dict(other.declared)
+        names = sorted(mine.keys() | theirs.keys())
+        return tuple(name for name in names if mine.get(name) != theirs.get(name))
+
+
+def artifact_key(kind: str, **declared: str) -> ArtifactKey:
+    """The key of an artifact of `kind` that depends on the declared texts."""
+    return ArtifactKey(kind, tuple(sorted(declared.items())))
+
+
+@runtime_checkable
+class ArtifactStore(Protocol):
+    """Where artifacts are kept."""
+
+    def get(self, key: ArtifactKey) -> Path | None:
+        """The artifact's file, whole and checked, or None. The file must not be changed."""
+        ...
+
+    def put(self, key: ArtifactKey, write: Callable[[Path], None], suffix: str = "") -> Path:
+        """Make the artifact: `write(path)` fills a new file; returns where it lies then.
+
+        suffix: of the file's name (`.so`). When the disk is full or can't be written the file is made in a folder of this
+        process instead, with a warning in the log; UserError when that fails too.
+        """
+        ...
+
+    @contextmanager
+    def lock(self, key: ArtifactKey) -> Iterator[None]:
+        """Held by one process at a time; look with `get` again once you have it."""
+        ...
+
+
+class FileStore:
+    """The store on a local disk. root: made when first written to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / f"v{ARTIFACT_STORE.major}"
+        self._private: tempfile.TemporaryDirectory[str] | None = None
+
+    def get(self, key: ArtifactKey) -> Path | None:
+        for root in self._roots():
+            folder = self._folder(root, key)
+            path = _checked_payload(folder)
+            if path is not None:
+                return path
+        return None
+
+    def put(self, key: ArtifactKey, write: Callable[[Path], None], suffix: str = "") -> Path:
+        try:
+            return self._put(self.root, key, write, suffix)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            log.warning("fxloom cache %s can't be written (%s); this process keeps its artifacts to itself", self.root, error)
+        try:
+            return self._put(Path(self._private_root().name), key, write, suffix)
+        except OSError as error:
+            raise UserError(
+                f"no room for compiled artifacts: neither {self.root} nor {tempfile.gettempdir()} can be written ({error}). "
+                "Free space, set FXLOOM_CACHE_DIR or TMPDIR to another disk, or run eager with FXLOOM_DISABLE=1."
+            ) from error
+
+    @contextmanager
+    def lock(self, key: ArtifactKey) -> Iterator[None]:
+        # Imported here: only those who build anything need it.
+        from filelock import FileLock
+
+        folder = self.root / "locks"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(folder / f"{key.digest[:32]}.lock")
+            lock.acquire()
+        except OSError as error:
+            # A store that can't be written can't be shared either, so there is nobody to keep out.
+            log.warning("fxloom cache %s can't be locked (%s)", self.root, error)
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _put(self, root: Path, key: ArtifactKey, write: Callable[[Path], None], suffix: str) -> Path:
+        folder = self._folder(root, key)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+        try:
+            payload = staging / f"{_PAYLOAD}{suffix}"
+            write(payload)
+            manifest = {"kind": key.kind, "declared": dict(key.declared), "file": payload.name, **_fingerprint(payload)}
+            (staging / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+            try:
+                staging.rename(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                # Another process was first. A whole entry is as good as ours, a damaged one gives way.
+                if _checked_payload(folder) is None:
+                    staging.rename(folder)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return folder / f"{_PAYLOAD}{suffix}"
+
+    def _folder(self, root: Path, key: ArtifactKey) -> Path:
+        digest = key.digest
+        return root / key.kind / digest[:2] / digest
+
+    def _private_root(self) -> tempfile.TemporaryDirectory[str]:
+        if self._private is None:
+            self._private = tempfile.TemporaryDirectory(prefix="fxloom-")
+        return self._private
+
+    def _roots(self) -> tuple[Path, ...]:
+        return (self.root,) if self._private is None else (self.root, Path(self._private.name))
+
+
+def _fingerprint(path: Path) -> dict[str, object]:
+    data = path.read_bytes()
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _checked_payload(folder: Path) -> Path | None:
+    """The payload of an entry when it is as it was written; a damaged entry is removed."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        path = folder / manifest["file"]
+        if _fingerprint(path) == {"size": manifest["size"], "sha256": manifest["sha256"]}:
+            return path
+        reason = "contents differ from what was written"
+    except FileNotFoundError:
+        if not folder.exists():
+            return None
+        reason = "a file is missing"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    log.warning("fxloom cache entry %s is damaged (%s); making it again", folder, reason)
+    shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def default_cache_root() -> Path:
+    """`FXLOOM_CACHE_DIR`, else the user's cache folder as the platform has it. Read at entry points only."""
+    named = os.environ.get("FXLOOM_CACHE_DIR")
+    if named:
+        return Path(named).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("fxloom", appauthor=False)

@@ -1,0 +1,54 @@
+"""What a backend is, and the builtin `eager`.
+
+A backend turns a torch-dialect graph into a callable: `backend(gm, example_inputs, **options)`. The callable takes the
+graph's inputs one by one and returns a tuple or list of its outputs. Plain functions written for torch.compile's FX
+convention are backends. One that can't treat a node raises `GraphRejected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fxloom_interfaces.errors import PluginError, PluginVersionError
+from fxloom_interfaces.versions import BACKEND, Version
+
+if TYPE_CHECKING:
+    import torch.fx
+
+GROUP = "fxloom.backends"
+
+
+class Backend(Protocol):
+    """Compiles one graph."""
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEntry:
+    """The entry-point object of group `fxloom.backends`. load: returns the backend; may import what it needs."""
+
+    name: str
+    interface: Version
+    load: Callable[[], Backend]
+
+
+def check_backend(entry: Any, name: str) -> BackendEntry:
+    """`entry` itself, or a plain function wrapped; PluginError or PluginVersionError for anything else."""
+    if isinstance(entry, BackendEntry):
+        if not BACKEND.accepts(entry.interface):
+            raise PluginVersionError(name, "backend interface", entry.interface, BACKEND)
+        return entry
+    if callable(entry):
+        return BackendEntry(name, BACKEND, lambda: entry)
+    raise PluginError(name, f"a backend is a BackendEntry or a function (gm, example_inputs) -> callable, got {type(entry).__name__}")
+
+
+def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """Runs the captured graph as it stands, operator by operator."""
+    return gm.forward
+
+
+EAGER = BackendEntry("eager", BACKEND, lambda: eager)

@@ -1,0 +1,1 @@
+"""The graph dialects and their verifiers: `verify(gm)` names node and rule."""

@@ -1,0 +1,60 @@
+"""What a replayer is: it wraps a compiled callable so that later calls repeat recorded device work.
+
+It never needs to know who compiled the callable, only what the signature says of its flat inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from fxloom_interfaces.errors import PluginVersionError
+from fxloom_interfaces.versions import REPLAYER, Version
+
+GROUP = "fxloom.replayers"
+
+FlatCallable = Callable[[list[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySignature:
+    """What a replayer must know of `fn(inputs: list) -> sequence`.
+
+    static_inputs: positions whose storage stays in place from call to call (parameters, buffers); they are not copied,
+    their addresses are compared. mutated_inputs: positions that `fn` writes to. devices: types of all devices used.
+    name: for reports.
+    """
+
+    static_inputs: tuple[int, ...] = ()
+    mutated_inputs: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    name: str = "graph"
+
+
+@runtime_checkable
+class Replayer(Protocol):
+    """A replayer plugin. Importing the object pulls in no torch."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def interface(self) -> Version: ...
+
+    @property
+    def device_types(self) -> tuple[str, ...]: ...
+
+    def wrap(self, fn: FlatCallable, signature: ReplaySignature) -> FlatCallable:
+        """A callable of the same convention that records and replays `fn`.
+
+        Where it can't (a wrong device, unsafe mutation) it runs `fn` and says why by a `ReplaySkipped` event.
+        """
+        ...
+
+
+def check_replayer(plugin: Replayer) -> Replayer:
+    """`plugin` itself; PluginVersionError when it speaks another major version."""
+    if not REPLAYER.accepts(plugin.interface):
+        raise PluginVersionError(plugin.name, "replayer interface", plugin.interface, REPLAYER)
+    return plugin

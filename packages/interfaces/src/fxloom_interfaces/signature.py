@@ -1,0 +1,189 @@
+"""The calling convention of an aten-dialect graph: what each flat input and each flat output *is*.
+
+Written once, by aot; every index that a compiler, a replayer or the runtime wrapper needs comes from here. Order of
+inputs: the caller's flat inputs (those that are left), storages, constants; in a backward graph saved values, then tangents.
+Order of outputs: new values of mutated inputs, user outputs, bases of aliased outputs, then gradients or saved values.
+`results` says how the wrapper makes what the user gets back; a compiler need not look at it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from fxloom_interfaces.errors import IRError
+
+if TYPE_CHECKING:
+    import torch
+
+    from fxloom_interfaces.sources import Source
+
+
+class InputKind(Enum):
+    """What a placeholder stands for."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    USER = "user"
+    #: a whole storage as one flat tensor, given in place of several inputs that share it
+    STORAGE = "storage"
+    #: a tensor that belongs to the graph and never changes
+    CONSTANT = "constant"
+    #: an integer: a size, stride or number
+    NUMBER = "number"
+    #: backward only: a value that the forward graph saved
+    SAVED = "saved"
+    #: backward only: the gradient of a forward output
+    TANGENT = "tangent"
+
+
+class OutputKind(Enum):
+    """What a flat output stands for."""
+
+    #: the value that mutated input `index` has afterwards
+    NEW_VALUE = "new value"
+    #: a result for the user
+    USER = "user"
+    #: memory that several results are views of
+    BASE = "base"
+    #: forward only: a value for the backward graph
+    SAVED = "saved"
+    #: the gradient of caller input `index`
+    GRADIENT = "gradient"
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One placeholder. index: position among the caller's flat inputs (USER, PARAMETER, BUFFER, NUMBER), of the forward
+    output it belongs to (TANGENT, SAVED), or of the caller input whose storage it is (STORAGE); -1 for CONSTANT.
+
+    static_address: its memory stays where it is between calls. mutated: some output is its new value.
+    constant: the tensor of a CONSTANT. of_input: the SAVED value is placeholder `index` of the forward graph, no output.
+    """
+
+    kind: InputKind
+    name: str
+    index: int = -1
+    source: Source | None = None
+    static_address: bool = False
+    mutated: bool = False
+    constant: torch.Tensor | None = None
+    of_input: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.kind is InputKind.CONSTANT) != (self.constant is not None):
+            raise IRError(f"input {self.name}: kind {self.kind.value} with constant {self.constant is not None}")
+        if self.kind is not InputKind.CONSTANT and self.index < 0:
+            raise IRError(f"input {self.name}: kind {self.kind.value} needs an index")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """One flat output. index: caller input (NEW_VALUE, GRADIENT), else -1. input: placeholder that NEW_VALUE updates.
+
+    differentiable: gradients may flow into it, so a backward graph has a tangent for it.
+    """
+
+    kind: OutputKind
+    index: int = -1
+    input: int = -1
+    differentiable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """One view operator of a replay: `op(x, *args)`, then `[item]` of its result where `item` is not None."""
+
+    op: torch._ops.OpOverload
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FromOutput:
+    """The result is flat output `output`, or the view of it that `steps` describe."""
+
+    output: int
+    steps: tuple[ViewStep, ...] = ()
+    requires_grad: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FromInput:
+    """The result is caller input `index` itself, or the view of it that `steps` describe.
+
+    requires_grad: whether the view was made with autograd looking.
+    """
+
+    index: int
+    steps: tuple[ViewStep, ...] = ()
+    requires_grad: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FromConstant:
+    """The result is a constant of the graph: a number, None, or a tensor that the graph holds."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SameResult:
+    """The result is the very object of an earlier result."""
+
+    result: int
+
+
+Result = FromOutput | FromInput | FromConstant | SameResult
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """After the epilogue caller input `index` gets this size, stride and storage offset (`t_`, `unsqueeze_`, ...)."""
+
+    index: int
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSignature:
+    """See the module's docstring. caller_inputs: how many flat inputs the caller gives.
+
+    results is empty for a backward graph. metadata: in-place changes of shape, applied after the new values were copied.
+    """
+
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    results: tuple[Result, ...] = ()
+    metadata: tuple[MetadataChange, ...] = ()
+    caller_inputs: int = 0
+    backward: bool = False
+
+    def __post_init__(self) -> None:
+        for number, output in enumerate(self.outputs):
+            if output.kind is OutputKind.NEW_VALUE and not self.inputs[output.input].mutated:
+                raise IRError(f"output {number} is a new value of input {output.input}, which is not said to be mutated")
+        for number, result in enumerate(self.results):
+            if isinstance(result, FromOutput) and not 0 <= result.output < len(self.outputs):
+                raise IRError(f"result {number} is made from output {result.output} of {len(self.outputs)}")
+            if isinstance(result, SameResult) and not 0 <= result.result < number:
+                raise IRError(f"result {number} is said to be the same as result {result.result}, which is no earlier one")
+
+    def mutated(self) -> tuple[int, ...]:
+        """Placeholders that the epilogue writes to."""
+        return tuple(position for position, spec in enumerate(self.inputs) if spec.mutated)
+
+    def static_inputs(self) -> tuple[int, ...]:
+        """Placeholders whose memory stays where it is between calls."""
+        return tuple(
+            position
+            for position, spec in enumerate(self.inputs)
+            if spec.static_address or spec.kind is InputKind.CONSTANT
+        )
+
+    def outputs_of(self, kind: OutputKind) -> tuple[int, ...]:
+        return tuple(position for position, spec in enumerate(self.outputs) if spec.kind is kind)
