@@ -1,1 +1,19 @@
 """Ahead-of-time autograd: functionalization, joint tracing, partitioning, runtime wrappers."""
+
+from fxloom_aot.eager import eager_compiler
+from fxloom_aot.module import Compiler, aot_export, aot_module, verify_traced
+from fxloom_aot.partition import Partition, save_all
+from fxloom_aot.trace import Partitioner, Traced, TracedGraph
+
+__all__ = [
+    "Compiler",
+    "Partition",
+    "Partitioner",
+    "Traced",
+    "TracedGraph",
+    "aot_export",
+    "aot_module",
+    "eager_compiler",
+    "save_all",
+    "verify_traced",
+]

@@ -15,6 +15,7 @@ import torch
 
 from fxloom_shapes._torch_private import disabled_torch_function, make_wrapper
 from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes.errors import DataDependent
 
 _identities = itertools.count()
 
@@ -61,6 +62,12 @@ class FakeTensor(torch.Tensor):
     def set_constant(self, value: torch.Tensor) -> None:
         self._constant = value
         self._constant_writes = self.storage_token.writes
+
+    def tolist(self) -> Any:
+        known = self.constant
+        if known is None:
+            raise DataDependent("tolist", "reading the numbers of a tensor (.tolist())")
+        return known.tolist()
 
     # mypy: torch declares these as attributes
     @property

@@ -33,6 +33,7 @@ class FakeMode(TorchDispatchMode):
         self.env = env
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[FakeStorage, list[weakref.ref[torch.Tensor]]]] = {}
+        self._leaves: dict[int, tuple[FakeTensor, FakeTensor]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -55,7 +56,7 @@ class FakeMode(TorchDispatchMode):
         with torch.inference_mode(False), torch.no_grad():
             fake = make_fake(desc, storage, real.requires_grad and real.is_leaf)
         if real.requires_grad and not real.is_leaf:
-            fake = _non_leaf(fake)
+            fake = self._non_leaf(fake)
         if isinstance(real, torch.nn.Parameter):
             fake._is_param = True  # what isinstance(fake, Parameter) asks
         self._fakes[id(real)] = (weakref.ref(real), fake)
@@ -65,6 +66,31 @@ class FakeMode(TorchDispatchMode):
         """True when `from_tensor` has made a fake for this very tensor."""
         known = self._fakes.get(id(real))
         return known is not None and known[0]() is real
+
+    def refake(self, other: FakeTensor, storages: dict[int, FakeStorage]) -> FakeTensor:
+        """A fake like `other`, with no history. storages: token by old token, shared by the calls for one set of fakes."""
+        token = storages.setdefault(other.storage_token.ident, FakeStorage())
+        with torch.inference_mode(False), torch.no_grad():
+            fake = make_fake(other.desc, token, other.requires_grad and other.is_leaf)
+        if other.requires_grad and not other.is_leaf:
+            fake = self._non_leaf(fake)
+        if isinstance(other, torch.nn.Parameter):
+            fake._is_param = True
+        return fake
+
+    def grad_leaf(self, fake: FakeTensor) -> FakeTensor:
+        """What to differentiate by to get the gradient of input `fake`, even after the program wrote to it in place."""
+        known = self._leaves.get(id(fake))
+        return known[1] if known is not None else fake
+
+    def _non_leaf(self, fake: FakeTensor) -> FakeTensor:
+        """A stand-in for `fake` that autograd sees as the result of an operator, so that it may be written in place."""
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf = make_fake(fake.desc, None, True)
+            result = _SameMetadata.apply(leaf, fake.desc)
+        result.storage_token = fake.storage_token
+        self._leaves[id(result)] = (result, leaf)
+        return result  # type: ignore[no-any-return]  # apply is untyped
 
     def _storage_of(self, real: torch.Tensor) -> FakeStorage:
         identity = storage_identity(real)
@@ -90,20 +116,6 @@ def _refuse_unsupported(real: torch.Tensor) -> None:
         raise UnsupportedTensor(f"a tensor of type {type(real).__qualname__}")
     if has_lazy_bits(real):
         raise UnsupportedTensor("a lazily conjugated or negated view; call .resolve_conj() / .resolve_neg() before")
-
-
-def _non_leaf(fake: FakeTensor) -> FakeTensor:
-    """A stand-in for `fake` that autograd sees as the result of some operator, so that it may be written in place."""
-    leaf = make_fake(fake.desc, None, True)
-    with torch.inference_mode(False), torch.enable_grad():
-        result = torch.ops.aten.clone.default(leaf)
-    assert isinstance(result, FakeTensor)
-    # a clone may have got other strides: give the wrapper the right ones without autograd noticing
-    if result.desc != fake.desc:
-        with torch.inference_mode(False), torch.enable_grad():
-            result = _SameMetadata.apply(leaf, fake.desc)
-    result.storage_token = fake.storage_token
-    return result
 
 
 class _SameMetadata(torch.autograd.Function):

@@ -531,7 +531,7 @@ def _set_storage(func: Op, target: FakeTensor, rest: tuple[Any, ...]) -> FakeTen
     return target
 
 
-_HANDLERS: dict[Op, Callable[[Op, tuple[Any, ...], dict[str, Any], "FakeMode | None"], Any]] = {
+_HANDLERS: dict[Op, Callable[[Op, tuple[Any, ...], dict[str, Any], FakeMode | None], Any]] = {
     aten._local_scalar_dense.default: _read_scalar,
     aten.lift_fresh.default: _lift_fresh,
 }

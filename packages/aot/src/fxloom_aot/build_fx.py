@@ -1,0 +1,79 @@
+"""Make the FX graph of a stretch of the functional log, when a contract asks for one.
+
+In: the log, the values that are placeholders, the calls to take (in order), the values to return. Out: a GraphModule of the
+aten dialect, every node with its fake value and the user's site.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.meta import copy_origin, set_fake, set_source, set_static_address
+from fxloom_interfaces.signature import InputKind, InputSpec
+from fxloom_shapes import FakeTensor
+
+from fxloom_aot.log import FunctionalLog
+
+
+def build_graph(
+    log: FunctionalLog,
+    placeholders: Sequence[tuple[InputSpec, Any]],
+    calls: Sequence[int],
+    outputs: Sequence[Any],
+) -> torch.fx.GraphModule:
+    """See the module's docstring. placeholders: spec and value of each input, in order."""
+    graph = torch.fx.Graph()
+    nodes: dict[int, torch.fx.Node] = {}
+    tuples: dict[int, torch.fx.Node] = {}
+    items: dict[int, tuple[int, int]] = {}
+    for spec, value in placeholders:
+        node = graph.placeholder(spec.name)
+        set_fake(node, value)
+        if spec.source is not None:
+            set_source(node, spec.source)
+        set_static_address(node, spec.static_address or spec.kind is InputKind.CONSTANT)
+        if type(value) is FakeTensor:
+            nodes[id(value)] = node
+
+    def node_of(value: FakeTensor) -> torch.fx.Node:
+        node = nodes.get(id(value))
+        if node is None:
+            place = items.get(id(value))
+            if place is None:
+                raise InternalError("aot build_graph", f"a value that no call of the graph makes: {value!r}")
+            number, item = place
+            node = graph.call_function(operator.getitem, (tuples[number], item))
+            set_fake(node, value)
+            copy_origin(tuples[number], node)
+            nodes[id(value)] = node
+        return node
+
+    def argument(value: Any) -> Any:
+        kind = type(value)
+        if kind is FakeTensor:
+            return node_of(value)
+        if kind is tuple or kind is list:
+            return kind([argument(item) for item in value])
+        return value
+
+    for number in calls:
+        call = log.calls[number]
+        kwargs = {name: argument(value) for name, value in call.kwargs.items()}
+        node = graph.create_node("call_function", call.op, tuple([argument(value) for value in call.args]), kwargs)
+        set_fake(node, call.out)
+        if call.node is not None:
+            copy_origin(call.node, node)
+        if type(call.out) is FakeTensor:
+            nodes.setdefault(id(call.out), node)
+        elif type(call.out) in (tuple, list):
+            tuples[number] = node
+            for item, value in enumerate(call.out):
+                if type(value) is FakeTensor:
+                    items.setdefault(id(value), (number, item))
+    graph.output(tuple([argument(value) for value in outputs]))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)

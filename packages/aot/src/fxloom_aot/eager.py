@@ -1,0 +1,24 @@
+"""`eager_compiler`: runs an aten-dialect graph operator by operator. For the backends that stop after aot, and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch.fx
+from fxloom_interfaces.signature import GraphSignature
+
+from fxloom_aot.runtime import Compiled
+
+
+def eager_compiler(gm: torch.fx.GraphModule, signature: GraphSignature) -> Compiled:
+    """A callable of one list that runs `gm` as it stands."""
+    forward = gm.forward
+
+    def run(inputs: list[Any]) -> Sequence[Any]:
+        arguments = tuple(inputs)
+        inputs.clear()
+        result: Sequence[Any] = forward(*arguments)
+        return result
+
+    return run

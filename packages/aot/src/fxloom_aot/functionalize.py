@@ -1,0 +1,394 @@
+"""Functionalize a raw log: from operators that alias and mutate to calls that do neither.
+
+In: the raw log and the fakes of the inputs. Out: a functional log, and for any fake of the program the value that it had at
+a point of the log. Every memory of the program (a `FakeStorage`) has a current value of its whole; every fake is a chain of
+view steps on a memory. Reading a fake replays the chain if the memory was written since; writing one puts the new value
+back through the chain. Inputs that share memory which is written become views of one flat storage.
+Invariant: after entry k, `read(fake)` is what the program's tensor would hold after k operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+from fxloom_interfaces.errors import GraphRejected, InternalError
+from fxloom_interfaces.signature import ViewStep
+from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
+from fxloom_shapes.descriptor import extent_of
+from fxloom_shapes.operators import facts_of
+
+from fxloom_aot.log import Decompositions, FunctionalLog, values_of
+from fxloom_aot.recorder import Entry
+from fxloom_aot.twins import LIARS, UNSOUND, twin_of
+from fxloom_aot.views import Chain, Step, UnsupportedView, is_dense, overlaps_itself, replay, write_back
+
+aten = torch.ops.aten
+
+
+@dataclass(slots=True)
+class Memory:
+    """A piece of the program's memory. value: of its whole, now. whole: metadata of the whole in the program.
+
+    owner: the fake that is the whole, where one is. members: input numbers on it. flat: stands for several inputs.
+    version: number of writes. last_write_backward: a write came in the backward part.
+    """
+
+    value: FakeTensor
+    whole: Descriptor
+    owner: FakeTensor | None
+    members: tuple[int, ...] = ()
+    flat: bool = False
+    constant: bool = False
+    version: int = 0
+    last_write_backward: bool = False
+
+
+@dataclass(slots=True)
+class View:
+    """What a fake of the program is: a chain on a memory. value: as of `version` of the memory; desc: its metadata now."""
+
+    memory: Memory
+    chain: Chain
+    value: FakeTensor
+    version: int
+    desc: Descriptor
+
+
+@dataclass(slots=True)
+class ProgramInput:
+    """One flat input of the program. initial, storage: as they were before the program ran; fake is None for numbers."""
+
+    fake: FakeTensor | None
+    initial: Descriptor | None
+    storage: FakeStorage | None
+    number: Any = None
+
+
+@dataclass(slots=True)
+class Placeholder:
+    """One input of the functional log. input: number of the program's input, or of the first on a flat storage."""
+
+    memory: Memory
+    input: int
+    flat: bool
+
+
+@dataclass(slots=True)
+class Functionalizer:
+    """State of the pass. `start` once, then `run` over stretches of the log, `read` in between."""
+
+    fake_mode: FakeMode
+    decompositions: Decompositions
+    inputs: list[ProgramInput]
+    constants: dict[int, tuple[FakeTensor, torch.Tensor]]
+    log: FunctionalLog = field(init=False)
+    placeholders: list[Placeholder] = field(default_factory=list)
+    views: dict[int, View] = field(default_factory=dict)
+    memories: dict[int, Memory] = field(default_factory=dict)
+    metadata_changed: dict[int, FakeTensor] = field(default_factory=dict)
+    offset_sensitive: bool = False
+    keep: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.log = FunctionalLog(self.fake_mode, self.decompositions)
+
+    # --- inputs ---
+
+    def start(self, entries: list[Entry]) -> None:
+        """Make the placeholders. entries: the whole raw log, to know which memories need a flat storage."""
+        written, strided = _touched(entries)
+        groups: dict[int, list[int]] = {}
+        for number, given in enumerate(self.inputs):
+            if given.fake is not None:
+                assert given.storage is not None
+                groups.setdefault(given.storage.ident, []).append(number)
+        for number, given in enumerate(self.inputs):
+            if given.fake is None or id(given.fake) in self.views:
+                continue
+            assert given.storage is not None and given.initial is not None
+            group = groups[given.storage.ident]
+            fakes = {id(self.inputs[member].fake) for member in group}
+            shared = len(fakes) > 1 and given.storage.ident in written
+            irregular = given.storage.ident in strided and not is_dense(given.initial)
+            irregular = irregular or (given.storage.ident in written and overlaps_itself(given.initial))
+            if shared or irregular:
+                self._flat_input(group)
+            else:
+                value = self.log.placeholder(given.initial)
+                memory = Memory(value, given.initial, given.fake, tuple(group))
+                self.placeholders.append(Placeholder(memory, number, flat=False))
+                if len(fakes) == 1:
+                    self.memories[given.storage.ident] = memory
+                else:  # read-only: each input is a memory of its own; the first stands for the storage
+                    self.memories.setdefault(given.storage.ident, memory)
+                self.views[id(given.fake)] = View(memory, (), value, 0, given.initial)
+
+    def _flat_input(self, group: list[int]) -> None:
+        descs = [self.inputs[number].initial for number in group]
+        first = descs[0]
+        assert first is not None
+        if any(desc is None or desc.dtype != first.dtype for desc in descs):
+            raise UnsupportedView("inputs of different element types share memory that is written")
+        length = max(extent_of(desc) for desc in descs if desc is not None)
+        whole = describe((length,), (1,), first.dtype, first.device)
+        value = self.log.placeholder(whole)
+        memory = Memory(value, whole, None, tuple(group), flat=True)
+        self.placeholders.append(Placeholder(memory, group[0], flat=True))
+        self.offset_sensitive = True
+        for number in group:
+            given = self.inputs[number]
+            assert given.fake is not None and given.initial is not None and given.storage is not None
+            desc = given.initial
+            view = ViewStep(aten.as_strided.default, (list(desc.size), list(desc.stride), desc.offset))
+            chain = (Step(view, whole),)
+            self.memories[given.storage.ident] = memory
+            self.views[id(given.fake)] = View(memory, chain, replay(self.log, value, chain), 0, desc)
+
+    # --- reading and writing ---
+
+    def view_of(self, fake: FakeTensor) -> View:
+        known = self.views.get(id(fake))
+        if known is None:
+            constant = self.constants.get(id(fake))
+            if constant is None:
+                raise InternalError("aot functionalize", f"a tensor that no logged operator made: {fake!r}")
+            value = self.log.constant(constant[1])
+            memory = Memory(value, fake.desc, fake, constant=True)
+            self.memories[fake.storage_token.ident] = memory
+            known = self.views[id(fake)] = View(memory, (), value, 0, fake.desc)
+        return known
+
+    def read(self, argument: Any) -> Any:
+        """`argument` with every fake of the program replaced by its value now."""
+        kind = type(argument)
+        if kind is FakeTensor:
+            view = self.view_of(argument)
+            if view.version != view.memory.version:
+                view.value = replay(self.log, view.memory.value, view.chain)
+                view.version = view.memory.version
+            return view.value
+        if kind is tuple or kind is list:
+            return kind([self.read(item) for item in argument])
+        if isinstance(argument, torch.Tensor):
+            return self.log.constant(argument)
+        return argument
+
+    def write(self, fake: FakeTensor, value: FakeTensor) -> None:
+        """Let `fake`, and all that share its memory, hold `value` from now on."""
+        view = self.view_of(fake)
+        memory, desc = view.memory, view.desc
+        if memory.constant:
+            raise UnsupportedView("a write to a tensor that was lifted into the graph as a constant")
+        if value.dtype != desc.dtype or value.desc.device != desc.device:
+            value = self.log.emit(aten._to_copy.default, (value,), {"dtype": desc.dtype, "device": desc.device})
+        if value.desc.size != desc.size:
+            value = self.log.emit(aten.expand.default, (value, list(desc.size)))
+        if view.chain:
+            memory.value = write_back(self.log, memory.value, memory.whole, view.chain, desc, value)
+        else:
+            memory.value = value
+        memory.version += 1
+        memory.last_write_backward = self.log.backward
+        # what the view now holds is `value`, unless the way through the memory changed its layout
+        view.value, view.version = value, memory.version
+
+    def define(self, fake: FakeTensor, value: FakeTensor) -> None:
+        """`fake` is new memory that holds `value`."""
+        memory = Memory(value, fake.desc, fake)
+        self.memories[fake.storage_token.ident] = memory
+        self.views[id(fake)] = View(memory, (), value, 0, fake.desc)
+
+    # --- the pass ---
+
+    def run(self, entries: list[Entry], backward: bool) -> None:
+        """Treat a stretch of the raw log."""
+        for entry in entries:
+            with self.log.at(entry.node, backward, entry.region):
+                try:
+                    self._treat(entry)
+                except UnsupportedView as error:
+                    self.reject(entry, str(error), error)
+
+    def reject(self, entry: Entry, reason: str, cause: Exception | None = None) -> None:
+        """Raise GraphRejected at the node that caused `entry`."""
+        if entry.node is None:
+            raise InternalError("aot functionalize", f"in the backward part: {reason}", node=str(entry.op)) from cause
+        raise GraphRejected(entry.node, reason) from cause
+
+    def _treat(self, entry: Entry) -> None:
+        op, args, kwargs, out = entry.op, entry.args, entry.kwargs, entry.out
+        if entry.before is not None:
+            self._change_metadata(entry)
+            return
+        if op is aten.lift_fresh.default:
+            if type(args[0]) is not FakeTensor:
+                self.define(out, self.log.constant(args[0]))
+            return
+        if op in UNSOUND:
+            self.reject(entry, f"{op} writes to its arguments without saying so")
+        rewrite = LIARS[op](*args) if op in LIARS else None
+        if rewrite is not None:
+            twin, twin_args, own, written = rewrite
+            self._write_results(twin, self.read(twin_args), {}, out, own, [args[position] for position in written])
+            return
+        facts = facts_of(op)
+        if facts.writes:
+            self._mutate(entry)
+            return
+        values = self.log.emit(op, self.read(args), {name: self.read(value) for name, value in kwargs.items()})
+        self._define_results(entry, out, values)
+
+    def _define_results(self, entry: Entry, out: Any, values: Any) -> None:
+        if type(out) is FakeTensor:
+            self._define_result(entry, out, values, None)
+        elif type(out) in (tuple, list):
+            for item, (fake, value) in enumerate(zip(out, values, strict=True)):
+                if type(fake) is FakeTensor:
+                    self._define_result(entry, fake, value, item)
+
+    def _define_result(self, entry: Entry, fake: FakeTensor, value: FakeTensor, item: int | None) -> None:
+        if id(fake) in self.views:
+            return
+        known = self.memories.get(fake.storage_token.ident)
+        if known is None:
+            self.define(fake, value)
+            return
+        base = entry.args[0] if entry.args else None
+        twin = known.owner
+        if twin is not None and twin.desc == fake.desc and any(twin is made for made in values_of([entry.out])):
+            # one operator returned the same memory twice
+            self.views[id(fake)] = View(known, (), value, known.version, fake.desc)
+            return
+        if type(base) is not FakeTensor or base.storage_token is not fake.storage_token:
+            self.reject(entry, f"result {item or 0} of {entry.op} shares memory with something that is not its first argument")
+            return
+        source = self.view_of(base)
+        step = ViewStep(entry.op, tuple(entry.args[1:]), tuple(entry.kwargs.items()), item)
+        if any(True for _ in values_of([*entry.args[1:], entry.kwargs])):
+            self.reject(entry, f"{entry.op} makes a view with the help of other tensors")
+        if entry.op is aten.as_strided.default:
+            self._define_strided(fake, value, source, step)
+            return
+        chain = (*source.chain, Step(step, source.desc))
+        self.views[id(fake)] = View(source.memory, chain, value, source.memory.version, fake.desc)
+
+    def _define_strided(self, fake: FakeTensor, value: FakeTensor, source: View, step: ViewStep) -> None:
+        """as_strided sees the memory, not the view that it is applied to."""
+        memory = source.memory
+        if fake.desc.dtype != memory.whole.dtype:
+            raise UnsupportedView("as_strided of memory seen with another element type")
+        if memory.members:
+            self.offset_sensitive = True
+        strided = ViewStep(step.op, (list(fake.desc.size), list(fake.desc.stride), fake.desc.offset))
+        chain = (Step(strided, memory.whole),)
+        value = replay(self.log, memory.value, chain)
+        self.views[id(fake)] = View(memory, chain, value, memory.version, fake.desc)
+
+    def _mutate(self, entry: Entry) -> None:
+        op, args, kwargs = entry.op, entry.args, entry.kwargs
+        facts = facts_of(op)
+        names = [argument.name for argument in op._schema.arguments]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        targets = [given.get(name) for _, name, _ in facts.writes]
+        if op is aten.copy_.default:
+            self.write(args[0], self.read(args[1]))
+            return
+        twin = twin_of(op)
+        if twin is None:
+            self.reject(entry, f"{op} writes to its arguments and has no functional form")
+            return
+        outs = {name for _, name, is_out in facts.writes if is_out}
+        values = {name: self.read(value) for name, value in given.items() if name not in outs}
+        positional: list[Any] = []
+        keyword: dict[str, Any] = {}
+        for argument in twin._schema.arguments:
+            if argument.name not in values:
+                continue
+            if argument.kwarg_only or len(positional) < list(twin._schema.arguments).index(argument):
+                keyword[argument.name] = values[argument.name]
+            else:
+                positional.append(values[argument.name])
+        in_place = bool(outs) or op._schema.name.endswith("_") or op._schema.name.partition("::")[2].startswith("__i")
+        own = 0 if in_place else len(op._schema.returns)
+        self._write_results(twin, tuple(positional), keyword, entry.out, own, targets)
+
+    def _write_results(
+        self, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, own: int, targets: list[Any]
+    ) -> None:
+        """Call `twin`; its first `own` results are those of the operator, the others the new values of `targets`."""
+        values = self.log.emit(twin, args, kwargs)
+        results = list(values) if type(values) in (tuple, list) else [values]
+        if len(targets) == 1 and type(targets[0]) in (tuple, list) and own == 0:  # foreach: one list
+            targets = list(targets[0])
+        fakes = list(out) if type(out) in (tuple, list) else [out]
+        for fake, value in zip(fakes[:own], results[:own], strict=True):
+            if type(fake) is FakeTensor and id(fake) not in self.views:
+                self.define(fake, value)
+        new_values = results[own:]
+        if len(new_values) != len(targets):
+            raise UnsupportedView(f"{twin} gives {len(new_values)} new values for {len(targets)} tensors")
+        for target, value in zip(targets, new_values, strict=True):
+            if target is None:
+                continue
+            if type(target) in (tuple, list):
+                for item, item_value in zip(target, value, strict=True):
+                    self.write(item, item_value)
+            else:
+                self.write(target, value)
+
+    def _change_metadata(self, entry: Entry) -> None:
+        target = entry.args[0]
+        name = entry.op._schema.name.partition("::")[2]
+        if name == "detach_":
+            return
+        assert entry.before is not None and entry.after is not None
+        view = self.view_of(target)
+        if name == "set_":
+            source = self.view_of(entry.args[1])
+            if view.memory.members:
+                self.reject(entry, "set_ of an input of the graph")
+            self.read(entry.args[1])
+            self.views[id(target)] = View(source.memory, source.chain, source.value, source.version, entry.after[0])
+            return
+        value = self.read(target)
+        after = entry.after[0]
+        if name in ("as_strided_", "resize_"):
+            strided = ViewStep(aten.as_strided.default, (list(after.size), list(after.stride), after.offset))
+            if view.memory.members:
+                self.offset_sensitive = True
+            chain: Chain = (Step(strided, view.memory.whole),)
+            value = replay(self.log, view.memory.value, chain)
+        else:
+            step = Step(ViewStep(_view_twin(entry), tuple(entry.args[1:]), tuple(entry.kwargs.items())), view.desc)
+            chain = (*view.chain, step)
+            value = self.log.emit(step.view.op, (value, *step.view.args), dict(step.view.kwargs))
+        self.views[id(target)] = View(view.memory, chain, value, view.memory.version, after)
+        self.metadata_changed[id(target)] = target
+
+
+def _view_twin(entry: Entry) -> Any:
+    """`aten.t` for `aten.t_`."""
+    name = entry.op._schema.name.partition("::")[2].removesuffix("_")
+    return getattr(getattr(aten, name), entry.op._overloadname)
+
+
+def _touched(entries: list[Entry]) -> tuple[set[int], set[int]]:
+    """Storages that are written, and those that as_strided or resize_ sees."""
+    written: set[int] = set()
+    strided: set[int] = set()
+    for entry in entries:
+        name = entry.op._schema.name
+        if name in ("aten::as_strided", "aten::as_strided_", "aten::resize_") and type(entry.args[0]) is FakeTensor:
+            strided.add(entry.args[0].storage_token.ident if entry.before is None else entry.before[1].ident)
+        for position, argument, _ in facts_of(entry.op).writes:
+            target = entry.args[position] if position < len(entry.args) else entry.kwargs.get(argument)
+            if entry.before is None:
+                written.update(fake.storage_token.ident for fake in values_of([target]))
+        if entry.op in LIARS:
+            rewrite = LIARS[entry.op](*entry.args)
+            if rewrite is not None:
+                written.update(entry.args[position].storage_token.ident for position in rewrite[3])
+    return written, strided

@@ -1,0 +1,305 @@
+"""The functional log: straight-line calls of functional operators on values, before it becomes an FX graph.
+
+In: operators with values (fakes without autograd) as arguments. Out: calls, in order, and the values they give. Emitting
+applies decompositions, takes operators apart that are defined by others, drops identities and merges equal calls.
+Invariant: no call writes to anything; a value is made once. Random operators and entries of different regions are never
+merged. Not here: what aliases what in the program (`functionalize`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.fx
+from fxloom_interfaces.errors import InternalError
+from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, make_fake, propagate
+from fxloom_shapes.operators import Op, facts_of
+
+from fxloom_aot._torch_private import TorchDispatchMode
+
+aten = torch.ops.aten
+Rule = Callable[..., Any]
+Decompositions = Mapping[Op, Rule]
+
+
+@dataclass(slots=True)
+class Call:
+    """One functional call. out: a value, or a tuple or list of values. node: torch-dialect node that caused it."""
+
+    op: Op
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    node: torch.fx.Node | None
+    backward: bool
+    region: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from: call number and item of its result, or placeholder number; all -1 for a constant."""
+
+    call: int = -1
+    item: int | None = None
+    placeholder: int = -1
+
+
+class FunctionalLog(TorchDispatchMode):
+    """Collects calls; as a mode (while a decomposition runs) it takes what the rule calls."""
+
+    _should_skip_dynamo: ClassVar[Any] = classmethod(lambda cls: False)
+
+    def __init__(self, fake_mode: FakeMode, decompositions: Decompositions) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.decompositions = decompositions
+        self.calls: list[Call] = []
+        self.placeholders: list[FakeTensor] = []
+        self.constants: list[tuple[FakeTensor, torch.Tensor]] = []
+        self.origins: dict[int, Origin] = {}
+        self.node: torch.fx.Node | None = None
+        self.backward = False
+        self.region = 0
+        self._merged: dict[tuple[Any, ...], Any] = {}
+        self._constants: dict[int, FakeTensor] = {}
+        self._kept: list[torch.Tensor] = []  # ids above are only good while the tensors live
+
+    # --- values ---
+
+    def placeholder(self, desc: Descriptor) -> FakeTensor:
+        """A new input value."""
+        value = make_fake(desc)
+        self.origins[id(value)] = Origin(placeholder=len(self.placeholders))
+        self.placeholders.append(value)
+        return value
+
+    def constant(self, real: torch.Tensor) -> FakeTensor:
+        """The value of a tensor that belongs to the graph. One number becomes a call of `full`."""
+        known = self._constants.get(id(real))
+        if known is not None:
+            return known
+        if real.numel() == 1 and not real.dtype.is_complex:
+            value = self.emit(
+                aten.full.default,
+                (list(real.shape), real.item()),
+                {"dtype": real.dtype, "device": real.device, "pin_memory": False},
+            )
+        else:
+            value = make_fake(self.fake_mode.from_tensor(real).desc)
+            self.constants.append((value, real))
+            self.origins[id(value)] = Origin()
+        self._constants[id(real)] = value
+        self._kept.append(real)
+        return value
+
+    # --- calls ---
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.emit(func, args, kwargs or {})
+
+    def emit(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, merge: bool = True) -> Any:
+        """The value(s) of `op(*args, **kwargs)`; `merge=False` for a call that must not be merged with an equal one."""
+        kwargs = kwargs or {}
+        rule = self.decompositions.get(op)
+        if rule is not None:
+            with self:
+                result = rule(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        facts = facts_of(op)
+        if facts.writes:
+            raise InternalError("aot", f"a decomposition called {op}, which writes to its argument; rules are functional")
+        identity = _IDENTITIES.get(op)
+        if merge and identity is not None:
+            same = identity(*args, **kwargs)
+            if same is not None:
+                return same
+        if facts.composite:
+            with self:
+                result = op.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if op in _RESHAPES:
+            return self._reshape(args[0], args[1])
+        args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
+        key = None
+        if merge and not facts.seeded:
+            key = (op, self.region, _key(args), tuple((name, _key(value)) for name, value in sorted(kwargs.items())))
+            known = self._merged.get(key)
+            if known is not None:
+                return known
+        out = propagate(op, args, kwargs, self.fake_mode)
+        self._append(op, args, kwargs, out)
+        if key is not None:
+            self._merged[key] = out
+        return out
+
+    def _append(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        number = len(self.calls)
+        self.calls.append(Call(op, args, kwargs, out, self.node, self.backward, self.region))
+        if type(out) is FakeTensor:
+            self.origins[id(out)] = Origin(number)
+        elif type(out) in (tuple, list):
+            for item, value in enumerate(out):
+                if type(value) is FakeTensor:
+                    self.origins.setdefault(id(value), Origin(number, item))
+
+    def _adopt(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind([self._adopt(item) for item in value])
+        if kind is not FakeTensor and isinstance(value, torch.Tensor):
+            return self.constant(value)
+        return value
+
+    def _reshape(self, value: FakeTensor, size: Any) -> FakeTensor:
+        """`view`, by way of a copy where this value's strides, other than the program's, don't allow a view."""
+        wanted = infer_size(tuple(size), value.numel())
+        if wanted == value.desc.size:
+            return value
+        if not viewable(value.desc, wanted):
+            value = self.emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
+        key = (aten.view.default, self.region, id(value), wanted)
+        known = self._merged.get(key)
+        if known is None:
+            known = propagate(aten.view.default, (value, list(wanted)), {}, self.fake_mode)
+            self._append(aten.view.default, (value, list(wanted)), {}, known)
+            self._merged[key] = known
+        assert isinstance(known, FakeTensor)
+        return known
+
+    @contextmanager
+    def at(self, node: torch.fx.Node | None, backward: bool, region: int) -> Iterator[None]:
+        """Attribute the calls of a block."""
+        before = self.node, self.backward, self.region
+        self.node, self.backward, self.region = node, backward, region
+        try:
+            yield
+        finally:
+            self.node, self.backward, self.region = before
+
+    def live_calls(self, outputs: list[Any]) -> list[int]:
+        """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay."""
+        needed: set[int] = set()
+        todo = [value for value in values_of(outputs)]
+        todo += [
+            value
+            for number, call in enumerate(self.calls)
+            if has_effect(call.op) and not needed.add(number)  # type: ignore[func-returns-value]  # add gives None
+            for value in values_of([call.args, call.kwargs])
+        ]
+        while todo:
+            number = self.origins[id(todo.pop())].call if todo else -1
+            if number >= 0 and number not in needed:
+                needed.add(number)
+                todo.extend(values_of([self.calls[number].args, self.calls[number].kwargs]))
+        return sorted(needed)
+
+
+def has_effect(op: Op) -> bool:
+    """True for calls that count beyond their result: random ones advance a generator, others return nothing."""
+    return facts_of(op).seeded or not op._schema.returns
+
+
+def values_of(nest: Any) -> Iterator[FakeTensor]:
+    """The values in a nest of tuples, lists and dicts, in order."""
+    kind = type(nest)
+    if kind is FakeTensor:
+        yield nest
+    elif kind is tuple or kind is list:
+        for item in nest:
+            yield from values_of(item)
+    elif kind is dict:
+        for item in nest.values():
+            yield from values_of(item)
+
+
+def _key(value: Any) -> Any:
+    kind = type(value)
+    if kind is FakeTensor:
+        return id(value)
+    if kind is tuple or kind is list:
+        return tuple([_key(item) for item in value])
+    return (kind, value)
+
+
+# --- shapes -------------------------------------------------------------------------------------------------------------
+
+
+def infer_size(size: tuple[int, ...], numel: int) -> tuple[int, ...]:
+    """`size` with its -1, if any, worked out."""
+    if -1 not in size:
+        return size
+    known = 1
+    for extent in size:
+        known *= extent if extent != -1 else 1
+    return tuple(numel // known if extent == -1 else extent for extent in size)
+
+
+def viewable(desc: Descriptor, size: tuple[int, ...]) -> bool:
+    """True when a tensor with `desc` can be seen with `size` without copying: runs of axes that step evenly."""
+    if 0 in desc.size or desc.stride == contiguous_stride(desc.size):
+        return True
+    # merge neighbouring old axes that step as one, then ask that new axes split those runs
+    runs: list[list[int]] = []
+    for extent, stride in zip(desc.size, desc.stride, strict=True):
+        if extent == 1:
+            continue
+        if runs and runs[-1][1] == stride * extent:
+            runs[-1] = [runs[-1][0] * extent, stride]
+        else:
+            runs.append([extent, stride])
+    new = [extent for extent in size if extent != 1]
+    for length, _ in runs:
+        product = 1
+        while new and product < length:
+            product *= new.pop(0)
+        if product != length:
+            return False
+    return not new
+
+
+# --- identities: the value itself is the result -------------------------------------------------------------------------
+
+
+def _first(value: FakeTensor, *rest: Any, **kwargs: Any) -> FakeTensor:
+    return value
+
+
+def _clone(value: FakeTensor, memory_format: torch.memory_format | None = None) -> FakeTensor | None:
+    """A copy with the same strides is the value itself: nothing writes here, and outputs get copies of their own."""
+    desc = propagate(aten.clone.default, (value,), {"memory_format": memory_format}).desc
+    return value if desc.stride == value.desc.stride else None
+
+
+def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
+    desc = value.desc
+    if kwargs.get("dtype") not in (None, desc.dtype) or kwargs.get("layout") not in (None, torch.strided):
+        return None
+    if kwargs.get("device") is not None and torch.device(kwargs["device"]) != desc.device:
+        return None
+    if kwargs.get("pin_memory"):
+        return None
+    return _clone(value, kwargs.get("memory_format"))
+
+
+def _same_size(value: FakeTensor, size: Any, **kwargs: Any) -> FakeTensor | None:
+    return value if tuple(size) == value.desc.size or all(extent == -1 for extent in size) and len(size) == value.dim() else None
+
+
+_IDENTITIES: dict[Op, Callable[..., FakeTensor | None]] = {
+    aten.detach.default: _first,
+    aten.alias.default: _first,
+    aten.lift.default: _first,
+    aten.lift_fresh_copy.default: _first,
+    aten.clone.default: _clone,
+    aten._to_copy.default: _to_copy,
+    aten.expand.default: _same_size,
+}
+_RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.reshape.default})

@@ -1,0 +1,63 @@
+"""The public functions: `aot_module` compiles a torch-dialect graph, `aot_export` shows the aten-dialect graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from fxloom_interfaces.dialects.aten_dialect import verify
+from fxloom_interfaces.signature import GraphSignature
+
+from fxloom_aot.partition import save_all
+from fxloom_aot.runtime import Compiled, inference_wrapper
+from fxloom_aot.trace import Partitioner, Traced, trace_graph
+from fxloom_aot.training import training_wrapper
+
+Compiler = Callable[[torch.fx.GraphModule, GraphSignature], Compiled]
+
+
+def aot_module(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    compiler: Compiler,
+    partitioner: Partitioner | None = None,
+    backward_compiler: Compiler | None = None,
+    verify_graphs: bool = False,
+) -> Callable[..., list[Any]]:
+    """A callable with the flat inputs and outputs of `gm`, its graphs compiled by `compiler(gm, signature)`.
+
+    Trains when grad mode is on and an output requires grad; a second differentiation raises. `compiler` returns a callable
+    of one list (which it may clear) to the flat outputs. Raises GraphRejected for what can't be treated soundly.
+    """
+    traced = aot_export(gm, example_inputs, decompositions=decompositions, partitioner=partitioner)
+    if verify_graphs:
+        verify_traced(traced)
+    forward = compiler(traced.forward.gm, traced.forward.signature)
+    if traced.backward is None:
+        return inference_wrapper(forward, traced.forward.signature, traced.checks)
+    backward = (backward_compiler or compiler)(traced.backward.gm, traced.backward.signature)
+    return training_wrapper(
+        forward, backward, traced.forward.signature, traced.backward.signature, traced.tangents, traced.checks
+    )
+
+
+def aot_export(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    partitioner: Partitioner | None = None,
+) -> Traced:
+    """The aten-dialect graphs of `gm` with their signatures, uncompiled."""
+    return trace_graph(gm, example_inputs, decompositions or {}, partitioner or save_all)
+
+
+def verify_traced(traced: Traced) -> None:
+    """Raise VerificationError unless the graphs are of the aten dialect."""
+    verify(traced.forward.gm, traced.forward.signature)
+    if traced.backward is not None:
+        verify(traced.backward.gm, traced.backward.signature)

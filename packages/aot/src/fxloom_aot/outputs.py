@@ -1,0 +1,175 @@
+"""What each output of the program is, worked out when its forward part has been functionalized.
+
+In: the functionalizer after the forward part, the program's flat outputs. Out: the flat outputs of the graph (values with
+their `OutputSpec`) and for each output of the program a `Result` that rebuilds it: the input itself, a view of an input, a
+view of memory that several outputs share, a value of its own.
+Invariant: two outputs of the graph never share memory with each other or with an input, so a compiler may give each one its
+own; what has to alias is rebuilt from `results`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fxloom_interfaces.signature import (
+    FromConstant,
+    FromInput,
+    FromOutput,
+    MetadataChange,
+    OutputKind,
+    OutputSpec,
+    Result,
+    SameResult,
+    ViewStep,
+)
+from fxloom_shapes import FakeTensor
+
+from fxloom_aot.functionalize import Functionalizer, Memory, View
+from fxloom_aot.views import Chain, UnsupportedView, is_dense, with_strides_of
+
+aten = torch.ops.aten
+
+
+@dataclass(slots=True)
+class ForwardOutputs:
+    """specs, values: the flat outputs of the graph. programs: the program's tensor behind each, for differentiation."""
+
+    specs: list[OutputSpec] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    programs: list[FakeTensor | None] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    metadata: list[MetadataChange] = field(default_factory=list)
+
+    def add(self, spec: OutputSpec, value: Any, program: FakeTensor | None) -> int:
+        self.specs.append(spec)
+        self.values.append(value)
+        self.programs.append(program)
+        return len(self.specs) - 1
+
+
+def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autograd: set[int]) -> ForwardOutputs:
+    """See the module's docstring. changed_by_autograd: ids of input fakes that autograd saw mutated."""
+    found = ForwardOutputs()
+    _new_values(state, found, changed_by_autograd)
+    shared = _shared_memories(state, outputs)
+    bases: dict[int, int] = {}
+    seen: dict[int, int] = {}
+    for number, output in enumerate(outputs):
+        if type(output) is not FakeTensor:
+            found.results.append(FromConstant(output))
+            continue
+        earlier = seen.setdefault(id(output), number)
+        if earlier != number:
+            found.results.append(SameResult(earlier))
+            continue
+        view = state.view_of(output)
+        memory = view.memory
+        if memory.constant:
+            if view.chain:
+                raise UnsupportedView("an output is a view of a constant of the graph")
+            found.results.append(FromConstant(state.constants[id(output)][1]))
+        elif memory.members:
+            found.results.append(_from_input(state, output, view))
+        elif id(memory) in shared or not is_dense(output.desc):
+            base = bases.get(id(memory))
+            if base is None:
+                base = bases[id(memory)] = _add_base(state, found, memory)
+            found.results.append(FromOutput(base, _steps(view.chain), output.requires_grad))
+        else:
+            value = with_strides_of(state.log, state.read(output), output.desc)
+            spec = OutputSpec(OutputKind.USER, differentiable=output.requires_grad)
+            found.results.append(FromOutput(found.add(spec, value, output)))
+    _separate(state, found)
+    return found
+
+
+def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autograd: set[int]) -> None:
+    for number, placeholder in enumerate(state.placeholders):
+        memory = placeholder.memory
+        original = state.log.placeholders[number]
+        if memory.version == 0 or memory.value is original:
+            continue
+        owner = memory.owner
+        differentiable = owner is not None and id(owner) in changed_by_autograd
+        if differentiable and id(owner) in state.metadata_changed:
+            raise UnsupportedView("an input that requires grad is mutated and changes shape in place")
+        spec = OutputSpec(OutputKind.NEW_VALUE, placeholder.input, number, differentiable)
+        found.add(spec, memory.value, owner if differentiable else None)
+    for number, given in enumerate(state.inputs):
+        if given.fake is not None and id(given.fake) in state.metadata_changed:
+            desc = state.view_of(given.fake).desc
+            found.metadata.append(MetadataChange(number, desc.size, desc.stride, desc.offset))
+
+
+def _shared_memories(state: Functionalizer, outputs: list[Any]) -> set[int]:
+    """Memories that two different outputs are on."""
+    users: dict[int, set[int]] = {}
+    for output in outputs:
+        if type(output) is FakeTensor:
+            users.setdefault(id(state.view_of(output).memory), set()).add(id(output))
+    return {memory for memory, fakes in users.items() if len(fakes) > 1}
+
+
+def _add_base(state: Functionalizer, found: ForwardOutputs, memory: Memory) -> int:
+    owner = memory.owner
+    assert owner is not None
+    if owner.desc != memory.whole:
+        raise UnsupportedView("outputs share memory whose tensor changed its shape in place")
+    if not is_dense(memory.whole):
+        raise UnsupportedView("outputs share memory that has gaps")
+    value = with_strides_of(state.log, memory.value, memory.whole)
+    return found.add(OutputSpec(OutputKind.BASE, differentiable=owner.requires_grad), value, owner)
+
+
+def _from_input(state: Functionalizer, output: FakeTensor, view: View) -> FromInput:
+    memory = view.memory
+    for number, given in enumerate(state.inputs):
+        if given.fake is output:
+            return FromInput(number)
+    if not memory.flat:
+        number = next(number for number, given in enumerate(state.inputs) if given.fake is memory.owner)
+        # metadata changes of the input itself come first in the wrapper, so the chain must start from what it then is
+        if memory.owner is not None and id(memory.owner) in state.metadata_changed:
+            return FromInput(number, (_whole_view(state, memory, view, output),), output.requires_grad)
+        return FromInput(number, _steps(view.chain), output.requires_grad)
+    return FromInput(memory.members[0], (_whole_view(state, memory, view, output),), output.requires_grad)
+
+
+def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeTensor) -> ViewStep:
+    """`output` as one as_strided of the input's storage."""
+    if output.dtype != memory.whole.dtype:
+        raise UnsupportedView("an output is a view, with another element type, of an input that changed shape or is shared")
+    state.offset_sensitive = True
+    return ViewStep(aten.as_strided.default, (list(output.desc.size), list(output.desc.stride), output.desc.offset))
+
+
+def _steps(chain: Chain) -> tuple[ViewStep, ...]:
+    return tuple(step.view for step in chain)
+
+
+def _separate(state: Functionalizer, found: ForwardOutputs) -> None:
+    """Give an output memory of its own where its value shares some with an input or another output.
+
+    A new value may stay on its input's memory only if that is no target of the epilogue: copies run one after the other.
+    """
+    tokens = {value.storage_token.ident for value in state.log.placeholders}
+    tokens.update(value.storage_token.ident for value, _ in state.log.constants)
+    targets = {
+        state.log.placeholders[spec.input].storage_token.ident
+        for spec in found.specs
+        if spec.kind is OutputKind.NEW_VALUE
+    }
+    seen: set[int] = set()
+    for number, (spec, value) in enumerate(zip(found.specs, found.values, strict=True)):
+        token = value.storage_token.ident
+        if spec.kind is OutputKind.NEW_VALUE and not spec.differentiable:
+            clash = token in targets
+        else:
+            clash = token in tokens or token in seen
+        if clash:
+            value = found.values[number] = state.log.emit(
+                aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False
+            )
+        seen.add(value.storage_token.ident)

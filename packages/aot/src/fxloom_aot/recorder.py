@@ -1,0 +1,172 @@
+"""Record a torch-dialect graph: run it once on fakes and log every operator that arrives below autograd.
+
+In: a GraphModule, fakes for its placeholders. Out: the raw log, one `Entry` per operator, in order, with its arguments
+and results as they were: views alias, in-place operators mutate. Each entry knows the node of the torch-dialect graph that
+caused it. Not here: functionalization, decompositions (`functionalize`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.fx
+from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError
+from fxloom_interfaces.meta import get_site
+from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
+from fxloom_shapes.operators import Op, facts_of
+
+from fxloom_aot._torch_private import TorchDispatchMode, plain_batch_norm
+
+Where = tuple[Descriptor, FakeStorage]
+
+
+@dataclass(slots=True)
+class Entry:
+    """One operator of the raw log.
+
+    node: torch-dialect node that caused it, None in the backward part. before, after: metadata of the first argument
+    around an in-place change of metadata, else None. region: entries of different regions are never merged
+    (0 for the program itself, else the number of a recomputation).
+    """
+
+    op: Op
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    node: torch.fx.Node | None
+    before: Where | None = None
+    after: Where | None = None
+    region: int = 0
+
+
+class Recorder(TorchDispatchMode):
+    """The mode that logs. One per trace."""
+
+    _should_skip_dynamo: ClassVar[Any] = classmethod(lambda cls: False)
+
+    def __init__(self, fake_mode: FakeMode) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.log: list[Entry] = []
+        self.constants: dict[int, tuple[FakeTensor, torch.Tensor]] = {}
+        self.node: torch.fx.Node | None = None
+        self.in_backward = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        facts = facts_of(func)
+        if facts.composite:
+            # only under inference mode or from within another operator: autograd takes these apart otherwise
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if func is not torch.ops.aten.lift_fresh.default:
+            args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
+        # a recomputation (checkpoint) runs the forward program, with grad mode on, inside of the backward pass
+        region = 1 if self.in_backward and torch.is_grad_enabled() else 0
+        if facts.inplace_view:
+            target = args[0]
+            before = (target.desc, target.storage_token)
+            out = propagate(func, args, kwargs, self.fake_mode)
+            after = (target.desc, target.storage_token)
+            self.log.append(Entry(func, args, kwargs, out, self.node, before, after, region))
+            return out
+        out = propagate(func, args, kwargs, self.fake_mode)
+        self.log.append(Entry(func, args, kwargs, out, self.node, region=region))
+        return out
+
+    def constant(self, real: torch.Tensor) -> FakeTensor:
+        """The fake that stands for a tensor belonging to the graph."""
+        fake = self.fake_mode.from_tensor(real)
+        self.constants[id(fake)] = (fake, real)
+        return fake
+
+    def _adopt(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind([self._adopt(item) for item in value])
+        if kind is not FakeTensor and isinstance(value, torch.Tensor):
+            return self.constant(value)
+        return value
+
+
+def run_graph(gm: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> list[Any]:
+    """Run `gm` on fakes under `recorder`; the flat outputs. Program errors come out as they are."""
+    values: dict[torch.fx.Node, Any] = {}
+    position = 0
+
+    def look_up(argument: Any) -> Any:
+        return torch.fx.node.map_arg(argument, values.__getitem__)
+
+    last_use = _last_uses(gm.graph)
+    with recorder, plain_batch_norm(), _rejecting(recorder):
+        for node in gm.graph.nodes:
+            recorder.node = node
+            match node.op:
+                case "placeholder":
+                    values[node] = inputs[position]
+                    position += 1
+                case "get_attr":
+                    value = _attribute(gm, str(node.target))
+                    values[node] = recorder.constant(value) if isinstance(value, torch.Tensor) else value
+                case "call_function":
+                    values[node] = node.target(*look_up(node.args), **look_up(node.kwargs))
+                case "call_method":
+                    target, *rest = look_up(node.args)
+                    values[node] = getattr(target, node.target)(*rest, **look_up(node.kwargs))
+                case "call_module":
+                    values[node] = gm.get_submodule(str(node.target))(*look_up(node.args), **look_up(node.kwargs))
+                case "output":
+                    outputs = look_up(node.args[0])
+                    recorder.node = None
+                    return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+            for dead in last_use.get(node, ()):
+                del values[dead]
+    raise InternalError("aot", "the graph has no output node")
+
+
+def _last_uses(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+    """For every node the values that nothing needs after it, so that autograd can free what the program frees."""
+    seen: set[torch.fx.Node] = set()
+    result: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    for node in reversed(graph.nodes):
+        dead = [used for used in node.all_input_nodes if used not in seen]
+        if dead and node.op != "output":
+            result[node] = dead
+        seen.update(dead)
+    return result
+
+
+def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
+    value: Any = gm
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+@contextmanager
+def _rejecting(recorder: Recorder) -> Iterator[None]:
+    """What fakes can't answer becomes the rejection of the node that asked."""
+    try:
+        yield
+    except GraphBreak as error:
+        if recorder.node is None:
+            raise
+        raise GraphRejected(recorder.node, str(error)) from error
+    except FxloomError:
+        raise
+    except Exception as error:
+        if recorder.node is not None:
+            site = get_site(recorder.node)
+            error.add_note(f"while aot ran {recorder.node.format_node()}" + (f"\n  from: {site}" if site else ""))
+        raise
+
+
+Runner = Callable[[], Any]

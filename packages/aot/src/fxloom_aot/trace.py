@@ -1,0 +1,296 @@
+"""Trace a torch-dialect graph into aten-dialect graphs: forward alone, or forward and backward.
+
+In: a torch-dialect GraphModule, its example inputs (real tensors, or fakes), decompositions. Out: graphs with their
+signatures. The steps: record the program on fakes; functionalize; say what each output is; where something is to be
+differentiated run the autograd engine over the same fakes and functionalize what it does; split; make FX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+from fxloom_interfaces.errors import GraphRejected
+from fxloom_interfaces.meta import get_source, is_static_address
+from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
+from fxloom_interfaces.telemetry import phase
+from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, describe, make_fake, trace_context
+
+from fxloom_aot.build_fx import build_graph
+from fxloom_aot.functionalize import Functionalizer, ProgramInput
+from fxloom_aot.log import Decompositions, FunctionalLog, values_of
+from fxloom_aot.outputs import ForwardOutputs, classify_outputs
+from fxloom_aot.partition import Partition, save_all
+from fxloom_aot.recorder import Recorder, run_graph
+from fxloom_aot.runtime import StorageCheck
+from fxloom_aot.views import UnsupportedView, is_dense
+
+aten = torch.ops.aten
+Partitioner = Callable[[FunctionalLog, Sequence[Any], Sequence[Any], Sequence[FakeTensor]], Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedGraph:
+    """One aten-dialect graph and what its inputs and outputs are."""
+
+    gm: torch.fx.GraphModule
+    signature: GraphSignature
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """forward: always. backward, tangents: where something is differentiated. checks: for the runtime wrapper."""
+
+    forward: TracedGraph
+    backward: TracedGraph | None
+    tangents: tuple[Descriptor, ...]
+    checks: tuple[StorageCheck, ...]
+
+
+def trace_graph(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    decompositions: Decompositions,
+    partitioner: Partitioner = save_all,
+) -> Traced:
+    """See the module's docstring. Differentiates when grad mode is on and some output requires grad."""
+    with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
+        return _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
+
+
+@dataclass(slots=True)
+class _Tracer:
+    gm: torch.fx.GraphModule
+    decompositions: Decompositions
+    partitioner: Partitioner
+    examples: list[Any]
+    mode: FakeMode = field(init=False)
+    recorder: Recorder = field(init=False)
+    inputs: list[ProgramInput] = field(init=False)
+    state: Functionalizer = field(init=False)
+
+    def __post_init__(self) -> None:
+        # fakes of our own: capture may have changed the metadata and the autograd state of those on the nodes
+        context = trace_context()
+        self.mode = FakeMode(context.env if context is not None else None)
+        self.recorder = Recorder(self.mode)
+        self.inputs = make_inputs(self.mode, self.examples)
+        self.state = Functionalizer(self.mode, self.decompositions, self.inputs, self.recorder.constants)
+
+    def trace(self) -> Traced:
+        for node, given in zip([n for n in self.gm.graph.nodes if n.op == "placeholder"], self.inputs, strict=True):
+            if given.fake is None:
+                raise GraphRejected(node, "a number as a graph input; sizes that change between calls are not traced yet")
+        grad_fns = {id(given.fake): given.fake.grad_fn for given in self.inputs if given.fake is not None}
+        with phase("aot.trace"), _restoring_modes():
+            outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)
+        with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
+            forward_entries = list(self.recorder.log)
+            self.state.start(forward_entries)
+            self.state.run(forward_entries, backward=False)
+            changed = {
+                id(given.fake)
+                for given in self.inputs
+                if given.fake is not None and given.fake.requires_grad and given.fake.grad_fn is not grad_fns[id(given.fake)]
+            }
+            found = classify_outputs(self.state, outputs, changed)
+            self._refuse_shared_gradients()
+        if any(spec.differentiable for spec in found.specs):
+            return self._joint(found)
+        with phase("aot.build_fx"):
+            return Traced(self._forward_graph(found, self.state.log.live_calls(found.values), []), None, (), self._checks())
+
+    def _joint(self, found: ForwardOutputs) -> Traced:
+        log = self.state.log
+        differentiated = [number for number, spec in enumerate(found.specs) if spec.differentiable]
+        programs = [found.programs[number] for number in differentiated]
+        tangent_descs = tuple(_tangent(program.desc) for program in programs if program is not None)
+        tangents = [log.placeholder(desc) for desc in tangent_descs]
+        wanted: list[tuple[int, FakeTensor]] = []
+        for number, given in enumerate(self.inputs):
+            if given.fake is not None and self.mode.grad_leaf(given.fake).requires_grad and all(
+                self.inputs[earlier].fake is not given.fake for earlier, _ in wanted
+            ):
+                wanted.append((number, self.mode.grad_leaf(given.fake)))
+        start = len(self.recorder.log)
+        with phase("aot.trace_backward"), _restoring_modes():
+            gradients = self._run_autograd(programs, tangents, [leaf for _, leaf in wanted])
+        with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
+            before = {id(place.memory): place.memory.version for place in self.state.placeholders}
+            self.state.run(self.recorder.log[start:], backward=True)
+            for place in self.state.placeholders:
+                if place.memory.version != before[id(place.memory)]:
+                    raise UnsupportedView("the backward pass writes to an input of the forward pass")
+            values = [None if gradient is None else self.state.read(gradient) for gradient in gradients]
+        with phase("aot.partition"):
+            part = self.partitioner(log, found.values, values, tangents)
+            saved, copies = self._protect_saved(found, part.saved)
+        with phase("aot.build_fx"):
+            forward_calls = sorted({*part.forward, *copies})
+            known = {id(value) for value in found.values}
+            extra = [value for value in saved if log.origins[id(value)].placeholder < 0 and id(value) not in known]
+            forward = self._forward_graph(found, forward_calls, extra)
+            flat = {id(value): place for place, value in reversed(list(enumerate([*found.values, *extra])))}
+            placed: list[tuple[InputSpec, Any]] = []
+            for number, (value, original) in enumerate(zip(saved, part.saved, strict=True)):
+                origin = log.origins[id(value)]
+                of_input = origin.placeholder >= 0
+                index = origin.placeholder if of_input else flat[id(value)]
+                placed.append((InputSpec(InputKind.SAVED, f"saved_{number}", index, of_input=of_input), original))
+            for number, (value, place) in enumerate(zip(tangents, differentiated, strict=True)):
+                placed.append((InputSpec(InputKind.TANGENT, f"tangent_{number}", place), value))
+            placed.extend(self._constants_used(part.backward, values))
+            outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number, _ in wanted)
+            signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
+            backward = TracedGraph(build_graph(log, placed, part.backward, values), signature)
+        return Traced(forward, backward, tangent_descs, self._checks())
+
+    def _run_autograd(self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]) -> tuple[Any, ...]:
+        """The gradients of the leaves, recorded. The fakes of the tangents stand in the program as well as in the log."""
+        stand_ins = [make_fake(value.desc) for value in tangents]
+        for stand_in, value in zip(stand_ins, tangents, strict=True):
+            self.state.define(stand_in, value)
+        self.recorder.in_backward = True
+        self.recorder.node = None
+        # in this thread, whatever the device: the modes are those of this thread
+        with self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad():
+            return torch.autograd.grad(programs, leaves, stand_ins, allow_unused=True)
+
+    def _protect_saved(self, found: ForwardOutputs, saved: Sequence[FakeTensor]) -> tuple[list[FakeTensor], list[int]]:
+        """Saved values that are on an input which the epilogue overwrites are copied first; also the calls that copy."""
+        log = self.state.log
+        targets = {
+            log.placeholders[spec.input].storage_token.ident for spec in found.specs if spec.kind is OutputKind.NEW_VALUE
+        }
+        result, calls = [], []
+        for value in saved:
+            if value.storage_token.ident in targets:
+                with torch.no_grad():
+                    value = log.emit(aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False)
+                calls.append(len(log.calls) - 1)
+            result.append(value)
+        return result, calls
+
+    # --- signatures ---
+
+    def _forward_graph(self, found: ForwardOutputs, calls: Sequence[int], saved: Sequence[FakeTensor]) -> TracedGraph:
+        outputs = [*found.values, *saved]
+        placed = [*self._placed(found), *self._constants_used(calls, outputs)]
+        specs = (*found.specs, *[OutputSpec(OutputKind.SAVED) for _ in saved])
+        signature = GraphSignature(
+            tuple(spec for spec, _ in placed), specs, tuple(found.results), tuple(found.metadata), len(self.inputs)
+        )
+        return TracedGraph(build_graph(self.state.log, placed, calls, outputs), signature)
+
+    def _placed(self, found: ForwardOutputs) -> list[tuple[InputSpec, Any]]:
+        """Spec and value of every placeholder of the forward graph but constants."""
+        nodes = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
+        mutated = {spec.input for spec in found.specs if spec.kind is OutputKind.NEW_VALUE}
+        placed = []
+        for number, place in enumerate(self.state.placeholders):
+            node = nodes[place.input]
+            static = is_static_address(node)
+            kind = InputKind.STORAGE if place.flat else self._kind(place.input, static)
+            name = f"{node.name}_storage" if place.flat else node.name
+            spec = InputSpec(kind, name, place.input, get_source(node), static, number in mutated)
+            placed.append((spec, self.state.log.placeholders[number]))
+        return placed
+
+    def _kind(self, number: int, static: bool) -> InputKind:
+        example = self.examples[number]
+        if isinstance(example, torch.nn.Parameter):
+            return InputKind.PARAMETER
+        return InputKind.BUFFER if static else InputKind.USER
+
+    def _constants_used(self, calls: Sequence[int], outputs: Sequence[Any]) -> Iterator[tuple[InputSpec, Any]]:
+        log = self.state.log
+        used = {id(value) for number in calls for value in values_of([log.calls[number].args, log.calls[number].kwargs])}
+        used.update(id(value) for value in values_of(list(outputs)))
+        for number, (value, real) in enumerate(log.constants):
+            if id(value) in used:
+                yield InputSpec(InputKind.CONSTANT, f"constant_{number}", constant=real.detach()), value
+
+    def _checks(self) -> tuple[StorageCheck, ...]:
+        if not self.state.offset_sensitive:
+            return ()
+        checks = []
+        for place in self.state.placeholders:
+            members = place.memory.members
+            offsets = [self.inputs[member].initial for member in members]
+            checks.append(StorageCheck(members, tuple(desc.offset for desc in offsets if desc is not None)))
+        return tuple(checks)
+
+    # --- what can't be ---
+
+    def _refuse_shared_gradients(self) -> None:
+        for place in self.state.placeholders:
+            if place.flat and any(_requires_grad(self.inputs[member]) for member in place.memory.members):
+                raise UnsupportedView("inputs that share memory are written, and one of them requires grad")
+
+    @contextmanager
+    def _rejecting(self) -> Iterator[None]:
+        """Faults that belong to no operator become the rejection of the last node that did something."""
+        try:
+            yield
+        except UnsupportedView as error:
+            node = next((entry.node for entry in reversed(self.recorder.log) if entry.node is not None), None)
+            raise GraphRejected(node or next(iter(self.gm.graph.nodes)), str(error)) from error
+
+
+def _requires_grad(given: ProgramInput) -> bool:
+    return given.fake is not None and given.fake.requires_grad
+
+
+def make_inputs(mode: FakeMode, examples: Sequence[Any]) -> list[ProgramInput]:
+    """Fakes for the example inputs; fakes among these are remade with their aliasing."""
+    storages: dict[int, Any] = {}
+    remade: dict[int, FakeTensor] = {}
+    result = []
+    for example in examples:
+        if not isinstance(example, torch.Tensor):
+            # a number here is dynamic; burning it in would be a guess
+            result.append(ProgramInput(None, None, None, example))
+            continue
+        if type(example) is FakeTensor:
+            fake = remade.get(id(example))
+            if fake is None:
+                fake = remade[id(example)] = mode.refake(example, storages)
+        else:
+            fake = mode.from_tensor(example)
+        result.append(ProgramInput(fake, fake.desc, fake.storage_token))
+    return result
+
+
+def _tangent(desc: Descriptor) -> Descriptor:
+    """Metadata of the gradient of an output: its layout where that is dense, else contiguous."""
+    stride = desc.stride if is_dense(desc) else contiguous_stride(desc.size)
+    return describe(desc.size, stride, desc.dtype, desc.device)
+
+
+@contextmanager
+def _restoring_modes() -> Iterator[None]:
+    """Grad mode and autocast as before, also when the graph raises between a mode change and its end."""
+    grad_mode = torch.is_grad_enabled()
+    nesting = _autocast_state()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad_mode)
+        _restore_autocast(nesting)
+
+
+def _autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
+    return {
+        device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in ("cpu", "cuda")
+    }
+
+
+def _restore_autocast(state: dict[str, tuple[bool, torch.dtype]]) -> None:
+    for device, (enabled, dtype) in state.items():
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)

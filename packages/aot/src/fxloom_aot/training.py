@@ -1,0 +1,96 @@
+"""The runtime of a graph with a backward part: one `torch.autograd.Function` per compiled graph.
+
+In: compiled forward and backward, their signatures. Out: a callable like `inference_wrapper`'s that autograd can
+differentiate once. Lifetimes: saved tensors belong to autograd (`save_for_backward`), which checks that nobody wrote over
+them; saved numbers and the signature stay on the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
+from fxloom_shapes import Descriptor
+from torch.autograd.function import once_differentiable
+
+from fxloom_aot.runtime import Compiled, StorageCheck, finisher, input_gatherer
+
+
+def training_wrapper(
+    forward: Compiled,
+    backward: Compiled,
+    signature: GraphSignature,
+    backward_signature: GraphSignature,
+    tangents: Sequence[Descriptor],
+    checks: Sequence[StorageCheck] = (),
+) -> Callable[..., list[Any]]:
+    """See the module's docstring. tangents: metadata that the backward graph expects of each gradient it is given."""
+    gather = input_gatherer(signature, checks)
+    finish = finisher(signature)
+    visible = [position for position, spec in enumerate(signature.outputs) if spec.kind is not OutputKind.SAVED]
+    saved_outputs = signature.outputs_of(OutputKind.SAVED)
+    differentiable = [position for position in visible if signature.outputs[position].differentiable]
+    plain = [position for position in visible if not signature.outputs[position].differentiable]
+    # where each SAVED input of the backward graph comes from: (True, placeholder) or (False, flat output) of the forward
+    saved_from = [(spec.of_input, spec.index) for spec in backward_signature.inputs if spec.kind is InputKind.SAVED]
+    constants = [spec.constant for spec in backward_signature.inputs if spec.kind is InputKind.CONSTANT]
+    gradient_of = [spec.index for spec in backward_signature.outputs]
+    count = signature.caller_inputs
+
+    class CompiledFunction(torch.autograd.Function):
+        """Runs the compiled graphs. Inputs: the caller's flat inputs. Outputs: the forward graph's, without saved ones."""
+
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
+            inputs = gather(args)
+            kept = list(inputs)  # the compiled graph may clear the list that it is given
+            outputs = list(forward(inputs))
+            values = [kept[place] if is_input else outputs[place] for is_input, place in saved_from]
+            ctx.numbers = {n: value for n, value in enumerate(values) if not isinstance(value, torch.Tensor)}
+            ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
+            ctx.mark_non_differentiable(*[outputs[position] for position in plain if isinstance(outputs[position], torch.Tensor)])
+            ctx.set_materialize_grads(False)
+            return tuple([outputs[position] for position in visible])
+
+        @staticmethod
+        @once_differentiable  # type: ignore[untyped-decorator]  # torch's
+        def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+            tensors = iter(ctx.saved_tensors)
+            inputs = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
+            given = dict(zip(visible, gradients, strict=True))
+            for position, desc in zip(differentiable, tangents, strict=True):
+                inputs.append(_as_traced(given[position], desc))
+            inputs.extend(constants)
+            outputs = backward(inputs)
+            result: list[Any] = [None] * count
+            for index, gradient in zip(gradient_of, outputs, strict=True):
+                result[index] = gradient
+            return tuple(result)
+
+    apply = CompiledFunction.apply
+    total = len(signature.outputs)
+
+    def run(*args: Any) -> list[Any]:
+        shown = apply(*args)
+        outputs: Sequence[Any] = shown
+        if saved_outputs and finish is not None:
+            full: list[Any] = [None] * total
+            for position, value in zip(visible, shown, strict=True):
+                full[position] = value
+            outputs = full
+        if finish is None:
+            return list(outputs)
+        return finish(args, outputs)
+
+    return run
+
+
+def _as_traced(gradient: torch.Tensor | None, desc: Descriptor) -> torch.Tensor:
+    """The gradient in the layout that the backward graph was made for; zeros where autograd has none."""
+    if gradient is None:
+        return torch.empty_strided(desc.size, desc.stride, dtype=desc.dtype, device=desc.device).zero_()
+    if gradient.stride() == desc.stride:
+        return gradient
+    return torch.empty_strided(desc.size, desc.stride, dtype=desc.dtype, device=desc.device).copy_(gradient)

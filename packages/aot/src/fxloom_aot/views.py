@@ -1,0 +1,302 @@
+"""Views in a functional log: replay a chain of view operators on a value, and put a written view back into its base.
+
+A chain is a tuple of `Step`, from the whole memory to the view. Regular steps have an inverse of their own (`slice` has
+`slice_scatter`). Where one has none, or where several elements of the view may be one memory cell, positions are worked
+out by running the chain on the numbers 0, 1, 2 ... in the place of elements, and written by index: that is right for every
+chain that keeps the element type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fxloom_interfaces.signature import ViewStep
+from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
+from fxloom_shapes.descriptor import extent_of
+
+from fxloom_aot.log import FunctionalLog
+
+aten = torch.ops.aten
+
+
+class UnsupportedView(Exception):
+    """The chain can't be replayed or inverted soundly; the message says why. Becomes GraphRejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One view operator. source: the program's metadata of what it is applied to (after as_strided: of the memory)."""
+
+    view: ViewStep
+    source: Descriptor
+
+
+Chain = tuple[Step, ...]
+
+
+def replay(log: FunctionalLog, value: FakeTensor, chain: Chain) -> FakeTensor:
+    """The value of the view `chain` of the whole `value`."""
+    for step in chain:
+        value = apply_step(log, value, step)
+    return value
+
+
+def apply_step(log: FunctionalLog, value: FakeTensor, step: Step) -> FakeTensor:
+    view = step.view
+    if view.op is aten.as_strided.default:
+        size, stride, *offset = view.args
+        return read_strided(log, value, step.source, tuple(size), tuple(stride), offset[0] if offset else None)
+    result = log.emit(view.op, (value, *view.args), dict(view.kwargs))
+    if view.item is not None:
+        result = result[view.item]
+    assert isinstance(result, FakeTensor)
+    return result
+
+
+# --- as_strided ---------------------------------------------------------------------------------------------------------
+
+
+def read_strided(
+    log: FunctionalLog, value: FakeTensor, memory: Descriptor, size: tuple[int, ...], stride: tuple[int, ...], offset: int | None
+) -> FakeTensor:
+    """`as_strided` of the memory whose whole is `value`; memory: the program's metadata of that whole."""
+    start = (memory.offset if offset is None else offset) - memory.offset
+    flat = _in_memory_order(log, value, memory)
+    reach = start + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+    if 0 not in size and (start < 0 or reach >= value.numel()):
+        raise UnsupportedView(f"as_strided reaches elements {start} to {reach} of a tensor of {value.numel()}")
+    if flat.desc.offset == 0:
+        result = log.emit(aten.as_strided.default, (flat, list(size), list(stride), start))
+    else:
+        result = log.emit(aten.index.Tensor, (flat, [_positions(log, size, stride, start, value.device)]))
+    assert isinstance(result, FakeTensor)
+    return result
+
+
+def _in_memory_order(log: FunctionalLog, value: FakeTensor, memory: Descriptor) -> FakeTensor:
+    """The elements of `value` as one contiguous axis, in the order in which the program's memory has them."""
+    order = _dense_order(memory)
+    if order is None:
+        raise UnsupportedView(f"as_strided of a tensor with gaps or overlaps ({memory})")
+    if list(order) != list(range(len(order))):
+        value = log.emit(aten.permute.default, (value, list(order)))
+    flat = log.emit(aten.view.default, (value, [value.numel()]))
+    if flat.desc.stride not in ((1,), (0,)) and flat.numel() > 1:
+        flat = log.emit(aten.clone.default, (flat,), {"memory_format": torch.contiguous_format})
+    assert isinstance(flat, FakeTensor)
+    return flat
+
+
+def _from_memory_order(log: FunctionalLog, flat: FakeTensor, memory: Descriptor) -> FakeTensor:
+    """Inverse of `_in_memory_order`."""
+    order = _dense_order(memory)
+    assert order is not None
+    value = log.emit(aten.view.default, (flat, [memory.size[axis] for axis in order]))
+    if list(order) != list(range(len(order))):
+        value = log.emit(aten.permute.default, (value, [order.index(axis) for axis in range(len(order))]))
+    assert isinstance(value, FakeTensor)
+    return value
+
+
+def _dense_order(desc: Descriptor) -> tuple[int, ...] | None:
+    """Axes from outermost to innermost when the elements fill one piece of memory, each cell once; else None."""
+    axes = sorted(range(len(desc.size)), key=lambda axis: (-desc.stride[axis], desc.size[axis] == 1, axis))
+    step = 1
+    for axis in reversed(axes):
+        if desc.size[axis] == 1:
+            continue
+        if desc.stride[axis] != step:
+            return None
+        step *= desc.size[axis]
+    return tuple(axes)
+
+
+def is_dense(desc: Descriptor) -> bool:
+    """True when the elements fill one piece of memory, each cell once."""
+    return 0 in desc.size or _dense_order(desc) is not None
+
+
+def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> FakeTensor:
+    """`value`, copied if need be so that its strides are those of the dense `desc`."""
+    if value.desc.stride == desc.stride or 0 in desc.size:
+        return value
+    order = _dense_order(desc)
+    assert order is not None and value.desc.size == desc.size
+    moved = log.emit(aten.permute.default, (value, list(order)))
+    packed = log.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
+    result = log.emit(aten.permute.default, (packed, [order.index(axis) for axis in range(len(order))]))
+    assert isinstance(result, FakeTensor)
+    return result
+
+
+def _positions(log: FunctionalLog, size: tuple[int, ...], stride: tuple[int, ...], start: int, device: torch.device) -> FakeTensor:
+    """start + sum of index * stride over the axes, as an int64 value of `size`."""
+    total = log.emit(aten.full.default, (list(size), start), {"dtype": torch.int64, "device": device, "pin_memory": False})
+    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        if extent == 1 or step == 0:
+            continue
+        line = _arange(log, extent, device)
+        shape = [extent if other == axis else 1 for other in range(len(size))]
+        term = log.emit(aten.mul.Tensor, (log.emit(aten.view.default, (line, shape)), step))
+        total = log.emit(aten.add.Tensor, (total, term))
+    assert isinstance(total, FakeTensor)
+    return total
+
+
+def _arange(log: FunctionalLog, extent: int, device: torch.device) -> FakeTensor:
+    result = log.emit(
+        aten.arange.start_step, (0, extent, 1), {"dtype": torch.int64, "device": device, "pin_memory": False}
+    )
+    assert isinstance(result, FakeTensor)
+    return result
+
+
+# --- writing through a view ---------------------------------------------------------------------------------------------
+
+
+def write_back(
+    log: FunctionalLog, base: FakeTensor, memory: Descriptor, chain: Chain, view: Descriptor, value: FakeTensor
+) -> FakeTensor:
+    """The whole memory after `value` was written to its view `chain`.
+
+    base: value of the whole before; memory, view: the program's metadata of the whole and of the view.
+    """
+    if overlaps_itself(view):
+        raise UnsupportedView(f"a write to a view in which several elements are one memory cell ({view})")
+    if not all(_inverse_of(step) is not None for step in chain):
+        return _write_by_index(log, base, memory, chain, value)
+    levels = [base]
+    for step in chain[:-1]:
+        levels.append(apply_step(log, levels[-1], step))
+    for step, level in zip(reversed(chain), reversed(levels), strict=True):
+        inverse = _inverse_of(step)
+        assert inverse is not None
+        value = inverse(log, level, value, step)
+    return value
+
+
+def _write_by_index(log: FunctionalLog, base: FakeTensor, memory: Descriptor, chain: Chain, value: FakeTensor) -> FakeTensor:
+    if value.dtype != base.dtype or any(step.source.dtype != base.dtype for step in chain):
+        raise UnsupportedView("a write through an irregular view that also changes the element type")
+    numbers = log.emit(aten.view.default, (_arange(log, base.numel(), base.device), list(memory.size)))
+    if _dense_order(memory) is not None:
+        numbers = _from_memory_order(log, _arange(log, base.numel(), base.device), memory)
+        flat = _in_memory_order(log, base, memory)
+    else:
+        flat = log.emit(aten.view.default, (base, [base.numel()]))
+    positions = replay(log, numbers, chain)
+    positions = log.emit(aten.view.default, (positions, [positions.numel()]))
+    flat_value = log.emit(aten.view.default, (value, [value.numel()]))
+    flat = log.emit(aten.index_put.default, (flat, [positions], flat_value))
+    if _dense_order(memory) is not None:
+        return _from_memory_order(log, flat, memory)
+    result = log.emit(aten.view.default, (flat, list(memory.size)))
+    assert isinstance(result, FakeTensor)
+    return result
+
+
+def overlaps_itself(desc: Descriptor) -> bool:
+    """True when two elements are one memory cell."""
+    axes = sorted((step, extent) for step, extent in zip(desc.stride, desc.size, strict=True) if extent != 1)
+    if 0 in desc.size or not axes:
+        return False
+    reach = 0
+    for step, extent in axes:
+        if step <= reach:
+            break
+        reach += step * (extent - 1)
+    else:
+        return False
+    if axes[0][0] == 0:
+        return True
+    # strides interleave: count the cells
+    cells = torch.arange(extent_of(desc) - desc.offset).as_strided(desc.size, desc.stride)
+    return int(cells.unique().numel()) != cells.numel()
+
+
+Inverse = Callable[[FunctionalLog, FakeTensor, FakeTensor, Step], FakeTensor]
+
+
+def _reshape_back(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+    return log.emit(aten.view.default, (value, list(step.source.size)))  # type: ignore[no-any-return]  # one value
+
+
+def _same(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+    return value
+
+
+def _apply_again(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+    return log.emit(step.view.op, (value, *step.view.args))  # type: ignore[no-any-return]  # one value
+
+
+def _permute_back(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+    rank = len(step.source.size)
+    order = [axis % rank for axis in step.view.args[0]]
+    return log.emit(aten.permute.default, (value, [order.index(axis) for axis in range(rank)]))  # type: ignore[no-any-return]  # one value
+
+
+def _scatter(op: Any) -> Inverse:
+    def inverse(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+        return log.emit(op, (base, value, *step.view.args), dict(step.view.kwargs))  # type: ignore[no-any-return]  # one value
+
+    return inverse
+
+
+def _split_back(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+    sizes, dim = step.view.args[0], step.view.args[1] if len(step.view.args) > 1 else 0
+    item = step.view.item
+    assert item is not None
+    start = item * sizes if isinstance(sizes, int) else sum(sizes[:item])
+    return log.emit(aten.slice_scatter.default, (base, value, dim, start, start + value.desc.size[dim]))  # type: ignore[no-any-return]  # one value
+
+
+def _unbind_back(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+    dim = step.view.args[0] if step.view.args else 0
+    return log.emit(aten.select_scatter.default, (base, value, dim, step.view.item))  # type: ignore[no-any-return]  # one value
+
+
+def _dtype_back(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+    if value.dtype == step.source.dtype:
+        return value
+    if value.desc.stride != contiguous_stride(value.desc.size):
+        value = log.emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
+    return log.emit(aten.view.dtype, (value, step.source.dtype))  # type: ignore[no-any-return]  # one value
+
+
+def _by_op(op: Any) -> Inverse:
+    def inverse(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: Step) -> FakeTensor:
+        return log.emit(op, (value,))  # type: ignore[no-any-return]  # one value
+
+    return inverse
+
+
+#: operator -> the whole after a write to its result. (base before, new value of the view) -> new base
+INVERSES: dict[Any, Inverse] = {
+    aten.view.default: _reshape_back,
+    aten._reshape_alias.default: _reshape_back,
+    aten.squeeze.default: _reshape_back,
+    aten.squeeze.dim: _reshape_back,
+    aten.squeeze.dims: _reshape_back,
+    aten.unsqueeze.default: _reshape_back,
+    aten.detach.default: _same,
+    aten.alias.default: _same,
+    aten.t.default: _apply_again,
+    aten.transpose.int: _apply_again,
+    aten.permute.default: _permute_back,
+    aten.slice.Tensor: _scatter(aten.slice_scatter.default),
+    aten.select.int: _scatter(aten.select_scatter.default),
+    aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
+    aten.split.Tensor: _split_back,
+    aten.split_with_sizes.default: _split_back,
+    aten.unbind.int: _unbind_back,
+    aten.view.dtype: _dtype_back,
+    aten.view_as_real.default: _by_op(aten.view_as_complex.default),
+    aten.view_as_complex.default: _by_op(aten.view_as_real.default),
+}
+
+
+def _inverse_of(step: Step) -> Inverse | None:
+    return INVERSES.get(step.view.op)
