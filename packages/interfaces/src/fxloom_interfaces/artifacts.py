@@ -11,7 +11,6 @@ import errno
 import hashlib
 import json
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -183,12 +182,3 @@ def _checked_payload(folder: Path) -> Path | None:
     shutil.rmtree(folder, ignore_errors=True)
     return None
 
-
-def default_cache_root() -> Path:
-    """`FXLOOM_CACHE_DIR`, else the user's cache folder as the platform has it. Read at entry points only."""
-    named = os.environ.get("FXLOOM_CACHE_DIR")
-    if named:
-        return Path(named).expanduser()
-    from platformdirs import user_cache_path
-
-    return user_cache_path("fxloom", appauthor=False)

@@ -1,0 +1,121 @@
+"""`compile` and its companions, named as torch.compile's users expect."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import fxloom_dynamo
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.errors import ConfigError
+from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found
+
+from fxloom.config import settings
+from fxloom.debug import DebugFolder
+from fxloom.stats import RECORDER, Stats
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_debug_listener: DebugFolder | None = None
+
+
+@overload
+def compile(model: F, **kwargs: Any) -> F: ...
+@overload
+def compile(model: None = None, **kwargs: Any) -> Callable[[F], F]: ...
+def compile(
+    model: Any = None,
+    *,
+    backend: str | Callable[..., Any] = "inductor",
+    mode: str | None = None,
+    dynamic: bool | None = None,
+    dynamic_shapes: Mapping[str, Any] | None = None,
+    fullgraph: bool = False,
+    suppress_errors: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """A callable (or module) that gives the results of `model`, compiled when it is first called.
+
+    model: a function, method or nn.Module; left out, `compile(...)` is a decorator. A module stays one: parameters,
+    `state_dict` and hooks are the original's.
+    backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`.
+    mode, options: for the backend. dynamic: None makes a size dynamic when a second one is seen, False never, True at once.
+    fullgraph: a graph break raises `exc.Unsupported`. suppress_errors: what a backend fails at runs eager, with a warning.
+
+    Raises ConfigError or PluginError at once for arguments that can't be right; everything else at the first call.
+    """
+    if model is None:
+        return functools.partial(
+            compile,
+            backend=backend,
+            mode=mode,
+            dynamic=dynamic,
+            dynamic_shapes=dynamic_shapes,
+            fullgraph=fullgraph,
+            suppress_errors=suppress_errors,
+            options=options,
+        )
+    if not callable(model):
+        raise ConfigError(f"fxloom.compile takes a function or an nn.Module, got {type(model).__name__}")
+    if dynamic_shapes is not None:
+        raise ConfigError("dynamic_shapes is not built yet; leave it out: a size that changes is compiled for again")
+    now = settings()
+    if now.disable:
+        return model
+    if now.debug:
+        _write_debug_folder(Path(now.debug_dir))
+    return fxloom_dynamo.optimize(
+        resolve_backend(backend, mode, options),
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        suppress_errors=bool(suppress_errors),
+    )(model)
+
+
+def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options: Mapping[str, Any] | None) -> Callable[..., Any]:
+    """The backend function with mode and options bound. PluginError for an unknown name."""
+    function = BACKENDS.load(backend).load() if isinstance(backend, str) else backend
+    if not callable(function):
+        raise ConfigError(f"backend must be a name or a function (gm, example_inputs) -> callable, got {type(backend).__name__}")
+    bound: dict[str, Any] = {}
+    if mode is not None:
+        bound["mode"] = mode
+    if options:
+        bound["options"] = dict(options)
+    return functools.partial(function, **bound) if bound else function
+
+
+def compile_fx(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The builtin inductor on a torch-dialect graph that someone else captured: a callable of the graph's flat inputs."""
+    return BACKENDS.load("inductor").load()(gm, example_inputs, **options)
+
+
+def list_backends() -> tuple[str, ...]:
+    """Names of all backends: builtin, installed and registered."""
+    return BACKENDS.names()
+
+
+def plugins() -> tuple[Found, ...]:
+    """All plugins that are installed, by group; each prints as one line."""
+    return (*BACKENDS.found(), *CODEGENS.found(), *REPLAYERS.found())
+
+
+def stats() -> Stats:
+    """Counters over everything compiled since the start or the last `reset`."""
+    return RECORDER.stats
+
+
+def reset() -> None:
+    """Forget everything that was compiled, and the counters. Compiled callables compile again when called."""
+    fxloom_dynamo.reset()
+    RECORDER.reset()
+
+
+def _write_debug_folder(root: Path) -> None:
+    """From now on every compilation of this process leaves its artefacts below `root`."""
+    global _debug_listener
+    if _debug_listener is None:
+        _debug_listener = DebugFolder(root)
+        telemetry.add_listener(_debug_listener)

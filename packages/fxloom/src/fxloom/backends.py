@@ -1,0 +1,116 @@
+"""The builtin backends, wired here from the layers: `aot_eager`, `aot_eager_decomp`, `inductor`.
+
+Nothing is imported before a backend is asked for, so that `import fxloom` stays cheap. No algorithm lives here: each
+backend hands one layer to the next as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxloom_interfaces.backend import Backend, BackendEntry
+from fxloom_interfaces.config import from_options, nearest
+from fxloom_interfaces.errors import ConfigError
+from fxloom_interfaces.versions import BACKEND
+
+if TYPE_CHECKING:
+    import torch.fx
+    from fxloom_interfaces.signature import GraphSignature
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True, slots=True)
+class InductorBackendOptions:
+    """What `options=` may hold for backend "inductor", beside the fields of inductor-core's own options.
+
+    codegen: name of the code generator to use where several serve a device. replayer: name of the replayer that
+    `mode="reduce-overhead"` uses; None records nothing.
+    """
+
+    codegen: str | None = None
+    replayer: str | None = None
+
+
+def load_aot_eager() -> Backend:
+    from fxloom_aot import aot_module, eager_compiler
+
+    def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+        """Functionalized graphs, forward and backward, run operator by operator."""
+        return aot_module(gm, example_inputs, compiler=eager_compiler)
+
+    return aot_eager
+
+
+def load_aot_eager_decomp() -> Backend:
+    from fxloom_aot import aot_module, eager_compiler
+    from fxloom_decomp import table
+
+    def aot_eager_decomp(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+        """As `aot_eager`, with the decompositions that `inductor` uses."""
+        return aot_module(gm, example_inputs, decompositions=table("inductor"), compiler=eager_compiler)
+
+    return aot_eager_decomp
+
+
+def load_inductor() -> Backend:
+    from fxloom_aot import aot_module
+    from fxloom_decomp import table
+
+    def inductor(
+        gm: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Callable[..., Any]:
+        """Fused kernels and library calls. mode: one of MODES. Unknown modes and options raise ConfigError."""
+        compiler = graph_compiler(mode, options or {})
+        return aot_module(gm, example_inputs, decompositions=table("inductor"), compiler=compiler)
+
+    return inductor
+
+
+def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[torch.fx.GraphModule, GraphSignature], Any]:
+    """The compiler of aten-dialect graphs that `mode` and `options` ask for."""
+    from fxloom_inductor_core import InductorOptions, compile_graph
+    from fxloom_interfaces.artifacts import FileStore
+    from fxloom_interfaces.plugins import REPLAYERS, codegens_by_device
+
+    from fxloom.config import cache_root
+
+    if mode is not None and mode not in MODES:
+        raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
+    own_names = InductorBackendOptions.__dataclass_fields__.keys()
+    own = from_options(InductorBackendOptions, {name: options[name] for name in options if name in own_names})
+    core = from_options(InductorOptions, {name: options[name] for name in options if name not in own_names})
+    codegens = codegens_by_device(own.codegen)
+    store = FileStore(cache_root())
+    replayer_name = own.replayer or ("cudagraphs" if mode in ("reduce-overhead", "max-autotune") else None)
+    replayer = REPLAYERS.load(replayer_name) if replayer_name is not None else None
+
+    def compile_aten_graph(gm: torch.fx.GraphModule, signature: GraphSignature) -> Any:
+        compiled = compile_graph(gm, signature, options=core, codegens=codegens, store=store)
+        return compiled if replayer is None else replayer.wrap(compiled, replay_signature(gm, signature))
+
+    return compile_aten_graph
+
+
+def replay_signature(gm: torch.fx.GraphModule, signature: GraphSignature) -> Any:
+    """What a replayer has to know of a graph."""
+    import torch
+    from fxloom_interfaces.meta import get_fake
+    from fxloom_interfaces.replayer import ReplaySignature
+
+    fakes = [get_fake(node) for node in gm.graph.nodes if node.op in ("placeholder", "call_function")]
+    devices = sorted({fake.device.type for fake in fakes if isinstance(fake, torch.Tensor)})
+    return ReplaySignature(
+        static_inputs=signature.static_inputs(), mutated_inputs=signature.mutated(), devices=tuple(devices), name=type(gm).__name__
+    )
+
+
+AOT_EAGER = BackendEntry("aot_eager", BACKEND, load_aot_eager)
+AOT_EAGER_DECOMP = BackendEntry("aot_eager_decomp", BACKEND, load_aot_eager_decomp)
+INDUCTOR = BackendEntry("inductor", BACKEND, load_inductor)

@@ -1,0 +1,50 @@
+"""`python -m fxloom info`: what is installed, what was found, where things are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from typing import Any
+
+from fxloom.config import cache_root
+
+
+def collect_info() -> dict[str, Any]:
+    """Versions, plugins, compiler, devices and folders."""
+    import torch
+    from fxloom_interfaces import versions
+
+    from fxloom.api import plugins
+
+    compiler = os.environ.get("CXX", "g++")
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "interfaces": {name.lower(): str(value) for name, value in vars(versions).items() if isinstance(value, versions.Version)},
+        "plugins": [str(found) for found in plugins()],
+        "compiler": shutil.which(compiler) or f"{compiler}: not found; CPU kernels can't be built",
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "cuda": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+        "cache": str(cache_root()),
+    }
+
+
+def print_info(*, as_json: bool) -> int:
+    """Print `collect_info`; returns the exit status."""
+    found = collect_info()
+    if as_json:
+        print(json.dumps(found, indent=1))  # noqa: T201  # the command's output
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    out = Table(show_header=False)
+    for name, value in found.items():
+        out.add_row(name, "\n".join(map(str, value.items() if isinstance(value, dict) else value)) if isinstance(value, (list, dict)) else str(value))
+    Console().print(out)
+    return 0

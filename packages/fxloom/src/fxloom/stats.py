@@ -1,0 +1,98 @@
+"""Counters over everything compiled in this process, fed by telemetry: `fxloom.stats()`."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.errors import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """One graph break: catalogue key, what it was about, what to change, where."""
+
+    key: str
+    details: str
+    remedy: str
+    site: Site | None
+
+    def __str__(self) -> str:
+        where = f" at {self.site}" if self.site is not None else ""
+        return f"{self.key}{where}: {self.details} {self.remedy}".rstrip()
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts since the start or the last `reset`.
+
+    graphs: captured. compiles: cache entries made (frames and continuations). kernels: generated, by plugin.
+    compiler_runs: compilers started. cached_builds: graphs whose kernels were all found in the cache.
+    library_calls, fallbacks: per run of the compiled graphs, by operator. seconds: wall time by phase, inner phases
+    included in outer ones. replay_skips: reasons of replayers.
+    """
+
+    graphs: int = 0
+    compiles: int = 0
+    kernels: Counter[str] = field(default_factory=Counter)
+    compiler_runs: int = 0
+    cached_builds: int = 0
+    library_calls: Counter[str] = field(default_factory=Counter)
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    fallback_reasons: dict[str, str] = field(default_factory=dict)
+    break_reasons: list[Break] = field(default_factory=list)
+    recompile_reasons: list[str] = field(default_factory=list)
+    replay_skips: list[str] = field(default_factory=list)
+    seconds: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def graph_breaks(self) -> int:
+        return len(self.break_reasons)
+
+    def add(self, event: telemetry.Event) -> None:
+        """Count one event."""
+        match event:
+            case telemetry.PhaseEnded(phase=phase, seconds=seconds):
+                self.seconds[phase] += seconds  # type: ignore[assignment]  # a Counter of floats
+            case telemetry.GraphCaptured():
+                self.graphs += 1
+            case telemetry.GraphBroke(key=key, details=details, remedy=remedy, site=site):
+                self.break_reasons.append(Break(key, details, remedy, site))
+            case telemetry.FrameCompiled(name=name, recompile_reason=reason):
+                self.compiles += 1
+                if reason:
+                    self.recompile_reasons.append(f"{name}: {reason}")
+            case telemetry.KernelsBuilt(plugin=plugin, names=names, compiler_runs=runs, cached=cached):
+                self.kernels[plugin] += len(names)
+                self.compiler_runs += runs
+                self.cached_builds += cached
+            case telemetry.LibraryCalled(op=op, count=count):
+                self.library_calls[op] += count
+            case telemetry.FellBack(op=op, reason=reason, count=count):
+                self.fallbacks[op] += count
+                self.fallback_reasons[op] = reason
+            case telemetry.ReplaySkipped(reason=reason):
+                self.replay_skips.append(reason)
+
+
+class Recorder:
+    """A telemetry listener that counts into `stats`; safe to call from several threads."""
+
+    def __init__(self) -> None:
+        self.stats = Stats()
+        self._lock = threading.Lock()
+
+    def __call__(self, event: telemetry.Event) -> None:
+        with self._lock:
+            self.stats.add(event)
+
+    def reset(self) -> None:
+        with self._lock:
+            self.stats = Stats()
+
+
+#: Counts everything from the import of the umbrella on.
+RECORDER = Recorder()
+telemetry.add_listener(RECORDER)
