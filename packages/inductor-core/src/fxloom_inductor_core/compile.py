@@ -1,0 +1,150 @@
+"""The way through inductor-core: an aten graph in, a callable out.
+
+    lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from fxloom_inductor_core.graph import LoweredGraph, Lowering
+from fxloom_inductor_core.lowering import rules
+from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.plan import Planned, plan
+from fxloom_inductor_core.schedule import Group, Scheduler
+from fxloom_inductor_core.wrapper import print_runnable, print_wrapper
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.codegen import Codegen, KernelSource, check_codegen
+from fxloom_interfaces.errors import UserError
+from fxloom_interfaces.program import Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledGraph:
+    """A compiled graph. Called with the flat inputs as a list, which it empties; returns the flat outputs.
+
+    program: what it runs. wrapper_source, kernel_sources: generated text. library_calls, fallbacks: (op, calls per run).
+    """
+
+    program: Program
+    wrapper_source: str
+    kernel_sources: tuple[KernelSource, ...]
+    library_calls: tuple[tuple[str, int], ...]
+    fallbacks: tuple[tuple[str, int], ...]
+    call: Callable[[list[Any]], list[Any]]
+    device_types: tuple[str, ...] = ("cpu",)
+
+    def __call__(self, inputs: list[Any]) -> list[Any]:
+        """Run. Autograd and autocast are off meanwhile: the graph already says what they would do."""
+        if torch.is_grad_enabled() or any(torch.is_autocast_enabled(d) for d in self.device_types):
+            return self._guarded(inputs)
+        return self.call(inputs)
+
+    def _guarded(self, inputs: list[Any]) -> list[Any]:
+        active = [d for d in self.device_types if torch.is_autocast_enabled(d)]
+        with torch.no_grad():
+            for device in active:
+                torch.set_autocast_enabled(device, False)
+            try:
+                return self.call(inputs)
+            finally:
+                for device in active:
+                    torch.set_autocast_enabled(device, True)
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule,
+    signature: Any = None,
+    *,
+    options: InductorOptions | None = None,
+    codegens: Mapping[str, Codegen],
+    store: Any,
+) -> CompiledGraph:
+    """Compile a graph in the aten dialect. codegens: plugin by device type. store: the ArtifactStore for built kernels.
+
+    signature: the graph's GraphSignature; what the flat inputs and outputs mean is the caller's business, so it only goes
+    into the debug artefacts.
+    """
+    options = options or InductorOptions()
+    for plugin in codegens.values():
+        check_codegen(plugin)
+    listening = telemetry.listening()
+    with telemetry.phase("inductor.lower"):
+        lowering = Lowering(codegens, options, rules(), keep_ir=listening)
+        graph = lowering.run(gm)
+    _check_devices(graph, codegens)
+    if listening:
+        telemetry.emit(telemetry.ArtifactWritten("ir_pre_fusion.txt", _pre_fusion_text(graph)))
+    with telemetry.phase("inductor.schedule"):
+        groups = Scheduler(graph, codegens, options).run()
+        planned = plan(graph, groups, codegens, options)
+    if listening:
+        telemetry.emit(telemetry.ArtifactWritten("ir_post_fusion.txt", planned.program.text()))
+    return _finish(graph, groups, planned, codegens, store)
+
+
+def _check_devices(graph: LoweredGraph, codegens: Mapping[str, Codegen]) -> None:
+    for work in graph.work:
+        kind = work.device.split(":")[0]
+        if kind not in codegens:
+            raise UserError(f"no code generator for device {work.device!r}; there are ones for {', '.join(sorted(codegens))}")
+
+
+def _finish(
+    graph: LoweredGraph, groups: Sequence[Group], planned: Planned, codegens: Mapping[str, Codegen], store: Any
+) -> CompiledGraph:
+    program = planned.program
+    sources: dict[str, list[KernelSource]] = {}
+    with telemetry.phase("codegen.emit"):
+        for name, kernel in program.kernels:
+            device = dict(program.devices)[name].split(":")[0]
+            sources.setdefault(device, []).append(codegens[device].emit(kernel, name))
+    namespace: dict[str, Any] = dict(graph.constants)
+    with telemetry.phase("codegen.build"):
+        for device, batch in sources.items():
+            built = codegens[device].build(batch, store)
+            namespace.update(built.callables)
+            telemetry.emit(
+                telemetry.KernelsBuilt(codegens[device].name, tuple(s.name for s in batch), built.compiler_runs, built.cached)
+            )
+            if built.source and telemetry.listening():
+                telemetry.emit(telemetry.ArtifactWritten(f"kernels_{codegens[device].name}.txt", built.source))
+    with telemetry.phase("inductor.wrapper"):
+        wrapper = print_wrapper(program, codegens, list(graph.constants))
+        exec(compile(wrapper, "<fxloom output_code>", "exec"), namespace)  # noqa: S102  # text printed above
+    for op, count in planned.library_calls:
+        telemetry.emit(telemetry.LibraryCalled(op, count))
+    for op, count in planned.fallbacks:
+        telemetry.emit(telemetry.FellBack(op, _reason(graph, op), count))
+    if telemetry.listening():
+        telemetry.emit(
+            telemetry.ArtifactWritten("output_code.py", print_runnable(program, wrapper, codegens, sources, _size_hints(graph)))
+        )
+    used = {i.device.split(":")[0] for i in program.inputs if i.device} | {d.split(":")[0] for _, d in program.devices}
+    return CompiledGraph(
+        program,
+        wrapper,
+        tuple(s for batch in sources.values() for s in batch),
+        planned.library_calls,
+        planned.fallbacks,
+        namespace["call"],
+        tuple(sorted(used)) or ("cpu",),
+    )
+
+
+def _reason(graph: LoweredGraph, op: str) -> str:
+    return graph.fallback_reasons.get(op) or graph.fallback_reasons.get(f"{op}.default", "no lowering")
+
+
+def _pre_fusion_text(graph: LoweredGraph) -> str:
+    parts = [f"{name}: {layout}" for name, layout in graph.layouts.items() if not name.startswith("buf")]
+    return "\n".join([*parts, "", *(str(node) for node in graph.nodes), ""])
+
+
+def _size_hints(graph: LoweredGraph) -> dict[str, int]:
+    return {name: 8 for name in graph.sizes}

@@ -1,0 +1,576 @@
+"""Lowering of an aten graph: in comes an fx graph in the aten dialect with fakes on its nodes, out come `LoweredGraph`s:
+loops (traced bodies) and library calls in program order, the buffers they define, inputs and outputs.
+
+One `Lowering` per graph. Rules (package `lowering`) get it as their first argument and use its helpers: `pointwise`,
+`realize`, `operand`, `library`. What has no rule runs its eager kernel (`fallback`), counted and named.
+Invariant: every stored intermediate is dense; outputs have the strides of the graph's fakes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import sympy
+import torch
+import torch.fx
+
+from fxloom_inductor_core.cost import BodyCost
+from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.tensors import (
+    AnyTensor,
+    Index,
+    Tensor,
+    View,
+    contiguous_strides,
+    dim_order,
+    flat_index,
+    strides_in_order,
+)
+from fxloom_inductor_core.trace import Loop, Recorder, drop_dead
+from fxloom_interfaces import meta
+from fxloom_interfaces.codegen import Codegen
+from fxloom_interfaces.dtypes import dtype_name
+from fxloom_interfaces.errors import GraphRejected, InternalError
+from fxloom_interfaces.expr import Expr, normalize, symbol
+from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, Reduction
+from fxloom_interfaces.loop_ir import Node as LoopNode
+from fxloom_interfaces.ops import ReductionKind
+from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
+
+Rule: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A stored tensor as an argument of a call: a buffer seen with a layout."""
+
+    buffer: str
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """A call of a library or eager kernel, in program order.
+
+    writes: buffers allocated by the program and filled by the call. results: names of what it returns (None: not used).
+    aliases: results may share memory with operands.
+    """
+
+    target: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    writes: tuple[str, ...]
+    results: tuple[str | None, ...]
+    unpack: bool
+    library: bool
+    op: str
+    device: str
+    origins: tuple[str, ...] = ()
+    aliases: bool = False
+
+    def operands(self) -> list[Operand]:
+        """All tensors among the arguments."""
+        return [leaf for leaf in _leaves((self.args, tuple(v for _, v in self.kwargs))) if isinstance(leaf, Operand)]
+
+    def reads(self) -> list[str]:
+        return [o.buffer for o in self.operands() if o.buffer not in self.writes]
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]
+
+
+Work: TypeAlias = Loop | ExternCall
+
+
+@dataclass(slots=True)
+class LoweredGraph:
+    """Loops and calls in program order. layouts: of every buffer; inputs come first. outputs: Operands, SizeRefs or None."""
+
+    inputs: list[ProgramInput] = field(default_factory=list)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    work: list[Work] = field(default_factory=list)
+    nodes: list[LoopNode] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    sizes: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    fallback_reasons: dict[str, str] = field(default_factory=dict)
+
+
+def as_expr(value: Any) -> Expr:
+    """A size of a fake tensor as an expression."""
+    if isinstance(value, int):
+        return value
+    node = getattr(value, "node", None)
+    if node is None:
+        return normalize(sympy.sympify(value))
+    return normalize(sympy.sympify(node.expr))
+
+
+class Lowering:
+    """State of one lowering. node: the graph node being lowered."""
+
+    def __init__(self, codegens: Mapping[str, Codegen], options: InductorOptions, rules: Mapping[Any, Rule], keep_ir: bool) -> None:
+        self.codegens = codegens
+        self.options = options
+        self.rules = rules
+        self.out = LoweredGraph()
+        self.env: dict[torch.fx.Node, Any] = {}
+        self.node: torch.fx.Node | None = None
+        self.keep_ir = keep_ir
+        self._uses: dict[torch.fx.Node, int] = {}
+        self._count = 0
+
+    # ------------------------------------------------------------------------------------------------ the walk
+
+    def run(self, gm: torch.fx.GraphModule) -> LoweredGraph:
+        """Lower every node in order."""
+        nodes = list(gm.graph.nodes)
+        for node in reversed(nodes):
+            self._uses[node] = self._count_uses(node)
+        for node in nodes:
+            self.node = node
+            match node.op:
+                case "placeholder":
+                    self.env[node] = self._input(node)
+                case "get_attr":
+                    self.env[node] = self._constant(node, _attribute(gm, str(node.target)))
+                case "call_function":
+                    if self._uses[node] or _is_impure(node):
+                        self.env[node] = self._call(node)
+                case "output":
+                    self._outputs(node)
+                case _:
+                    raise InternalError("inductor.lower", f"unexpected {node.op} in an aten graph", node=str(node.format_node()))
+        return self.out
+
+    def _count_uses(self, node: torch.fx.Node) -> int:
+        """How often the node's value is read, seen through views."""
+        count = 0
+        for user in node.users:
+            if _is_view(user):
+                count += self._uses[user]
+            else:
+                count += sum(1 for a in user.all_input_nodes if a is node) if user.op != "output" else 1
+        return count
+
+    def uses(self) -> int:
+        """Reads of the current node's value."""
+        return self._uses[self.current]
+
+    @property
+    def current(self) -> torch.fx.Node:
+        if self.node is None:
+            raise AssertionError("no node is being lowered")
+        return self.node
+
+    @property
+    def fake(self) -> Any:
+        """The fake value of the current node."""
+        return meta.get_fake(self.current)
+
+    def _input(self, node: torch.fx.Node) -> Any:
+        fake = meta.get_fake(node)
+        name = f"arg{len(self.out.inputs)}"
+        if not isinstance(fake, torch.Tensor):
+            self.out.inputs.append(ProgramInput(name))
+            if isinstance(fake, (int, float, bool)) and not isinstance(fake, (torch.SymInt, torch.SymFloat)):
+                return fake
+            expr = as_expr(fake)
+            self._bind(expr, name, None)
+            return expr
+        layout = layout_of(fake)
+        self.out.inputs.append(
+            ProgramInput(name, layout.device, layout.dtype, layout.size, layout.stride, meta.is_static_address(node))
+        )
+        for dim, extent in enumerate(layout.size):
+            self._bind(extent, name, dim)
+        self.out.layouts[name] = layout
+        return Tensor(layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name])))
+
+    def _bind(self, expr: Expr, name: str, dim: int | None) -> None:
+        if not isinstance(expr, int) and expr.is_Symbol:
+            self.out.sizes.setdefault(expr.name, (name, dim))
+
+    def _constant(self, node: torch.fx.Node, value: Any) -> Tensor:
+        if not isinstance(value, torch.Tensor):
+            raise GraphRejected(node, f"constant of type {type(value).__name__}")
+        return self.constant_tensor(value)
+
+    def constant_tensor(self, value: torch.Tensor) -> Tensor:
+        """A tensor known at compile time, kept by the program."""
+        name = f"constant{len(self.out.constants)}"
+        self.out.constants[name] = value
+        layout = layout_of(value)
+        self.out.layouts[name] = layout
+        return Tensor(layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name])))
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        args = torch.fx.map_arg(node.args, self._value)
+        kwargs = torch.fx.map_arg(node.kwargs, self._value)
+        target = node.target
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if not isinstance(target, torch._ops.OpOverload):
+            return self._size_arithmetic(node, args)
+        rule = self.rules.get(target)
+        result = NotImplemented if rule is None else rule(self, *args, **kwargs)
+        if result is NotImplemented:
+            result = self.fallback(node, "no lowering" if rule is None else "the lowering declines these arguments")
+        self._settle(node, result)
+        return result
+
+    def _value(self, node: torch.fx.Node) -> Any:
+        return self.env[node]
+
+    def _size_arithmetic(self, node: torch.fx.Node, args: Sequence[Any]) -> Any:
+        from fxloom_inductor_core.lowering.sizes import SIZE_OPS
+
+        rule = SIZE_OPS.get(node.target)
+        if rule is None:
+            raise GraphRejected(node, f"no lowering for {node.target} on sizes")
+        return rule(*args)
+
+    def _settle(self, node: torch.fx.Node, result: Any) -> None:
+        """Give a new tensor its layout preference, and store it when recomputing it costs more."""
+        if not isinstance(result, Tensor) or result.is_stored:
+            return
+        fake = node.meta.get("val")
+        if result.order is None and isinstance(fake, torch.Tensor):
+            order = fake_order(fake)
+            if order is not None and len(order) == len(result.size):
+                result.order = order
+        if not result.origins:
+            result.origins = (str(node.name),)
+        cost = result.cost
+        several = self._uses[node] > 1
+        if (several and (cost.heavy or cost.ops > 3 or len(cost.reads) > 1)) or cost.ops > self.options.inline_ops or len(cost.reads) > self.options.inline_reads:
+            self.realize(result)
+
+    # ------------------------------------------------------------------------------------------------ making tensors
+
+    def compute(
+        self,
+        size: Index,
+        dtype: str,
+        device: str,
+        body: Body,
+        inputs: Sequence[AnyTensor] = (),
+        *,
+        ops: int = 1,
+        heavy: bool = False,
+    ) -> Tensor:
+        """A tensor given by a body that loads `inputs`."""
+        cost = BodyCost(ops, heavy)
+        order = None
+        for tensor in inputs:
+            cost = cost + cost_of(tensor)
+            if order is None and len(tensor.size) == len(size) == 4 and tensor.size == size and is_channels_last(tensor):
+                order = CHANNELS_LAST
+        return Tensor(size, dtype, device, body=body, cost=cost, order=order)
+
+    def realize(self, tensor: AnyTensor, order: tuple[int, ...] | None = None) -> None:
+        """Store the tensor (a view's base) in a buffer, unless it is stored."""
+        base = tensor.base
+        if base.is_stored or base.body is None:
+            return
+        wanted = order or base.order
+        stride = contiguous_strides(base.size) if wanted is None else strides_in_order(base.size, wanted)
+        layout = Layout(base.device, base.dtype, base.size, stride)
+        name = self.new_buffer(layout)
+        self._add(Pointwise(Buffer(name, layout), base.body, origins=base.origins or self._origins()))
+        base.store_at(name, layout)
+        base.cost = BodyCost(reads=frozenset([name]))
+
+    def new_buffer(self, layout: Layout) -> str:
+        name = f"buf{self._count}"
+        self._count += 1
+        self.out.layouts[name] = layout
+        return name
+
+    def stored(self, name: str) -> Tensor:
+        """The tensor that a buffer holds."""
+        layout = self.out.layouts[name]
+        return Tensor(
+            layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name])), order=dim_order(layout)
+        )
+
+    def reduce(
+        self,
+        kind: ReductionKind,
+        size: Index,
+        reduction_size: Index,
+        dtype: str,
+        acc_dtype: str,
+        device: str,
+        body: Body,
+        *,
+        result: int = 0,
+        order: tuple[int, ...] | None = None,
+    ) -> Tensor:
+        """out[i] = fold over r of body(i + r), stored."""
+        stride = contiguous_strides(size) if order is None else strides_in_order(size, order)
+        layout = Layout(device, dtype, size, stride)
+        name = self.new_buffer(layout)
+        node = Reduction(
+            Buffer(name, layout), kind, size, reduction_size, acc_dtype, body, result, origins=self._origins()
+        )
+        self._add(node)
+        return self.stored(name)
+
+    def _origins(self) -> tuple[str, ...]:
+        return (str(self.current.name),)
+
+    def _add(self, node: Pointwise | Reduction) -> None:
+        if self.keep_ir:
+            self.out.nodes.append(node)
+        self.out.work.append(self._trace(node))
+
+    def _trace(self, node: Pointwise | Reduction) -> Loop:
+        layout = node.out.layout
+        outer = [(symbol(f"d{i}"), extent) for i, extent in enumerate(layout.size)]
+        inner: list[tuple[sympy.Symbol, Expr]] = []
+        index: Index = tuple(0 if extent == 1 else s for s, extent in outer)
+        if isinstance(node, Reduction):
+            inner = [(symbol(f"q{i}"), extent) for i, extent in enumerate(node.reduction_ranges)]
+        recorder = Recorder(lambda name: self.out.layouts[name].dtype, dict([*outer, *inner]))
+        where = flat_index(index, layout.stride, layout.offset)
+        inner_index: Index = tuple(0 if extent == 1 else s for s, extent in inner)
+        ordered = False
+        if isinstance(node, Reduction):
+            value = node.body(recorder, (*index, *inner_index))
+            results = recorder.reduction(node.kind, node.acc_dtype, value)
+            recorder.store_reduction(node.out.name, where, results[node.result])
+            ordered = node.kind in ("argmax", "argmin")
+        else:
+            recorder.store(node.out.name, where, node.body(recorder, index))
+        return Loop(
+            node.out.name,
+            tuple((s, e) for s, e in outer if e != 1),
+            tuple((s, e) for s, e in inner if e != 1) or tuple(inner[:1]),
+            drop_dead(recorder.instructions),
+            layout.device,
+            node.origins,
+            ordered,
+        )
+
+    def add_loop(self, loop: Loop) -> None:
+        """A loop traced by a rule itself (scans, scatters)."""
+        self.out.work.append(loop)
+
+    # ------------------------------------------------------------------------------------------------ calls
+
+    def operand(self, tensor: AnyTensor, accept: Callable[[Layout], bool] | None = None, order: tuple[int, ...] | None = None) -> Operand:
+        """The tensor as a call's argument: stored, and copied when no layout expresses it or `accept` refuses it."""
+        if tensor.base.body is not None and isinstance(tensor, View) and tensor.base.cost.ops == 0 and not tensor.base.cost.reads:
+            pass  # a constant seen through a view: store the view, not the base
+        else:
+            self.realize(tensor)
+        layout = tensor.stored_layout()
+        if layout is None or tensor.buffer is None or (accept is not None and not accept(layout)):
+            copy = self.copy_of(tensor)
+            self.realize(copy, order)
+            layout = copy.layout
+            if layout is None or copy.buffer is None:
+                raise AssertionError("a realized tensor has a layout")
+            return Operand(copy.buffer, layout)
+        return Operand(tensor.buffer, layout)
+
+    def copy_of(self, tensor: AnyTensor) -> Tensor:
+        """A new tensor with the same values, not stored yet."""
+        return self.compute(tensor.size, tensor.dtype, tensor.device, tensor.load, [tensor], ops=0)
+
+    def library(
+        self,
+        target: str,
+        args: Sequence[Any],
+        layouts: Sequence[Layout],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        out: bool,
+        op: str,
+        library: bool = True,
+        unpack: bool = False,
+        used: Sequence[bool] | None = None,
+        aliases: bool = False,
+    ) -> list[Tensor]:
+        """Call `target`. out: it fills one new buffer through `out=`; else it returns tensors of `layouts`."""
+        names = [self.new_buffer(layout) for layout in layouts]
+        keywords = dict(kwargs or {})
+        if out:
+            keywords["out"] = Operand(names[0], layouts[0])
+        wanted = [True] * len(names) if used is None else list(used)
+        self.out.work.append(
+            ExternCall(
+                target,
+                tuple(args),
+                tuple(keywords.items()),
+                writes=tuple(names) if out else (),
+                results=() if out else tuple(n if u else None for n, u in zip(names, wanted, strict=True)),
+                unpack=unpack,
+                library=library,
+                op=op,
+                device=layouts[0].device if layouts else "cpu",
+                origins=self._origins(),
+                aliases=aliases,
+            )
+        )
+        if self.keep_ir:
+            reads = tuple(o.buffer for o in _leaves(list(args)) if isinstance(o, Operand))
+            printed = ", ".join(a.buffer if isinstance(a, Operand) else str(a) for a in _leaves(list(args)))
+            for name, layout in zip(names, layouts, strict=True):
+                self.out.nodes.append(Extern(Buffer(name, layout), target, printed, reads, library, origins=self._origins()))
+        return [self.stored(name) for name in names]
+
+    def fallback(self, node: torch.fx.Node, reason: str) -> Any:
+        """Run the node's eager kernel for lack of a lowering."""
+        self.out.fallback_reasons[str(node.target)] = reason
+        return self.eager(node, library=False)
+
+    def eager(self, node: torch.fx.Node, *, library: bool) -> Any:
+        """Call the node's own operator. library: on purpose (attention, convolution)."""
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload):
+            raise GraphRejected(node, f"cannot call {target}")
+        fake = meta.get_fake(node)
+        args = torch.fx.map_arg(node.args, lambda n: self._fallback_operand(n))
+        kwargs = torch.fx.map_arg(node.kwargs, lambda n: self._fallback_operand(n))
+        args, kwargs = _spell(tuple(args)), {k: _spell(v) for k, v in kwargs.items()}
+        outputs = [fake] if isinstance(fake, torch.Tensor) else list(fake) if isinstance(fake, (list, tuple)) else None
+        if outputs is None or not all(f is None or isinstance(f, torch.Tensor) for f in outputs):
+            raise GraphRejected(node, f"its result is no tensor ({type(fake).__name__}), and it has no lowering")
+        layouts = [layout_of(f) if f is not None else Layout("cpu", "float32", (0,), (1,)) for f in outputs]
+        single = isinstance(fake, torch.Tensor)
+        tensors = self.library(
+            f"torch.ops.{target}",
+            args,
+            layouts,
+            kwargs,
+            out=False,
+            op=str(target).removesuffix(".default"),
+            library=library,
+            unpack=not single,
+            used=[f is not None for f in outputs],
+            aliases=any(r.alias_info is not None for r in target._schema.returns),
+        )
+        return tensors[0] if single else tuple(tensors)
+
+    def _fallback_operand(self, node: torch.fx.Node) -> Any:
+        value = self.env[node]
+        if isinstance(value, (Tensor, View)):
+            fake = meta.get_fake(node)
+            strides = tuple(as_expr(s) for s in fake.stride())
+            return self.operand(value, lambda layout: same_strides(layout, strides), fake_order(fake))
+        if isinstance(value, (list, tuple)):
+            return [self.operand(v) if isinstance(v, (Tensor, View)) else v for v in value]
+        return value
+
+    # ------------------------------------------------------------------------------------------------ outputs
+
+    def _outputs(self, node: torch.fx.Node) -> None:
+        values = node.args[0]
+        if not isinstance(values, (list, tuple)):
+            values = (values,)
+        for value in values:
+            self.out.outputs.append(self._output(value))
+
+    def _output(self, value: Any) -> Any:
+        if not isinstance(value, torch.fx.Node):
+            return value
+        lowered = self.env[value]
+        if not isinstance(lowered, (Tensor, View)):
+            return lowered if isinstance(lowered, (bool, float)) or lowered is None else SizeRef(lowered)
+        fake = meta.get_fake(value)
+        strides = tuple(as_expr(s) for s in fake.stride())
+        if isinstance(lowered, View) and lowered.base.body is not None and self._uses[value] == 1:
+            lowered = self.copy_of(lowered)  # nobody else needs the base
+        order = fake_order(fake)
+        if lowered.base.body is not None:
+            self.realize(lowered, (order or tuple(range(len(strides)))) if isinstance(lowered, Tensor) else None)
+        return self.operand(lowered, lambda layout: same_strides(layout, strides), order)
+
+
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
+def is_channels_last(tensor: AnyTensor) -> bool:
+    """True when the tensor prefers or has a channels-last layout that differs from a contiguous one."""
+    return len(tensor.size) == 4 and tensor.order == CHANNELS_LAST
+
+
+def cost_of(tensor: AnyTensor) -> BodyCost:
+    if tensor.buffer is not None:
+        return BodyCost(reads=frozenset([tensor.buffer]))
+    return tensor.cost
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """The layout of a (fake) tensor, from its first element."""
+    return Layout(
+        str(tensor.device),
+        dtype_name(tensor.dtype),
+        tuple(as_expr(s) for s in tensor.size()),
+        tuple(as_expr(s) for s in tensor.stride()),
+    )
+
+
+def fake_order(fake: torch.Tensor) -> tuple[int, ...] | None:
+    """Dims from outermost to innermost as a dense tensor of these strides has them; None when contiguous or not dense."""
+    strides = [as_expr(s) for s in fake.stride()]
+    size = [as_expr(s) for s in fake.size()]
+    if not all(isinstance(s, int) for s in [*strides, *size]):
+        return None
+    order = tuple(sorted(range(len(strides)), key=lambda d: (-strides[d], -size[d], d)))
+    step = 1
+    for dim in reversed(order):
+        if size[dim] != 1:
+            if strides[dim] != step:
+                return None
+            step *= size[dim]
+    return None if order == tuple(range(len(order))) else order
+
+
+def same_strides(layout: Layout, strides: Index) -> bool:
+    """True when strides agree wherever they matter."""
+    return all(a == b or extent in (0, 1) for a, b, extent in zip(layout.stride, strides, layout.size, strict=True))
+
+
+def _spell(value: Any) -> Any:
+    """Arguments of an eager call as program values."""
+    if isinstance(value, (Operand, SizeRef, TorchRef)) or value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_spell(v) for v in value)
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return TorchRef(str(value))
+    if isinstance(value, torch.device):
+        return TorchRef(f"torch.device({str(value)!r})")
+    if isinstance(value, sympy.Basic):
+        return SizeRef(value)
+    raise InternalError("inductor.lower", f"argument {value!r} of type {type(value).__name__} of an eager call")
+
+
+def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
+    value: Any = gm
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    target = node.target
+    if target is operator.getitem:
+        return True
+    return isinstance(target, torch._ops.OpOverload) and any(
+        r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns
+    )
+
+
+def _is_impure(node: torch.fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and (target._schema.is_mutable or target.namespace not in ("aten", "prims"))

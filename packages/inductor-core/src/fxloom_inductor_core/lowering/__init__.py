@@ -1,0 +1,26 @@
+"""Lowering rules by op family. `rules()` gives the table; every family module registers its own on import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fxloom_inductor_core.lowering.registry import RULES
+
+
+def rules() -> Mapping[Any, Any]:
+    """OpOverload -> rule, for all families."""
+    from fxloom_inductor_core.lowering import (  # noqa: F401  # imported for what they register
+        attention,
+        convolution,
+        creation,
+        indexing,
+        matmul,
+        pointwise,
+        pooling,
+        reduction,
+        scan,
+        view,
+    )
+
+    return RULES

@@ -1,0 +1,133 @@
+"""Gathers: reads whose index is data. Out-of-range indices stop the kernel, as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_inductor_core.graph import as_expr
+from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_sizes
+from fxloom_inductor_core.lowering.registry import lowering
+from fxloom_inductor_core.lowering.view import expand_to
+from fxloom_inductor_core.tensors import Index
+from fxloom_interfaces.dtypes import is_integer
+
+if TYPE_CHECKING:
+    from fxloom_inductor_core.graph import Lowering
+
+aten = torch.ops.aten
+
+
+@lowering(aten.embedding.default)
+def embedding(cx: Lowering, weight: Any, index: Any, padding: int = -1, scale: bool = False, sparse: bool = False) -> Any:
+    cx.realize(weight)
+    rank = len(index.size)
+
+    def body(ops: Any, at: Index) -> Any:
+        row = ops.indirect_indexing(index.load(ops, at[:rank]), weight.size[0], check=True, wrap=False)
+        return weight.load(ops, (row, *at[rank:]))
+
+    return cx.compute((*index.size, *weight.size[1:]), weight.dtype, weight.device, body, [weight, index], ops=2)
+
+
+@lowering(aten.index.Tensor)
+def index_tensor(cx: Lowering, x: Any, indices: Sequence[Any]) -> Any:
+    used = [d for d, i in enumerate(indices) if i is not None]
+    if any(not is_integer(indices[d].dtype) for d in used) or any(indices[d].device != x.device for d in used):
+        return NotImplemented
+    if any(e == 0 for e in x.size):
+        return NotImplemented
+    cx.realize(x)
+    size = broadcast_sizes([indices[d].size for d in used])
+    adjacent = used == list(range(used[0], used[-1] + 1))
+    lead = used[0] if adjacent else 0
+    rest = [d for d in range(len(x.size)) if d not in used]
+    result = tuple(as_expr(s) for s in cx.fake.size())
+
+    def body(ops: Any, at: Index) -> Any:
+        shared = at[lead : lead + len(size)]
+        others = [*at[:lead], *at[lead + len(size) :]]
+        where: list[Any] = [0] * len(x.size)
+        for dim, position in zip(rest, others, strict=True):
+            where[dim] = position
+        for dim in used:
+            value = indices[dim].load(ops, broadcast_index(indices[dim].size, shared))
+            where[dim] = ops.indirect_indexing(ops.to_dtype(value, "int64"), x.size[dim])
+        return x.load(ops, tuple(where))
+
+    return cx.compute(result, x.dtype, x.device, body, [x, *(indices[d] for d in used)], ops=2 * len(used))
+
+
+@lowering(aten.index_select.default)
+def index_select(cx: Lowering, x: Any, dim: int, index: Any) -> Any:
+    if not x.size:
+        return NotImplemented
+    dim = dim % len(x.size)
+    if x.size[dim] == 0:
+        return NotImplemented
+    cx.realize(x)
+    extent = index.size[0] if index.size else 1
+
+    def body(ops: Any, at: Index) -> Any:
+        value = ops.to_dtype(index.load(ops, (at[dim],) if index.size else ()), "int64")
+        row = ops.indirect_indexing(value, x.size[dim], wrap=False)
+        return x.load(ops, (*at[:dim], row, *at[dim + 1 :]))
+
+    return cx.compute((*x.size[:dim], extent, *x.size[dim + 1 :]), x.dtype, x.device, body, [x, index], ops=2)
+
+
+@lowering(aten.gather.default)
+def gather(cx: Lowering, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
+    if not x.size or len(index.size) != len(x.size) or any(e == 0 for e in x.size):
+        return NotImplemented
+    dim = dim % len(x.size)
+    cx.realize(x)
+
+    def body(ops: Any, at: Index) -> Any:
+        row = ops.indirect_indexing(ops.to_dtype(index.load(ops, at), "int64"), x.size[dim], wrap=False)
+        return x.load(ops, (*at[:dim], row, *at[dim + 1 :]))
+
+    return cx.compute(index.size, x.dtype, x.device, body, [x, index], ops=2)
+
+
+@lowering(aten.slice_scatter.default)
+def slice_scatter(cx: Lowering, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    dim = dim % len(x.size)
+    whole = x.size[dim]
+    begin = 0 if start is None else start
+    if step != 1 or not isinstance(begin, int):
+        return NotImplemented
+    if begin < 0:
+        if not isinstance(whole, int):
+            return NotImplemented
+        begin = max(begin + whole, 0)
+    extent = source.size[dim]
+
+    def body(ops: Any, at: Index) -> Any:
+        position = ops.index_expr(at[dim], "int64")
+        inside = ops.lt(position, ops.index_expr(begin + extent, "int64"))
+        if begin != 0:
+            inside = ops.logical_and(inside, ops.ge(position, ops.constant(begin, "int64")))
+        shifted = (*at[:dim], at[dim] - begin, *at[dim + 1 :])
+        taken = ops.masked(inside, lambda: ops.to_dtype(source.load(ops, shifted), x.dtype), 0)
+        return ops.where(inside, taken, x.load(ops, at))
+
+    return cx.compute(x.size, x.dtype, x.device, body, [x, source], ops=4)
+
+
+@lowering(aten.select_scatter.default)
+def select_scatter(cx: Lowering, x: Any, source: Any, dim: int, index: Any) -> Any:
+    dim = dim % len(x.size)
+    if not isinstance(index, int) or (index < 0 and not isinstance(x.size[dim], int)):
+        return NotImplemented
+    position = index + x.size[dim] if index < 0 else index
+    wide = expand_to(source, (*x.size[:dim], *x.size[dim + 1 :]))
+
+    def body(ops: Any, at: Index) -> Any:
+        here = ops.eq(ops.index_expr(at[dim], "int64"), ops.index_expr(position, "int64"))
+        value = ops.to_dtype(wide.load(ops, (*at[:dim], *at[dim + 1 :])), x.dtype)
+        return ops.where(here, value, x.load(ops, at))
+
+    return cx.compute(x.size, x.dtype, x.device, body, [x, source], ops=3)

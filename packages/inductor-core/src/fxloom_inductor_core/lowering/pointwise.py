@@ -1,0 +1,405 @@
+"""Elementwise ops: a table for those that map onto one loop op, and small bodies for the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_inductor_core.lowering.promote import elementwise, is_tensor, promote, to_float
+from fxloom_inductor_core.lowering.registry import lowering
+from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath
+from fxloom_interfaces.ops import OPS
+
+if TYPE_CHECKING:
+    from fxloom_inductor_core.graph import Lowering
+
+aten = torch.ops.aten
+
+
+def _result(cx: Lowering) -> str:
+    return dtype_name(cx.fake.dtype)
+
+
+# ------------------------------------------------------------------------------------ unary float maths: int -> float
+
+_FLOAT_UNARY = ["sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "lgamma", "reciprocal"]
+
+
+def _float_unary(name: str) -> Callable[..., Any]:
+    heavy = OPS[name].heavy
+
+    def rule(cx: Lowering, x: Any) -> Any:
+        return elementwise(
+            cx, [x], lambda ops, a: getattr(ops, name)(a), dtype=_result(cx), compute=to_float(x.dtype), heavy=heavy
+        )
+
+    rule.__qualname__ = name
+    return rule
+
+
+for _name in _FLOAT_UNARY:
+    lowering(getattr(aten, _name).default)(_float_unary(_name))
+
+
+# --------------------------------------------------------------------------------------------- unary, dtype kept
+
+
+def _rounding(name: str) -> Callable[..., Any]:
+    def rule(cx: Lowering, x: Any) -> Any:
+        if not is_float(x.dtype):
+            return cx.copy_of(x)
+        return elementwise(cx, [x], lambda ops, a: getattr(ops, name)(a), dtype=x.dtype, compute=x.dtype)
+
+    rule.__qualname__ = name
+    return rule
+
+
+for _name in ("floor", "ceil", "trunc", "round"):
+    lowering(getattr(aten, _name).default)(_rounding(_name))
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    def rule(cx: Lowering, x: Any) -> Any:
+        if x.dtype == "bool":
+            return NotImplemented
+        return elementwise(cx, [x], lambda ops, a: getattr(ops, name)(a), dtype=_result(cx), compute=x.dtype)
+
+    rule.__qualname__ = name
+    return rule
+
+
+for _op, _name in ((aten.neg.default, "neg"), (aten.abs.default, "abs"), (aten.sign.default, "sign"), (aten.sgn.default, "sign")):
+    lowering(_op)(_unary(_name))
+
+
+@lowering(aten.relu.default)
+def relu(cx: Lowering, x: Any) -> Any:
+    return elementwise(
+        cx, [x], lambda ops, a: ops.maximum(a, ops.constant(0, opmath(x.dtype))), dtype=x.dtype, compute=x.dtype
+    )
+
+
+@lowering(aten.bitwise_not.default)
+def bitwise_not(cx: Lowering, x: Any) -> Any:
+    return elementwise(cx, [x], lambda ops, a: ops.bitwise_not(a), dtype=x.dtype, compute=x.dtype)
+
+
+@lowering(aten.logical_not.default)
+def logical_not(cx: Lowering, x: Any) -> Any:
+    return elementwise(cx, [x], lambda ops, a: ops.logical_not(ops.to_dtype(a, "bool")), dtype="bool", compute=x.dtype)
+
+
+@lowering(aten.isnan.default)
+def isnan(cx: Lowering, x: Any) -> Any:
+    if not is_float(x.dtype):
+        return elementwise(cx, [x], lambda ops, a: ops.constant(False, "bool"), dtype="bool", compute=x.dtype)
+    return elementwise(cx, [x], lambda ops, a: ops.isnan(a), dtype="bool", compute=x.dtype)
+
+
+@lowering(aten.isinf.default)
+def isinf(cx: Lowering, x: Any) -> Any:
+    if not is_float(x.dtype):
+        return elementwise(cx, [x], lambda ops, a: ops.constant(False, "bool"), dtype="bool", compute=x.dtype)
+    return elementwise(cx, [x], lambda ops, a: ops.isinf(a), dtype="bool", compute=x.dtype)
+
+
+# ------------------------------------------------------------------------------------------------ arithmetic
+
+
+@lowering(aten.add.Tensor, aten.add.Scalar)
+def add(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
+    dtype = _result(cx)
+    if dtype == "bool":
+        if alpha not in (1, True):
+            return NotImplemented
+        return elementwise(cx, [a, b], lambda ops, x, y: ops.logical_or(x, y), dtype=dtype, compute=dtype)
+    return _scaled(cx, a, b, alpha, dtype, "add")
+
+
+@lowering(aten.sub.Tensor, aten.sub.Scalar)
+def sub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return _scaled(cx, a, b, alpha, _result(cx), "sub")
+
+
+@lowering(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
+    dtype = _result(cx)
+
+    def function(ops: Any, x: Any, y: Any) -> Any:
+        return ops.sub(y, x if alpha == 1 else ops.mul(x, ops.constant(alpha, opmath(dtype))))
+
+    return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype)
+
+
+def _scaled(cx: Lowering, a: Any, b: Any, alpha: Any, dtype: str, name: str) -> Any:
+    def function(ops: Any, x: Any, y: Any) -> Any:
+        return getattr(ops, name)(x, y if alpha == 1 else ops.mul(y, ops.constant(alpha, opmath(dtype))))
+
+    return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype)
+
+
+@lowering(aten.mul.Tensor, aten.mul.Scalar)
+def mul(cx: Lowering, a: Any, b: Any) -> Any:
+    dtype = _result(cx)
+    name = "logical_and" if dtype == "bool" else "mul"
+    return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype)
+
+
+@lowering(aten.div.Tensor, aten.div.Scalar)
+def div(cx: Lowering, a: Any, b: Any) -> Any:
+    dtype = _result(cx)
+    return elementwise(cx, [a, b], lambda ops, x, y: ops.div(x, y), dtype=dtype, compute=dtype)
+
+
+@lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_mode(cx: Lowering, a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+    dtype = _result(cx)
+    if rounding_mode is None:
+        return div(cx, a, b)
+    if is_integer(dtype):
+        name = "floor_div" if rounding_mode == "floor" else "trunc_div"
+        return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=True)
+    if rounding_mode == "trunc":
+        return elementwise(cx, [a, b], lambda ops, x, y: ops.trunc(ops.div(x, y)), dtype=dtype, compute=dtype, ops=2)
+    return elementwise(cx, [a, b], lambda ops, x, y: _float_floor_div(ops, x, y, opmath(dtype)), dtype=dtype, compute=dtype, ops=10)
+
+
+@lowering(aten.floor_divide.default)
+def floor_divide(cx: Lowering, a: Any, b: Any) -> Any:
+    return div_mode(cx, a, b, rounding_mode="floor")
+
+
+def _float_floor_div(ops: Any, a: Any, b: Any, dtype: str) -> Any:
+    """c10::div_floor_floating: exact where floor(a / b) would round up, -1 toward minus infinity, signed zeros kept."""
+    zero, one, half = (ops.constant(c, dtype) for c in (0, 1, 0.5))
+    rest = ops.fmod(a, b)
+    quotient = ops.div(ops.sub(a, rest), b)
+    opposite = ops.logical_and(ops.ne(rest, zero), ops.ne(ops.lt(b, zero), ops.lt(rest, zero)))
+    quotient = ops.where(opposite, ops.sub(quotient, one), quotient)
+    floored = ops.floor(quotient)
+    rounded = ops.where(ops.gt(ops.sub(quotient, floored), half), ops.add(floored, one), floored)
+    signed_zero = ops.copysign(zero, ops.div(a, b))
+    result = ops.where(ops.eq(quotient, zero), signed_zero, rounded)
+    return ops.where(ops.eq(b, zero), ops.div(a, b), result)
+
+
+def _binary(name: str) -> Callable[..., Any]:
+    def rule(cx: Lowering, a: Any, b: Any) -> Any:
+        dtype = _result(cx)
+        return elementwise(
+            cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=OPS[name].heavy
+        )
+
+    rule.__qualname__ = name
+    return rule
+
+
+for _ops, _name in (
+    ((aten.remainder.Tensor, aten.remainder.Scalar), "remainder"),
+    ((aten.fmod.Tensor, aten.fmod.Scalar), "fmod"),
+    ((aten.maximum.default,), "maximum"),
+    ((aten.minimum.default,), "minimum"),
+    ((aten.atan2.default,), "atan2"),
+    ((aten.copysign.Tensor, aten.copysign.Scalar), "copysign"),
+    ((aten.nextafter.default,), "nextafter"),
+    ((aten.bitwise_and.Tensor, aten.bitwise_and.Scalar), "bitwise_and"),
+    ((aten.bitwise_or.Tensor, aten.bitwise_or.Scalar), "bitwise_or"),
+    ((aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar), "bitwise_xor"),
+    ((aten.bitwise_left_shift.Tensor,), "shift_left"),
+    ((aten.bitwise_right_shift.Tensor,), "shift_right"),
+):
+    lowering(*_ops)(_binary(_name))
+
+
+def _integer_power(ops: Any, x: Any, exponent: int, dtype: str) -> Any:
+    result = None
+    square = x
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else ops.mul(result, square)
+        exponent >>= 1
+        if exponent:
+            square = ops.mul(square, square)
+    return ops.constant(1, dtype) if result is None else result
+
+
+@lowering(aten.pow.Tensor_Scalar)
+def pow_scalar(cx: Lowering, x: Any, exponent: Any) -> Any:
+    dtype = _result(cx)
+    compute = opmath(dtype)
+    if is_tensor(exponent) or not isinstance(exponent, (int, float)):
+        return NotImplemented
+    if exponent == 0.5 and is_float(dtype):
+        return elementwise(cx, [x], lambda ops, a: ops.sqrt(a), dtype=dtype, compute=dtype, heavy=True)
+    if exponent == -0.5 and is_float(dtype):
+        return elementwise(cx, [x], lambda ops, a: ops.rsqrt(a), dtype=dtype, compute=dtype, heavy=True)
+    whole = int(exponent) if math.isfinite(exponent) and exponent == int(exponent) else None
+    # eager's own special cases are 2, 3, -1, -2; higher powers by squaring would round more often than pow does
+    if whole in (0, 1, 2, 3) or (whole is not None and whole >= 0 and is_integer(dtype) and not isinstance(exponent, float)):
+        return elementwise(cx, [x], lambda ops, a: _integer_power(ops, a, whole or 0, compute), dtype=dtype, compute=dtype, ops=3)
+    if whole in (-1, -2) and is_float(dtype):
+        return elementwise(
+            cx, [x], lambda ops, a: ops.reciprocal(_integer_power(ops, a, -int(whole), compute)), dtype=dtype, compute=dtype, ops=2
+        )
+    if not is_float(dtype):
+        return NotImplemented
+    return elementwise(cx, [x], lambda ops, a: ops.pow(a, ops.constant(exponent, compute)), dtype=dtype, compute=dtype, heavy=True)
+
+
+@lowering(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def pow_tensor(cx: Lowering, x: Any, exponent: Any) -> Any:
+    dtype = _result(cx)
+    if not is_float(dtype):
+        return NotImplemented
+    return elementwise(cx, [x, exponent], lambda ops, a, b: ops.pow(a, b), dtype=dtype, compute=dtype, heavy=True)
+
+
+# ------------------------------------------------------------------------------------------ comparison, logic, choice
+
+
+def _compare(name: str) -> Callable[..., Any]:
+    def rule(cx: Lowering, a: Any, b: Any) -> Any:
+        return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype="bool", compute=promote([a, b]))
+
+    rule.__qualname__ = name
+    return rule
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    lowering(getattr(aten, _name).Tensor, getattr(aten, _name).Scalar)(_compare(_name))
+
+
+def _logical(name: str) -> Callable[..., Any]:
+    def rule(cx: Lowering, a: Any, b: Any) -> Any:
+        def function(ops: Any, x: Any, y: Any) -> Any:
+            return getattr(ops, name)(ops.to_dtype(x, "bool"), ops.to_dtype(y, "bool"))
+
+        return elementwise(cx, [a, b], function, dtype="bool", compute=[a.dtype, b.dtype])
+
+    rule.__qualname__ = name
+    return rule
+
+
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    lowering(getattr(aten, _name).default)(_logical(_name))
+
+
+@lowering(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
+def where(cx: Lowering, condition: Any, a: Any, b: Any) -> Any:
+    dtype = _result(cx)
+
+    def function(ops: Any, c: Any, x: Any, y: Any) -> Any:
+        return ops.where(ops.to_dtype(c, "bool"), x, y)
+
+    return elementwise(cx, [condition, a, b], function, dtype=dtype, compute=[condition.dtype, dtype, dtype])
+
+
+@lowering(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(cx: Lowering, x: Any, mask: Any, value: Any) -> Any:
+    dtype = _result(cx)
+    return elementwise(
+        cx, [mask, value, x], lambda ops, m, v, a: ops.where(m, v, a), dtype=dtype, compute=["bool", dtype, dtype]
+    )
+
+
+def clamp(cx: Lowering, x: Any, low: Any = None, high: Any = None) -> Any:
+    dtype = _result(cx)
+    bounds = [b for b in (low, high) if b is not None]
+
+    def function(ops: Any, a: Any, *limits: Any) -> Any:
+        rest = list(limits)
+        if low is not None:
+            a = ops.maximum(a, rest.pop(0))
+        return ops.minimum(a, rest.pop(0)) if high is not None else a
+
+    return elementwise(cx, [x, *bounds], function, dtype=dtype, compute=dtype, ops=2)
+
+
+lowering(aten.clamp.default, aten.clamp.Tensor)(clamp)
+lowering(aten.clamp_min.default, aten.clamp_min.Tensor)(lambda cx, x, low: clamp(cx, x, low, None))
+lowering(aten.clamp_max.default, aten.clamp_max.Tensor)(lambda cx, x, high: clamp(cx, x, None, high))
+
+
+@lowering(aten.hardtanh.default)
+def hardtanh(cx: Lowering, x: Any, low: float = -1, high: float = 1) -> Any:
+    return clamp(cx, x, low, high)
+
+
+@lowering(aten.leaky_relu.default)
+def leaky_relu(cx: Lowering, x: Any, slope: float = 0.01) -> Any:
+    compute = opmath(x.dtype)
+
+    def function(ops: Any, a: Any) -> Any:
+        return ops.where(ops.gt(a, ops.constant(0, compute)), a, ops.mul(a, ops.constant(slope, compute)))
+
+    return elementwise(cx, [x], function, dtype=x.dtype, compute=x.dtype, ops=2)
+
+
+@lowering(aten.gelu.default)
+def gelu(cx: Lowering, x: Any, approximate: str = "none") -> Any:
+    compute = opmath(x.dtype)
+
+    def exact(ops: Any, a: Any) -> Any:  # x/2 (1 + erf(x/sqrt 2))
+        inner = ops.erf(ops.mul(a, ops.constant(math.sqrt(0.5), compute)))
+        return ops.mul(ops.mul(a, ops.constant(0.5, compute)), ops.add(ops.constant(1, compute), inner))
+
+    def by_tanh(ops: Any, a: Any) -> Any:  # x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+        cube = ops.mul(ops.mul(a, a), a)
+        inner = ops.mul(ops.constant(math.sqrt(2 / math.pi), compute), ops.add(a, ops.mul(ops.constant(0.044715, compute), cube)))
+        return ops.mul(ops.mul(ops.constant(0.5, compute), a), ops.add(ops.constant(1, compute), ops.tanh(inner)))
+
+    return elementwise(cx, [x], exact if approximate == "none" else by_tanh, dtype=x.dtype, compute=x.dtype, ops=8, heavy=True)
+
+
+@lowering(aten.silu.default)
+def silu(cx: Lowering, x: Any) -> Any:
+    return elementwise(cx, [x], lambda ops, a: ops.mul(a, ops.sigmoid(a)), dtype=x.dtype, compute=x.dtype, ops=2, heavy=True)
+
+
+@lowering(aten.addcmul.default)
+def addcmul(cx: Lowering, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+    dtype = _result(cx)
+
+    def function(ops: Any, s: Any, t: Any, u: Any) -> Any:
+        product = ops.mul(t, u)
+        return ops.add(s, product if value == 1 else ops.mul(ops.constant(value, opmath(dtype)), product))
+
+    return elementwise(cx, [x, a, b], function, dtype=dtype, compute=dtype, ops=3)
+
+
+# ------------------------------------------------------------------------------------------------- copies
+
+
+@lowering(aten.clone.default)
+def clone(cx: Lowering, x: Any, memory_format: Any = None) -> Any:
+    return cx.copy_of(x)
+
+
+@lowering(aten._to_copy.default)
+def to_copy(cx: Lowering, x: Any, **kwargs: Any) -> Any:
+    dtype = _result(cx)
+    if str(cx.fake.device) != x.device or dtype_info(dtype).kind == "complex" or dtype_info(x.dtype).kind == "complex":
+        return NotImplemented
+    return cx.compute(x.size, dtype, x.device, lambda ops, index: ops.to_dtype(x.load(ops, index), dtype), [x], ops=int(dtype != x.dtype))
+
+
+if hasattr(torch.ops.prims, "convert_element_type"):
+
+    @lowering(torch.ops.prims.convert_element_type.default)
+    def convert_element_type(cx: Lowering, x: Any, dtype: Any) -> Any:
+        return to_copy(cx, x)
+
+
+@lowering(aten.copy.default)
+def copy(cx: Lowering, target: Any, source: Any, non_blocking: bool = False) -> Any:
+    if source.device != target.device:
+        return NotImplemented
+    from fxloom_inductor_core.lowering.view import expand_to
+
+    wide = expand_to(source, target.size)
+    return cx.compute(
+        target.size, target.dtype, target.device, lambda ops, index: ops.to_dtype(wide.load(ops, index), target.dtype), [wide]
+    )

@@ -1,0 +1,324 @@
+"""Reductions: folds over chosen dims. Variance is two sums where the capabilities allow it, Welford for long rows.
+
+A fold over few outer points but many elements is split in two (rows first), for parallelism and for accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_inductor_core.lowering.promote import elementwise
+from fxloom_inductor_core.lowering.registry import lowering
+from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor
+from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, opmath
+from fxloom_interfaces.expr import Expr, product
+from fxloom_interfaces.ops import ReductionKind
+
+if TYPE_CHECKING:
+    from fxloom_inductor_core.graph import Lowering
+
+aten = torch.ops.aten
+
+_SPLITTABLE = ("sum", "prod", "max", "min", "any", "all")
+_MIN_SPLIT_NUMEL = 1 << 13
+
+
+def fold(
+    cx: Lowering,
+    x: AnyTensor,
+    dims: Sequence[int],
+    keepdim: bool,
+    kind: ReductionKind,
+    *,
+    dtype: str,
+    acc_dtype: str,
+    load: Callable[[Any, Index], Any] | None = None,
+    result: int = 0,
+) -> Tensor | Any:
+    """Fold `load` (default: x's elements) over dims of x."""
+    if kind not in cx.codegens[_device_type(x.device)].capabilities.reductions:
+        return NotImplemented
+    rank = len(x.size)
+    gone = sorted({d % rank for d in dims}) if rank else []
+    read = load or x.load
+    reduced = tuple(x.size[d] for d in gone)
+    if any(e == 0 for e in x.size):
+        return NotImplemented
+    if not gone or all(e == 1 for e in reduced):
+        return _fold_of_one(cx, x, gone, keepdim, kind, dtype, read) if kind in _SPLITTABLE else NotImplemented
+    kept = [d for d in range(rank) if d not in gone]
+    size = tuple(1 if d in gone else x.size[d] for d in range(rank)) if keepdim else tuple(x.size[d] for d in kept)
+
+    def place(index: Index, inner: Index) -> Index:
+        outer = [i for d, i in enumerate(index) if not keepdim or d not in gone]
+        full: list[Expr] = [0] * rank
+        for d, i in zip(kept, outer, strict=True):
+            full[d] = i
+        for d, i in zip(gone, inner, strict=True):
+            full[d] = i
+        return tuple(full)
+
+    split = _split(cx, x, size, reduced, kind)
+    if split is None:
+        return cx.reduce(
+            kind,
+            size,
+            reduced,
+            dtype,
+            acc_dtype,
+            x.device,
+            lambda ops, index: read(ops, place(index[: len(size)], index[len(size) :])),
+            result=result,
+        )
+    chunks, rest, unsplit = split
+    partial = cx.reduce(
+        kind,
+        (*size, *chunks),
+        rest,
+        acc_dtype if dtype != "bool" else "bool",
+        acc_dtype,
+        x.device,
+        lambda ops, index: read(ops, place(index[: len(size)], unsplit(index[len(size) :]))),
+    )
+    return cx.reduce(kind, size, chunks, dtype, acc_dtype, x.device, partial.load)
+
+
+def _split(
+    cx: Lowering, x: AnyTensor, size: Index, reduced: Index, kind: str
+) -> tuple[Index, Index, Callable[[Index], Index]] | None:
+    """(chunk axes, axes folded first, (chunk + folded index) -> index of the reduced dims); None to fold in one go."""
+    wanted = cx.codegens[_device_type(x.device)].capabilities.parallelism
+    outer, inner = product(size), product(reduced)
+    if kind not in _SPLITTABLE or not isinstance(outer, int) or not isinstance(inner, int):
+        return None
+    if outer >= wanted or inner < _MIN_SPLIT_NUMEL:
+        return None
+    if len([e for e in reduced if e != 1]) > 1:
+        lead = next(n for n, e in enumerate(reduced, 1) if e != 1)
+        return reduced[:lead], reduced[lead:], lambda index: index
+    if len(reduced) != 1:
+        return None
+    extent = reduced[0]
+    if not isinstance(extent, int):
+        return None
+    for chunk in (4096, 2048, 1024, 512, 3072, 1536, 768, 1000, 500, 100, 64, 32):
+        if extent % chunk == 0 and extent // chunk > 1:
+            return (extent // chunk,), (chunk,), lambda index: (index[0] * chunk + index[1],)
+    return None
+
+
+def _fold_of_one(cx: Lowering, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str, read: Any) -> Tensor:
+    kept = [d for d in range(len(x.size)) if d not in gone]
+    size = x.size if keepdim else tuple(x.size[d] for d in kept)
+
+    def body(ops: Any, index: Index) -> Any:
+        full: list[Expr] = [0] * len(x.size)
+        for d, i in zip(range(len(x.size)) if keepdim else kept, index, strict=True):
+            full[d] = i
+        return ops.to_dtype(read(ops, tuple(full)), dtype)
+
+    return cx.compute(size, dtype, x.device, body, [x])
+
+
+def _device_type(device: str) -> str:
+    return device.split(":")[0]
+
+
+def _dims(x: AnyTensor, dims: Any) -> list[int]:
+    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+        return list(range(len(x.size)))
+    return [dims] if isinstance(dims, int) else list(dims)
+
+
+def _accumulator(dtype: str) -> str:
+    return opmath(dtype)
+
+
+def _converted(x: AnyTensor, dtype: str) -> Callable[[Any, Index], Any]:
+    return lambda ops, index: ops.to_dtype(x.load(ops, index), dtype)
+
+
+def _sum(cx: Lowering, x: Any, dims: Any, keepdim: bool, kind: ReductionKind) -> Any:
+    dtype = dtype_name(cx.fake.dtype)
+    if dtype_info(dtype).kind == "complex":
+        return NotImplemented
+    acc = _accumulator(dtype)
+    return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=dtype, acc_dtype=acc, load=_converted(x, acc))
+
+
+@lowering(aten.sum.default)
+def sum_all(cx: Lowering, x: Any, *, dtype: Any = None) -> Any:
+    return _sum(cx, x, None, False, "sum")
+
+
+@lowering(aten.sum.dim_IntList)
+def sum_dims(cx: Lowering, x: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return _sum(cx, x, dims, keepdim, "sum")
+
+
+@lowering(aten.prod.default)
+def prod_all(cx: Lowering, x: Any, *, dtype: Any = None) -> Any:
+    return _sum(cx, x, None, False, "prod")
+
+
+@lowering(aten.prod.dim_int)
+def prod_dim(cx: Lowering, x: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return _sum(cx, x, dim, keepdim, "prod")
+
+
+def _mean(cx: Lowering, x: Any, dims: Any, keepdim: bool) -> Any:
+    dtype = dtype_name(cx.fake.dtype)
+    if not is_float(dtype):
+        return NotImplemented
+    acc = opmath(dtype)
+    chosen = _dims(x, dims)
+    count = product(x.size[d] for d in chosen)
+    total = fold(cx, x, chosen, keepdim, "sum", dtype=acc, acc_dtype=acc, load=_converted(x, acc))
+    return NotImplemented if total is NotImplemented else _divided(cx, total, count, dtype)
+
+
+def _divided(cx: Lowering, total: Tensor, count: Expr, dtype: str) -> Tensor:
+    acc = total.dtype
+
+    def body(ops: Any, index: Index) -> Any:
+        divisor = ops.constant(count, acc) if isinstance(count, int) else ops.to_dtype(ops.index_expr(count, "int64"), acc)
+        return ops.to_dtype(ops.div(total.load(ops, index), divisor), dtype)
+
+    return cx.compute(total.size, dtype, total.device, body, [total])
+
+
+@lowering(aten.mean.default)
+def mean_all(cx: Lowering, x: Any, *, dtype: Any = None) -> Any:
+    return _mean(cx, x, None, False)
+
+
+@lowering(aten.mean.dim)
+def mean_dims(cx: Lowering, x: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return _mean(cx, x, dims, keepdim)
+
+
+def _extreme(kind: ReductionKind) -> Callable[..., Any]:
+    def rule(cx: Lowering, x: Any, dims: Any = (), keepdim: bool = False) -> Any:
+        return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=x.dtype, acc_dtype=x.dtype)
+
+    rule.__qualname__ = kind
+    return rule
+
+
+lowering(aten.amax.default, aten.max.default)(_extreme("max"))
+lowering(aten.amin.default, aten.min.default)(_extreme("min"))
+
+
+def _truth(kind: ReductionKind) -> Callable[..., Any]:
+    def rule(cx: Lowering, x: Any, dims: Any = None, keepdim: bool = False) -> Any:
+        dtype = dtype_name(cx.fake.dtype)
+        return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=dtype, acc_dtype="bool", load=_converted(x, "bool"))
+
+    rule.__qualname__ = kind
+    return rule
+
+
+lowering(aten.any.default, aten.any.dim, aten.any.dims)(_truth("any"))
+lowering(aten.all.default, aten.all.dim, aten.all.dims)(_truth("all"))
+
+
+def _position(kind: ReductionKind) -> Callable[..., Any]:
+    def rule(cx: Lowering, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        return fold(cx, x, _dims(x, dim), keepdim, kind, dtype="int64", acc_dtype="int64")
+
+    rule.__qualname__ = kind
+    return rule
+
+
+lowering(aten.argmax.default)(_position("argmax"))
+lowering(aten.argmin.default)(_position("argmin"))
+
+
+def _with_position(value_kind: ReductionKind, position_kind: ReductionKind) -> Callable[..., Any]:
+    def rule(cx: Lowering, x: Any, dim: int, keepdim: bool = False) -> Any:
+        if x.base.body is not None and x.cost.heavy:
+            cx.realize(x)
+        values = fold(cx, x, [dim], keepdim, value_kind, dtype=x.dtype, acc_dtype=x.dtype)
+        positions = fold(cx, x, [dim], keepdim, position_kind, dtype="int64", acc_dtype="int64")
+        return NotImplemented if positions is NotImplemented or values is NotImplemented else (values, positions)
+
+    rule.__qualname__ = f"{value_kind}.dim"
+    return rule
+
+
+lowering(aten.max.dim)(_with_position("max", "argmax"))
+lowering(aten.min.dim)(_with_position("min", "argmin"))
+
+
+def variance(cx: Lowering, x: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
+    """(variance, mean) over dims."""
+    if not is_float(x.dtype) or not isinstance(correction, (int, float, type(None))):
+        return NotImplemented
+    correction = 1 if correction is None else correction
+    acc = opmath(x.dtype)
+    chosen = _dims(x, dims)
+    count = product(x.size[d % len(x.size)] for d in chosen)
+    if x.base.body is not None and x.cost.ops:
+        cx.realize(x)  # read twice
+    capabilities = cx.codegens[_device_type(x.device)].capabilities
+    wide = _converted(x, acc)
+    if not isinstance(count, int) or count <= capabilities.two_pass_numel:
+        total = fold(cx, x, chosen, True, "sum", dtype=acc, acc_dtype=acc, load=wide)
+        if total is NotImplemented:
+            return NotImplemented
+        mean = _divided(cx, total, count, acc)
+
+        def deviation(ops: Any, index: Index) -> Any:
+            at = tuple(0 if d in {c % len(x.size) for c in chosen} else i for d, i in enumerate(index))
+            difference = ops.sub(wide(ops, index), mean.load(ops, at))
+            return ops.mul(difference, difference)
+
+        squares = fold(cx, x, chosen, keepdim, "sum", dtype=acc, acc_dtype=acc, load=deviation)
+        mean_total = total if keepdim else _without_ones(total, chosen)
+        mean_out = _divided(cx, mean_total, count, x.dtype)
+    else:
+        if "welford" not in capabilities.reductions:
+            return NotImplemented
+        mean_acc = fold(cx, x, chosen, keepdim, "welford", dtype=acc, acc_dtype=acc, load=wide, result=0)
+        squares = fold(cx, x, chosen, keepdim, "welford", dtype=acc, acc_dtype=acc, load=wide, result=1)
+        if mean_acc is NotImplemented or squares is NotImplemented:
+            return NotImplemented
+        mean_out = elementwise(cx, [mean_acc], lambda ops, m: m, dtype=x.dtype, compute=acc, ops=0)
+    return _normalized(cx, squares, count, correction, x.dtype), mean_out
+
+
+def _without_ones(total: Tensor, dims: Sequence[int]) -> Any:
+    from fxloom_inductor_core.lowering.view import _squeezed
+
+    return _squeezed(total, dims)
+
+
+def _normalized(cx: Lowering, squares: Tensor, count: Expr, correction: float, dtype: str) -> Tensor:
+    """squares / max(count - correction, 0)."""
+    acc = squares.dtype
+
+    def body(ops: Any, index: Index) -> Any:
+        if isinstance(count, int):
+            divisor = ops.constant(max(count - correction, 0), acc)
+        else:
+            whole = ops.to_dtype(ops.index_expr(count, "int64"), acc)
+            divisor = ops.maximum(ops.sub(whole, ops.constant(correction, acc)), ops.constant(0, acc))
+        return ops.to_dtype(ops.div(squares.load(ops, index), divisor), dtype)
+
+    return cx.compute(squares.size, dtype, squares.device, body, [squares])
+
+
+@lowering(aten.var_mean.correction)
+def var_mean(cx: Lowering, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return variance(cx, x, dims, correction, keepdim)
+
+
+@lowering(aten.var.correction)
+def var(cx: Lowering, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    result = variance(cx, x, dims, correction, keepdim)
+    return result if result is NotImplemented else result[0]
+
+

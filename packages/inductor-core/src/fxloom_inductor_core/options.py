@@ -1,0 +1,23 @@
+"""Options of inductor-core. Filled by the umbrella; a snapshot is part of the cache keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class InductorOptions:
+    """What changes the generated program.
+
+    fuse: fuse loops at all (off for debugging). max_fused_nodes: loops in one kernel at most. inline_ops: a lazily computed
+    value with more ops than this is stored. inline_reads: likewise for distinct buffers read.
+    channels_last: let convolutions choose a channels-last layout and carry it through the elementwise ops behind them.
+    reuse_memory: let buffers take over the memory of dead ones.
+    """
+
+    fuse: bool = True
+    max_fused_nodes: int = 64
+    inline_ops: int = 60
+    inline_reads: int = 8
+    channels_last: bool = True
+    reuse_memory: bool = True

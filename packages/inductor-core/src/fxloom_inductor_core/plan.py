@@ -1,0 +1,234 @@
+"""From groups to a `Program`: kernels deduplicated by content, memory planned, one step after the other.
+
+A buffer is allocated right before the step that fills it and freed after its last reader. The memory of a dead buffer is
+taken over by a later one of the same size, or in place by an output of the very kernel that reads it last. Inputs, constants
+and what a call returned are never taken over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fxloom_inductor_core.graph import LoweredGraph, Operand
+from fxloom_inductor_core.kernelize import FusedKernel, make_kernel
+from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.schedule import Group
+from fxloom_interfaces.codegen import Codegen
+from fxloom_interfaces.dtypes import dtype_info
+from fxloom_interfaces.expr import normalize, product, symbol
+from fxloom_interfaces.loop_ir import Layout
+from fxloom_interfaces.program import (
+    Allocate,
+    BindSize,
+    Call,
+    Free,
+    Kernel,
+    Launch,
+    Program,
+    Ref,
+    Return,
+    SizeRef,
+    Step,
+    View,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The program, and how often each library and each fallback is called per run."""
+
+    program: Program
+    library_calls: tuple[tuple[str, int], ...]
+    fallbacks: tuple[tuple[str, int], ...]
+
+
+def plan(graph: LoweredGraph, groups: Sequence[Group], codegens: Mapping[str, Codegen], options: InductorOptions) -> Planned:
+    """The program that runs `groups` in their order."""
+    return _Planner(graph, groups, codegens, options).run()
+
+
+class _Planner:
+    def __init__(
+        self, graph: LoweredGraph, groups: Sequence[Group], codegens: Mapping[str, Codegen], options: InductorOptions
+    ) -> None:
+        self.graph = graph
+        self.groups = groups
+        self.codegens = codegens
+        self.options = options
+        self.steps: list[Step] = []
+        self.kernels: dict[str, tuple[str, Kernel]] = {}
+        self.devices: dict[str, str] = {}
+        self.views: dict[tuple[str, Layout], str] = {}
+        self.views_of: dict[str, list[str]] = {}
+        self.owned: dict[str, None] = {}
+        self.pinned: set[str] = set()
+        self.pool: dict[tuple[str, int], list[str]] = {}
+        self.future: Counter[tuple[str, int]] = Counter()
+        self.outputs = {o.buffer for o in graph.outputs if isinstance(o, Operand)}
+
+    def run(self) -> Planned:
+        for name, (source, dim) in sorted(self.graph.sizes.items()):
+            self.steps.append(BindSize(name, source, dim))
+        fused = [None if g.call is not None else self._fuse(g) for g in self.groups]
+        last = self._last_uses(fused)
+        for group, kernel in zip(self.groups, fused, strict=True):
+            for buffer in self._allocated(group, kernel):
+                self.future[self._memory(buffer)] += 1
+            if group.call is not None and group.call.aliases:
+                self.pinned.update(group.call.reads())
+        for number, (group, kernel) in enumerate(zip(self.groups, fused, strict=True)):
+            dying = last.get(number, [])
+            if kernel is not None:
+                self._launch(group, kernel, dying)
+            else:
+                self._call(group)
+            self._release(dying)
+        self.steps.append(Return(tuple(self._returned(o) for o in self.graph.outputs)))
+        program = Program(
+            tuple(self.graph.inputs),
+            tuple(self.kernels.values()),
+            tuple(self.devices.items()),
+            tuple(self.steps),
+        )
+        calls = [g.call for g in self.groups if g.call is not None]
+        return Planned(
+            program,
+            tuple(sorted(Counter(c.op for c in calls if c.library).items())),
+            tuple(sorted(Counter(c.op for c in calls if not c.library).items())),
+        )
+
+    # ------------------------------------------------------------------------------------------------- liveness
+
+    def _fuse(self, group: Group) -> FusedKernel:
+        readers = {b for g in self.groups if g is not group for b in g.reads}
+        capabilities = self.codegens[group.device.split(":")[0]].capabilities
+        return make_kernel(group, lambda b: b in readers or b in self.outputs, self._dtype, capabilities)
+
+    def _dtype(self, buffer: str) -> str:
+        return self.graph.layouts[buffer].dtype
+
+    def _last_uses(self, fused: Sequence[FusedKernel | None]) -> dict[int, list[str]]:
+        """Step number -> buffers that die there, in order of their making."""
+        last: dict[str, int] = {}
+        for number, (group, kernel) in enumerate(zip(self.groups, fused, strict=True)):
+            names = [*group.reads, *group.writes] if kernel is None else kernel.buffers
+            for name in names:
+                last[name] = number
+        result: dict[int, list[str]] = {}
+        for name, number in last.items():
+            if name.startswith("buf") and name not in self.outputs:
+                result.setdefault(number, []).append(name)
+        return result
+
+    def _allocated(self, group: Group, kernel: FusedKernel | None) -> list[str]:
+        if kernel is None:
+            return list(group.call.writes) if group.call is not None else []
+        return [b for b in kernel.buffers if b in group.writes]
+
+    def _memory(self, buffer: str) -> tuple[str, int]:
+        """(device, bytes) of a buffer; -1 bytes where they are not static."""
+        layout = self.graph.layouts[buffer]
+        numel = product(layout.size)
+        return layout.device, numel * dtype_info(layout.dtype).nbytes if isinstance(numel, int) else -1
+
+    def _allocate(self, buffer: str, take_over: str | None = None) -> None:
+        layout = self.graph.layouts[buffer]
+        memory = self._memory(buffer)
+        self.future[memory] -= 1
+        reuse = take_over
+        if reuse is None and self.options.reuse_memory and self.pool.get(memory):
+            reuse = self.pool[memory].pop()
+        self.owned[buffer] = None
+        self.steps.append(Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, reuse))
+
+    def _release(self, dying: Sequence[str]) -> None:
+        gone: list[str] = []
+        for buffer in dying:
+            if buffer not in self.owned and not any(s for s in self.steps if isinstance(s, Call) and buffer in s.results):
+                continue
+            memory = self._memory(buffer)
+            waiting = sum(len(p) for k, p in self.pool.items() if k == memory)
+            reusable = buffer in self.owned and buffer not in self.pinned and memory[1] > 0 and self.options.reuse_memory
+            if reusable and self.future[memory] > waiting:
+                self.pool.setdefault(memory, []).append(buffer)
+            else:
+                gone.extend([buffer, *self.views_of.get(buffer, [])])
+        if gone:
+            self.steps.append(Free(tuple(gone)))
+
+    # ---------------------------------------------------------------------------------------------------- steps
+
+    def _launch(self, group: Group, fused: FusedKernel, dying: list[str]) -> None:
+        name = self._kernel_name(fused.kernel, group.device)
+        for buffer in fused.buffers:
+            if buffer in group.writes:
+                self._allocate(buffer, self._in_place(buffer, fused, dying))
+        self.steps.append(Launch(name, fused.buffers, tuple(symbol(s) for s in fused.kernel.sizes)))
+
+    def _in_place(self, buffer: str, fused: FusedKernel, dying: list[str]) -> str | None:
+        if not self.options.reuse_memory:
+            return None
+        for read, written in fused.in_place:
+            if written != buffer or read not in dying or read not in self.owned or read in self.pinned:
+                continue
+            memory = self._memory(read)
+            if memory == self._memory(buffer) and memory[1] > 0:
+                dying.remove(read)
+                return read
+        return None
+
+    def _kernel_name(self, kernel: Kernel, device: str) -> str:
+        key = f"{device} {kernel.digest()}"
+        if key not in self.kernels:
+            words = "_".join(kernel.title)[:48].rstrip("_")
+            name = f"fused_{words}_{len(self.kernels)}"
+            self.kernels[key] = (name, kernel)
+            self.devices[name] = device
+        return self.kernels[key][0]
+
+    def _call(self, group: Group) -> None:
+        call = group.call
+        if call is None:
+            raise AssertionError("a group is a kernel or a call")
+        for buffer in call.writes:
+            self._allocate(buffer)
+        args = tuple(self._argument(a) for a in call.args)
+        kwargs = tuple((k, self._argument(v)) for k, v in call.kwargs)
+        results = tuple(r if r is not None else "_" for r in call.results)
+        self.steps.append(Call(call.target, args, kwargs, results, call.unpack))
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Operand):
+            return Ref(self._seen_as(value))
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._argument(v) for v in value)
+        if not isinstance(value, (bool, int, float, str, type(None))) and hasattr(value, "free_symbols"):
+            return SizeRef(value)
+        return value
+
+    def _seen_as(self, operand: Operand) -> str:
+        """The name of a buffer seen with the operand's layout."""
+        own = self.graph.layouts[operand.buffer]
+        layout = replace(operand.layout, offset=normalize(operand.layout.offset))
+        if _same(own, layout):
+            return operand.buffer
+        key = (operand.buffer, layout)
+        if key not in self.views:
+            name = f"{operand.buffer}_view{len(self.views_of.get(operand.buffer, []))}"
+            self.views[key] = name
+            self.views_of.setdefault(operand.buffer, []).append(name)
+            self.steps.append(View(name, operand.buffer, layout.size, layout.stride, layout.offset))
+        return self.views[key]
+
+    def _returned(self, value: Any) -> Any:
+        return Ref(self._seen_as(value)) if isinstance(value, Operand) else value
+
+
+def _same(a: Layout, b: Layout) -> bool:
+    if a.size != b.size or a.offset != b.offset:
+        return False
+    return all(x == y or e in (0, 1) for x, y, e in zip(a.stride, b.stride, a.size, strict=True))
+

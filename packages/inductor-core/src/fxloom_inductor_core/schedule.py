@@ -1,0 +1,344 @@
+"""Fusion: in come loops and calls in program order, out come groups in an order that keeps every dependency.
+
+A group is what becomes one kernel: loops over one space (outer axes; inner axes). A loop takes part as
+- a reduction: outer -> outer, inner -> inner;
+- an inner loop: its axes cover outer and inner together;
+- an outer loop: its axes cover outer alone.
+Two groups may merge when their spaces have a common refinement, every value one takes from the other is read at the very index
+at which it was written, and no path leads from one to the other through a third. What the target can do is asked of its
+capabilities. Deterministic: program order decides all ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import sympy
+
+from fxloom_inductor_core.graph import ExternCall, LoweredGraph, Work
+from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.spaces import Axes, collapse, express, linear_parts, refine
+from fxloom_inductor_core.trace import Loop, exprs_of, map_exprs
+from fxloom_interfaces.codegen import Capabilities, Codegen
+from fxloom_interfaces.expr import Expr, product, simplify, substitute, symbol
+from fxloom_interfaces.program import Load, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Extents of the loops of a group; inner is None where nothing is folded."""
+
+    outer: tuple[Expr, ...]
+    inner: tuple[Expr, ...] | None
+
+    def axes(self) -> tuple[Axes, Axes]:
+        """(outer axes, inner axes) with the symbols that all groups use."""
+        outer = tuple((symbol(f"x{n}"), e) for n, e in enumerate(self.outer))
+        inner = tuple((symbol(f"r{n}"), e) for n, e in enumerate(self.inner or ()))
+        return outer, inner
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A loop in a group. position: in program order. inside: runs at every inner point (reductions too)."""
+
+    position: int
+    loop: Loop
+    inside: bool
+
+    def mapping(self, space: Space) -> dict[sympy.Symbol, Expr]:
+        """The loop's axes in the symbols of `space`."""
+        outer, inner = space.axes()
+        if self.loop.inner:
+            return {**express(self.loop.outer, outer), **express(self.loop.inner, inner)}
+        return express(self.loop.outer, (*outer, *inner) if self.inside else outer)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Loops that become one kernel, or one call."""
+
+    number: int
+    device: str
+    members: list[Member] = field(default_factory=list)
+    space: Space | None = None
+    call: ExternCall | None = None
+    reads: dict[str, None] = field(default_factory=dict)
+    writes: dict[str, None] = field(default_factory=dict)
+    before: dict[int, None] = field(default_factory=dict)
+
+    def first(self) -> int:
+        return self.members[0].position if self.members else self.number
+
+
+IndexTable: TypeAlias = "dict[str, list[Expr]]"
+
+
+def normalize_loop(loop: Loop) -> Loop:
+    """The same loop with outer axes in the order of its writes, inner ones in that of its widest read, merged where possible."""
+    outer, inner = list(loop.outer), list(loop.inner)
+    symbols = frozenset(s for s, _ in (*outer, *inner))
+    stores = [i for i in loop.instructions if isinstance(i, Store)]
+    if stores and len(outer) > 1:
+        strides, tangled = linear_parts(stores[0].index, symbols)
+        keys = [strides.get(s, 0) for s, _ in outer]
+        if not tangled and all(isinstance(k, int) for k in keys):
+            outer = [axis for _, _, axis in sorted((-k, n, axis) for n, (k, axis) in enumerate(zip(keys, outer, strict=True)))]  # type: ignore[operator]  # ints
+    if len(inner) > 1 and not loop.ordered:
+        inner = _by_widest_read(loop, inner, symbols)
+    exprs = [e for i in loop.instructions for e in exprs_of(i)]
+    new_outer, outer_map = collapse(tuple(outer), exprs)
+    new_inner, inner_map = collapse(tuple(inner), exprs)
+    mapping = {**outer_map, **inner_map}
+    extents = dict([*new_outer, *new_inner])
+    instructions = loop.instructions
+    if mapping:
+        instructions = tuple(map_exprs(i, mapping, extents) for i in instructions)
+    return replace(loop, outer=new_outer, inner=new_inner, instructions=instructions)
+
+
+def _by_widest_read(
+    loop: Loop, inner: list[tuple[sympy.Symbol, Expr]], symbols: frozenset[sympy.Symbol]
+) -> list[tuple[sympy.Symbol, Expr]]:
+    best: list[Expr] | None = None
+    for _, index in loop.reads():
+        strides, tangled = linear_parts(index, symbols)
+        keys = [strides.get(s, 0) for s, _ in inner]
+        if tangled or not all(isinstance(k, int) for k in keys):
+            continue
+        if best is None or sum(1 for k in keys if k) > sum(1 for k in best if k):
+            best = keys
+    if best is None:
+        return inner
+    return [axis for _, _, axis in sorted((-k, n, axis) for n, (k, axis) in enumerate(zip(best, inner, strict=True)))]  # type: ignore[operator]  # ints
+
+
+class Scheduler:
+    """Groups the work of one lowered graph."""
+
+    def __init__(self, graph: LoweredGraph, codegens: Mapping[str, Codegen], options: InductorOptions) -> None:
+        self.graph = graph
+        self.options = options
+        self.codegens = codegens
+        self.groups: dict[int, Group] = {}
+        self.group_of_buffer: dict[str, int] = {}
+        self.readers: dict[str, dict[int, None]] = {}
+        self._indices: dict[tuple[int, Space, bool], tuple[IndexTable, IndexTable]] = {}
+
+    def run(self) -> list[Group]:
+        """The groups in a runnable order."""
+        for position, work in enumerate(self.graph.work):
+            group = self._single(position, work)
+            self._register(group)
+            if group.call is None and self.options.fuse:
+                self._grow(group)
+        return self._sorted()
+
+    def _single(self, position: int, work: Work) -> Group:
+        if isinstance(work, ExternCall):
+            group = Group(position, work.device, call=work)
+            group.reads = dict.fromkeys(work.reads())
+            group.writes = dict.fromkeys([*work.writes, *(r for r in work.results if r is not None)])
+            return group
+        loop = normalize_loop(work)
+        group = Group(position, loop.device, [Member(position, loop, bool(loop.inner))])
+        inner = tuple(e for _, e in loop.inner) if loop.inner else None
+        group.space = Space(tuple(e for _, e in loop.outer), inner)
+        group.reads = dict.fromkeys(b for b, _ in loop.reads())
+        group.writes = dict.fromkeys(loop.writes())
+        return group
+
+    def _register(self, group: Group) -> None:
+        self.groups[group.number] = group
+        for buffer in group.writes:
+            self.group_of_buffer[buffer] = group.number
+        for buffer in group.reads:
+            producer = self.group_of_buffer.get(buffer)
+            if producer is not None and producer != group.number:
+                group.before[producer] = None
+            self.readers.setdefault(buffer, {})[group.number] = None
+
+    def _capabilities(self, device: str) -> Capabilities:
+        return self.codegens[device.split(":")[0]].capabilities
+
+    # ------------------------------------------------------------------------------------------------- merging
+
+    def _grow(self, group: Group) -> None:
+        """Merge `group`, just added, into earlier groups for as long as that works."""
+        merged = True
+        while merged:
+            merged = False
+            producers = sorted((n for n in group.before), reverse=True)
+            sharers = sorted(
+                {n for b in group.reads for n in self.readers.get(b, ()) if n != group.number and n not in group.before}, reverse=True
+            )
+            for number in (*producers, *sharers):
+                other = self.groups[number]
+                if other.call is None and self._try_merge(other, group):
+                    group, merged = other, True
+                    break
+
+    def _try_merge(self, first: Group, second: Group) -> bool:
+        if first.device != second.device or len(first.members) + len(second.members) > self.options.max_fused_nodes:
+            return False
+        capabilities = self._capabilities(first.device)
+        depends = first.number in second.before
+        if not depends and "horizontal" not in capabilities.fusions:
+            return False
+        found = self._joint(first, second)
+        if found is None:
+            return False
+        space, members = found
+        if not self._allowed(space, members, first, second, depends, capabilities):
+            return False
+        if not self._indices_agree(space, members) or self._path_between(first, second):
+            return False
+        self._merge(first, second, space, members)
+        return True
+
+    def _joint(self, first: Group, second: Group) -> tuple[Space, list[Member]] | None:
+        a, b = first.space, second.space
+        if a is None or b is None:
+            return None
+        if a.inner is None and b.inner is None:
+            outer = refine(a.outer, b.outer)
+            return None if outer is None else (Space(outer, None), [*first.members, *second.members])
+        if a.inner is not None and b.inner is not None:
+            outer, inner = refine(a.outer, b.outer), refine(a.inner, b.inner)
+            if outer is None or inner is None:
+                return None
+            return Space(outer, inner), [*first.members, *second.members]
+        folding, plain = (first, second) if a.inner is not None else (second, first)
+        rows, columns = (a, b) if a.inner is not None else (b, a)
+        if rows.inner is None:
+            raise AssertionError("one of the spaces folds")
+        whole = refine((*rows.outer, *rows.inner), columns.outer)
+        if whole is not None:
+            parts = _cut(whole, rows.inner)
+            if parts is not None:
+                return Space(*parts), [*folding.members, *(replace(m, inside=True) for m in plain.members)]
+        outer = refine(rows.outer, columns.outer)
+        if outer is None:
+            return None
+        return Space(outer, rows.inner), [*folding.members, *plain.members]
+
+    def _allowed(
+        self, space: Space, members: Sequence[Member], first: Group, second: Group, depends: bool, capabilities: Capabilities
+    ) -> bool:
+        buffers = {**first.reads, **first.writes, **second.reads, **second.writes}
+        if len(buffers) > capabilities.max_arguments:
+            return False
+        if any(m.loop.has_atomic() for m in members):
+            return False
+        if space.inner is None:
+            return "pointwise" in capabilities.fusions
+        if any(m.loop.is_scan for m in members):
+            return False
+        outer = product(space.outer)
+        if isinstance(outer, int) and outer < capabilities.parallelism and len(members) > 1:
+            # few rows: only what folds the same rows may share the loop, an elementwise loop would lose its parallelism
+            total = product((*space.outer, *space.inner))
+            if any(m.inside and not m.loop.is_reduction for m in members) and isinstance(total, int) and total > 1 << 12:
+                return False
+        if not depends:
+            return first.space == second.space
+        ends_in_fold = any(m.loop.is_reduction for m in first.members)
+        return ("reduction_epilogue" if ends_in_fold else "reduction_prologue") in capabilities.fusions
+
+    def _tables(self, member: Member, space: Space) -> tuple[IndexTable, IndexTable]:
+        """(reads, writes) of a member by buffer, in the symbols of `space`."""
+        key = (member.position, space, member.inside)
+        if key not in self._indices:
+            mapping = member.mapping(space)
+            extents = dict(axis for axes in space.axes() for axis in axes)
+            reads: IndexTable = {}
+            writes: IndexTable = {}
+            for instruction in member.loop.instructions:
+                if isinstance(instruction, (Load, Store)):
+                    table = reads if isinstance(instruction, Load) else writes
+                    table.setdefault(instruction.buffer, []).append(simplify(substitute(instruction.index, mapping), extents))
+            self._indices[key] = (reads, writes)
+        return self._indices[key]
+
+    def _indices_agree(self, space: Space, members: Sequence[Member]) -> bool:
+        written: dict[str, tuple[Expr, Member]] = {}
+        for member in members:
+            for buffer, indices in self._tables(member, space)[1].items():
+                written[buffer] = (indices[0], member)
+        inner = frozenset(s for s, _ in space.axes()[1])
+        for member in members:
+            for buffer, indices in self._tables(member, space)[0].items():
+                if buffer not in written:
+                    continue
+                index, writer = written[buffer]
+                if any(read != index for read in indices):
+                    return False
+                at_inner_points = writer.inside and not writer.loop.is_reduction
+                if at_inner_points and not member.inside:
+                    return False
+                if not at_inner_points and not isinstance(index, int) and index.free_symbols & inner:
+                    return False
+                if any(i.buffer == buffer and i.mask is not None for i in member.loop.instructions if isinstance(i, Load)):
+                    return False
+        return True
+
+    def _path_between(self, first: Group, second: Group) -> bool:
+        """True when one reaches the other through a third group."""
+        for start, goal in ((second, first.number), (first, second.number)):
+            pending = [n for n in start.before if n != goal]
+            seen: set[int] = set()
+            while pending:
+                number = pending.pop()
+                if number in seen:
+                    continue
+                seen.add(number)
+                if number == goal:
+                    return True
+                pending.extend(self.groups[number].before)
+        return False
+
+    def _merge(self, first: Group, second: Group, space: Space, members: list[Member]) -> None:
+        """Let `first` take over `second`."""
+        first.members = sorted(members, key=lambda m: m.position)
+        first.space = space
+        first.writes = {**first.writes, **second.writes}
+        first.reads = {**first.reads, **second.reads}
+        first.before = {n: None for n in (*first.before, *second.before) if n not in (first.number, second.number)}
+        del self.groups[second.number]
+        for buffer in second.writes:
+            self.group_of_buffer[buffer] = first.number
+        for buffer in second.reads:
+            readers = self.readers[buffer]
+            readers.pop(second.number, None)
+            readers[first.number] = None
+        for group in self.groups.values():
+            if second.number in group.before:
+                del group.before[second.number]
+                group.before[first.number] = None
+
+    def _sorted(self) -> list[Group]:
+        """Groups so that producers come first; among the ready ones, the earliest in program order."""
+        result: list[Group] = []
+        done: set[int] = set()
+        pending = sorted(self.groups.values(), key=lambda g: g.number)
+        while pending:
+            for position, group in enumerate(pending):
+                if all(n in done for n in group.before):
+                    result.append(group)
+                    done.add(group.number)
+                    del pending[position]
+                    break
+            else:
+                raise AssertionError("fusion made a cycle")
+        return result
+
+
+def _cut(whole: tuple[Expr, ...], inner: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]] | None:
+    """`whole` cut where the product of its tail is that of `inner`."""
+    wanted = product(inner)
+    for position in range(len(whole) + 1):
+        if product(whole[position:]) == wanted:
+            return whole[:position], whole[position:]
+    return None

@@ -1,0 +1,260 @@
+"""From a loop body to a flat list of instructions.
+
+`Recorder` is the handler under which every body runs once: it gives values numbers, finds their dtypes, merges equal
+computations and drops conversions that undo each other. `Loop` is the result: one node of loop IR with its axes, still
+alone. What reads and writes where is read off the instructions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+
+from fxloom_interfaces.dtypes import dtype_info, is_low_precision
+from fxloom_interfaces.errors import IRError
+from fxloom_interfaces.expr import Expr, simplify, substitute, value_symbol
+from fxloom_interfaces.ops import REDUCTION_RESULTS, ElementwiseOps, OpInfo, ReductionKind, StoreMode
+from fxloom_interfaces.program import (
+    Accumulate,
+    Compute,
+    Constant,
+    IndexValue,
+    Indirect,
+    Instruction,
+    Load,
+    Reduce,
+    Store,
+    operands_of,
+)
+
+
+class Recorder(ElementwiseOps[int]):
+    """Records instructions. dtypes: of every buffer that may be loaded. extents: of the axis symbols, for simplifying."""
+
+    def __init__(self, dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr]) -> None:
+        self.instructions: list[Instruction] = []
+        self._dtype_of_buffer = dtypes
+        self._extents = dict(extents)
+        self._dtypes: list[str] = []
+        self._known: dict[Any, Any] = {}
+        self._mask: int | None = None
+        self._definitions: dict[int, Instruction] = {}
+
+    # numbering
+
+    def dtype(self, value: int) -> str:
+        return self._dtypes[value]
+
+    def _new(self, dtype: str) -> int:
+        self._dtypes.append(dtype)
+        return len(self._dtypes) - 1
+
+    def _record(self, key: Any, dtype: str, make: Callable[[int], Instruction]) -> int:
+        if key in self._known:
+            return self._known[key]  # type: ignore[no-any-return]  # values of this table are value numbers
+        result = self._new(dtype)
+        instruction = make(result)
+        self.instructions.append(instruction)
+        self._definitions[result] = instruction
+        self._known[key] = result
+        return result
+
+    # structural ops
+
+    def load(self, buffer: str, index: Expr) -> int:
+        index = simplify(index, self._extents)
+        dtype = self._dtype_of_buffer(buffer)
+        mask = self._mask
+        return self._record(("load", buffer, index, mask), dtype, lambda r: Load(r, buffer, index, dtype, mask))
+
+    def store(self, buffer: str, index: Expr, value: int, mode: StoreMode = None) -> None:
+        wanted = self._dtype_of_buffer(buffer)
+        if self.dtype(value) != wanted:
+            value = self.to_dtype(value, wanted)
+        self.instructions.append(Store(buffer, simplify(index, self._extents), value, mode))
+
+    def reduction(self, kind: ReductionKind, dtype: str, value: int) -> tuple[int, ...]:
+        if kind in ("any", "all"):
+            results_dtype = ["bool"]
+        elif kind in ("argmax", "argmin"):
+            results_dtype = ["int64"]
+        else:
+            value = self.to_dtype(value, dtype)
+            results_dtype = [dtype] * REDUCTION_RESULTS[kind]
+        results = tuple(self._new(d) for d in results_dtype)
+        self.instructions.append(Reduce(results, kind, value, dtype if kind not in ("argmax", "argmin") else self.dtype(value)))
+        return results
+
+    def store_reduction(self, buffer: str, index: Expr, value: int) -> None:
+        self.store(buffer, index, value)
+
+    def accumulate(self, kind: str, dtype: str, value: int) -> int:
+        """A running fold over the inner axes."""
+        value = self.to_dtype(value, dtype)
+        result = self._new(dtype)
+        self.instructions.append(Accumulate(result, kind, value, dtype))
+        return result
+
+    def constant(self, value: bool | float, dtype: str) -> int:
+        kind = dtype_info(dtype).kind
+        literal = bool(value) if kind == "bool" else (float(value) if kind == "float" else int(value))
+        return self._record(("constant", repr(literal), dtype), dtype, lambda r: Constant(r, literal, dtype))
+
+    def index_expr(self, expr: Expr, dtype: str) -> int:
+        expr = simplify(expr, self._extents)
+        if isinstance(expr, int):
+            return self.constant(expr, dtype)
+        return self._record(("index", expr, dtype), dtype, lambda r: IndexValue(r, expr, dtype))
+
+    def indirect_indexing(self, value: int, size: Expr, check: bool = True, wrap: bool = True) -> sympy.Symbol:
+        key = ("indirect", value, size, check, wrap, self._mask)
+        if key not in self._known:
+            name = f"i{value}"
+            count = sum(1 for known in self._known if known[0] == "indirect" and known[1] == value)
+            symbol = value_symbol(f"{name}_{count}" if count else name)
+            self.instructions.append(Indirect(symbol.name, value, size, check, wrap, self._mask))
+            self._known[key] = symbol
+        return self._known[key]
+
+    def masked(self, mask: int, body: Callable[[], int], other: bool | float) -> int:
+        outer = self._mask
+        self._mask = mask if outer is None else self.logical_and(outer, mask)
+        try:
+            value = body()
+        finally:
+            self._mask = outer
+        return self.where(mask, value, self.constant(other, self.dtype(value)))
+
+    def where(self, condition: int, a: int, b: int) -> int:
+        if self.dtype(a) != self.dtype(b):
+            raise IRError(f"where of {self.dtype(a)} and {self.dtype(b)}")
+        return self._compute("where", (condition, a, b), self.dtype(a))
+
+    def to_dtype(self, value: int, dtype: str) -> int:
+        if self.dtype(value) == dtype:
+            return value
+        made = self._definitions.get(value)
+        if isinstance(made, Compute) and made.op == "to_dtype":
+            inner = made.args[0]
+            # f32 -> bf16 -> f32: keep the wider value; f32 is what eager computes each op in, so this only gains accuracy
+            if is_low_precision(self.dtype(value)) and self.dtype(inner) == dtype == "float32":
+                return inner
+        if isinstance(made, Constant) and not is_low_precision(dtype) and math.isfinite(made.value):
+            return self.constant(made.value, dtype)
+        return self._compute("to_dtype", (value,), dtype)
+
+    def bitcast(self, value: int, dtype: str) -> int:
+        return self._compute("bitcast", (value,), dtype)
+
+    def load_seed(self, buffer: str, index: Expr) -> int:
+        return self.load(buffer, index)
+
+    def rand(self, seed: int, offset: int) -> int:
+        return self._compute("rand", (seed, offset), "float32")
+
+    def randn(self, seed: int, offset: int) -> int:
+        return self._compute("randn", (seed, offset), "float32")
+
+    def randint64(self, seed: int, offset: int, low: int, high: int) -> int:
+        return self._compute("randint64", (seed, offset, low, high), "int64")
+
+    # elementwise
+
+    def elementwise(self, info: OpInfo, args: Sequence[int]) -> int:
+        dtypes = [self.dtype(a) for a in args]
+        if any(d != dtypes[0] for d in dtypes):
+            raise IRError(f"{info.name} of {', '.join(dtypes)}: operands must agree")
+        return self._compute(info.name, tuple(args), "bool" if info.result == "bool" else dtypes[0])
+
+    def _compute(self, op: str, args: tuple[int, ...], dtype: str) -> int:
+        return self._record((op, args, dtype), dtype, lambda r: Compute(r, op, args, dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One node of loop IR, traced: instructions over `outer` and `inner` axes (symbol, extent).
+
+    name: of the buffer it defines (the first when several). is_reduction: the stores run once per outer point, after the
+    inner loop; otherwise inner is empty. is_scan: it has to run over inner in order and stores inside.
+    """
+
+    name: str
+    outer: tuple[tuple[sympy.Symbol, Expr], ...]
+    inner: tuple[tuple[sympy.Symbol, Expr], ...]
+    instructions: tuple[Instruction, ...]
+    device: str
+    origins: tuple[str, ...] = ()
+    ordered: bool = False
+
+    @property
+    def is_reduction(self) -> bool:
+        return any(isinstance(i, Reduce) for i in self.instructions)
+
+    @property
+    def is_scan(self) -> bool:
+        return any(isinstance(i, Accumulate) for i in self.instructions)
+
+    def writes(self) -> dict[str, Expr]:
+        """Buffer -> index of its store."""
+        return {i.buffer: i.index for i in self.instructions if isinstance(i, Store)}
+
+    def reads(self) -> list[tuple[str, Expr]]:
+        """(buffer, index) of every load, in order."""
+        return [(i.buffer, i.index) for i in self.instructions if isinstance(i, Load)]
+
+    def has_atomic(self) -> bool:
+        return any(isinstance(i, Store) and i.mode == "add" for i in self.instructions)
+
+    def __str__(self) -> str:
+        axes = ", ".join(f"{s} < {e}" for s, e in self.outer)
+        inner = f" fold {', '.join(f'{s} < {e}' for s, e in self.inner)}" if self.inner else ""
+        head = f"{self.name} ({self.device}): for {axes or 'one point'}{inner}  # {', '.join(self.origins)}"
+        return "\n".join([head, *(f"  {instruction}" for instruction in self.instructions)])
+
+
+def drop_dead(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """Instructions that a store depends on, in order."""
+    live: set[int] = set()
+    symbols: set[str] = set()
+    kept: list[Instruction] = []
+    for instruction in reversed(instructions):
+        match instruction:
+            case Store():
+                needed = True
+            case Indirect(symbol=symbol):
+                needed = symbol in symbols or instruction.check
+            case Reduce(results=results):
+                needed = any(r in live for r in results)
+            case _:
+                needed = instruction.result in live
+        if needed:
+            kept.append(instruction)
+            live.update(operands_of(instruction))
+            symbols.update(s.name for expr in exprs_of(instruction) if not isinstance(expr, int) for s in expr.free_symbols)
+    return tuple(reversed(kept))
+
+
+def exprs_of(instruction: Instruction) -> tuple[Expr, ...]:
+    """The index expressions in an instruction."""
+    match instruction:
+        case Load(index=index) | Store(index=index):
+            return (index,)
+        case IndexValue(expr=expr):
+            return (expr,)
+        case Indirect(size=size):
+            return (size,)
+    return ()
+
+
+def map_exprs(instruction: Instruction, mapping: Mapping[sympy.Symbol, Expr], extents: Mapping[sympy.Symbol, Expr]) -> Instruction:
+    """The instruction with symbols of its index expressions replaced."""
+    match instruction:
+        case Load(index=index) | Store(index=index):
+            return replace(instruction, index=simplify(substitute(index, mapping), extents))
+        case IndexValue(expr=expr):
+            return replace(instruction, expr=simplify(substitute(expr, mapping), extents))
+    return instruction

@@ -1,0 +1,193 @@
+"""The Python wrapper: a program printed as the source of `call(inputs)`, readable and able to run by itself.
+
+Within a process the text is executed with the built kernels put in its namespace. As a file (`output_code.py`) it builds the
+kernels with the plugins it names, makes inputs of the right layouts, runs, and prints a time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fxloom_interfaces.codegen import Codegen, KernelSource
+from fxloom_interfaces.dtypes import dtype_info
+from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.expr import Expr, print_expr
+from fxloom_interfaces.program import (
+    Allocate,
+    BindSize,
+    Call,
+    Free,
+    Item,
+    Launch,
+    Program,
+    ProgramInput,
+    Ref,
+    Return,
+    SizeRef,
+    Step,
+    TorchRef,
+    View,
+)
+
+_HEAD = '''\
+"""Compiled graph. `call(inputs)` returns the outputs; it empties the list to free inputs early."""
+
+import torch
+from torch import as_strided, empty_strided
+'''
+
+
+def print_wrapper(program: Program, codegens: Mapping[str, Codegen], constants: Sequence[str]) -> str:
+    """Source of `call`, which expects the kernels and the constants as globals."""
+    lines = [_HEAD, "", "def call(inputs):"]
+    printer = _Printer(program, codegens)
+    names = [i.name for i in program.inputs]
+    body: list[str] = []
+    if names:
+        unpack = ", ".join(names) + ("," if len(names) == 1 else "")
+        body += [f"{unpack} = inputs", "inputs.clear()"]
+    for step in program.steps:
+        body += printer.step(step)
+    return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
+
+
+class _Printer:
+    def __init__(self, program: Program, codegens: Mapping[str, Codegen]) -> None:
+        self.program = program
+        self.codegens = codegens
+        self.devices = dict(program.devices)
+        self.shapes: dict[str, tuple[Any, ...]] = {}
+
+    def step(self, step: Step) -> list[str]:
+        match step:
+            case BindSize(symbol, source, dim):
+                return [f"{symbol} = {source}" if dim is None else f"{symbol} = {source}.size({dim})"]
+            case Allocate():
+                return [self.allocate(step)]
+            case View(name, base, size, stride, offset):
+                where = "" if offset == 0 else f", {base}.storage_offset() + {print_expr(offset)}"
+                return [f"{name} = as_strided({base}, {_tuple(size)}, {_tuple(stride)}{where})"]
+            case Launch(kernel, buffers, sizes):
+                by_address = self.codegens[self.devices[kernel].split(":")[0]].capabilities.arguments == "address"
+                arguments = [f"{b}.data_ptr()" if by_address else b for b in buffers]
+                return [f"{kernel}({', '.join([*arguments, *(print_expr(s) for s in sizes)])})"]
+            case Call(target, args, kwargs, results, unpack):
+                arguments = [_argument(a) for a in args] + [f"{k}={_argument(v)}" for k, v in kwargs]
+                call = f"{target}({', '.join(arguments)})"
+                if not results:
+                    return [call]
+                left = ", ".join(results) + ("," if unpack and len(results) == 1 else "")
+                return [f"{left} = {call}"]
+            case Item(name, base, index):
+                return [f"{name} = {base}[{index}]"]
+            case Free(names):
+                return [f"del {', '.join(names)}"]
+            case Return(values):
+                return [f"return [{', '.join(_argument(v) for v in values)}]"]
+        raise InternalError("inductor.wrapper", f"unknown step {step}")
+
+    def allocate(self, step: Allocate) -> str:
+        layout = (step.size, step.stride, step.dtype)
+        self.shapes[step.name] = layout
+        comment = f"  # {dtype_info(step.dtype).short}{list(step.size)}"
+        if step.reuse is None:
+            arguments = f"{_tuple(step.size)}, {_tuple(step.stride)}, dtype=torch.{step.dtype}"
+            device = "" if step.device == "cpu" else f", device={step.device!r}"
+            return f"{step.name} = empty_strided({arguments}{device})"
+        old = self.shapes.get(step.reuse)
+        if old == layout:
+            return f"{step.name} = {step.reuse}{comment}, reuses memory"
+        source = step.reuse
+        if old is None or old[2] != step.dtype:
+            # another dtype of the same width: seen through the dtype first
+            source = f"{step.reuse}.view(torch.{step.dtype})"
+        return f"{step.name} = as_strided({source}, {_tuple(step.size)}, {_tuple(step.stride)}){comment}, reuses memory"
+
+
+def _tuple(values: Sequence[Expr]) -> str:
+    inside = ", ".join(print_expr(v) for v in values)
+    return f"({inside},)" if len(values) == 1 else f"({inside})"
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, Ref):
+        return value.name
+    if isinstance(value, SizeRef):
+        return print_expr(value.expr)
+    if isinstance(value, TorchRef):
+        return value.text
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_argument(v) for v in value)}]"
+    if isinstance(value, float) and value != value:
+        return 'float("nan")'
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    return repr(value)
+
+
+# ------------------------------------------------------------------------------------------------- the file that runs
+
+
+def print_runnable(
+    program: Program, wrapper: str, codegens: Mapping[str, Codegen], sources: Mapping[str, Sequence[KernelSource]], size_hints: Mapping[str, int]
+) -> str:
+    """`output_code.py`: the wrapper, the kernels' sources, and a main that runs them on made-up inputs."""
+    lines = [wrapper, "", "# The kernels as loop IR:"]
+    for name, kernel in program.kernels:
+        lines += [f"# {name}", *(f"#   {line}" for line in kernel.text().splitlines())]
+    lines += ["", "SOURCES = {"]
+    for device, batch in sources.items():
+        lines.append(f"    {device!r}: [")
+        for source in batch:
+            lines.append(f"        ({source.name!r}, {source.language!r}, {dict(source.details)!r}, r'''\n{source.text}'''),")
+        lines.append("    ],")
+    lines += ["}", "", "", "def build_kernels():"]
+    lines.append('    """Build every kernel into this module."""')
+    lines += ["    import tempfile", "", "    from fxloom_interfaces.artifacts import DiskArtifactStore", "    from fxloom_interfaces.codegen import KernelSource", ""]
+    lines.append("    store = DiskArtifactStore(tempfile.mkdtemp())")
+    for device in sources:
+        plugin = codegens[device]
+        module, attribute = _where(plugin)
+        lines += [
+            f"    from {module} import {attribute} as plugin",
+            "",
+            f"    batch = [KernelSource(n, lang, text, details) for n, lang, details, text in SOURCES[{device!r}]]",
+            "    globals().update(plugin.build(batch, store).callables)",
+        ]
+    lines += ["", "", "def make_inputs():", '    """Inputs with the layouts this graph was compiled for."""', "    torch.manual_seed(0)"]
+    for name, value in sorted(size_hints.items()):
+        lines.append(f"    {name} = {value}")
+    lines.append("    return [")
+    lines += [f"        {_made_up(i)}," for i in program.inputs]
+    lines += ["    ]", "", "", 'if __name__ == "__main__":', "    import time", "", "    build_kernels()"]
+    lines += [
+        "    with torch.no_grad():",
+        "        call(make_inputs())",
+        "        inputs = make_inputs()",
+        "        start = time.perf_counter()",
+        "        call(inputs)",
+        '        print(f"{(time.perf_counter() - start) * 1e3:.3f} ms")',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _where(plugin: Codegen) -> tuple[str, str]:
+    """(module, attribute) under which a plugin's object can be imported."""
+    module = type(plugin).__module__
+    for attribute, value in vars(sys.modules[module]).items():
+        if value is plugin:
+            return module, attribute
+    return module, "PLUGIN"
+
+
+def _made_up(given: ProgramInput) -> str:
+    if given.size is None or given.stride is None or given.dtype is None:
+        return "2"
+    last = " + ".join(f"({print_expr(e)} - 1) * {print_expr(s)}" for e, s in zip(given.size, given.stride, strict=True)) or "0"
+    kind = dtype_info(given.dtype).kind
+    numel = f"max({last} + 1, 1)"
+    device = f", device={given.device!r}"
+    values = f"torch.randn({numel}{device}).to(torch.{given.dtype})" if kind == "float" else f"torch.zeros({numel}, dtype=torch.{given.dtype}{device})"
+    return f"as_strided({values}, {_tuple(given.size)}, {_tuple(given.stride)})"
