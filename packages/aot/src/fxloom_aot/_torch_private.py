@@ -8,7 +8,13 @@ from contextlib import contextmanager
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["TorchDispatchMode", "disable_torch_dispatch", "plain_batch_norm"]
+__all__ = [
+    "TorchDispatchMode",
+    "current_autograd_number",
+    "disable_torch_dispatch",
+    "next_autograd_number",
+    "plain_batch_norm",
+]
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch
@@ -26,3 +32,14 @@ def plain_batch_norm() -> Iterator[None]:
         yield
     finally:
         torch._C._set_cudnn_enabled(before)
+
+
+def next_autograd_number() -> int:
+    """The sequence number that the next recorded autograd node of this thread gets."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def current_autograd_number() -> int | None:
+    """Sequence number of the autograd node that the engine is running in this thread."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())

@@ -228,7 +228,7 @@ class Functionalizer:
                 self.define(out, self.log.constant(args[0]))
             return
         if op in UNSOUND:
-            self.reject(entry, f"{op} writes to its arguments without saying so")
+            self.reject(entry, f"{op} {UNSOUND[op]}")
         rewrite = LIARS[op](*args) if op in LIARS else None
         if rewrite is not None:
             twin, twin_args, own, written = rewrite

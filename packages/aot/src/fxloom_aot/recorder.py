@@ -7,7 +7,8 @@ caused it. Not here: functionalization, decompositions (`functionalize`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,7 +20,12 @@ from fxloom_interfaces.meta import get_site
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
 from fxloom_shapes.operators import Op, facts_of
 
-from fxloom_aot._torch_private import TorchDispatchMode, plain_batch_norm
+from fxloom_aot._torch_private import (
+    TorchDispatchMode,
+    current_autograd_number,
+    next_autograd_number,
+    plain_batch_norm,
+)
 
 Where = tuple[Descriptor, FakeStorage]
 
@@ -28,7 +34,7 @@ Where = tuple[Descriptor, FakeStorage]
 class Entry:
     """One operator of the raw log.
 
-    node: torch-dialect node that caused it, None in the backward part. before, after: metadata of the first argument
+    node: torch-dialect node that caused it; in the backward part the one whose derivative it computes, None if unknown. before, after: metadata of the first argument
     around an in-place change of metadata, else None. region: entries of different regions are never merged
     (0 for the program itself, else the number of a recomputation).
     """
@@ -55,6 +61,23 @@ class Recorder(TorchDispatchMode):
         self.constants: dict[int, tuple[FakeTensor, torch.Tensor]] = {}
         self.node: torch.fx.Node | None = None
         self.in_backward = False
+        # autograd numbers what it records: the first number of each node of the graph finds a backward operator's cause
+        self._first_numbers: list[int] = []
+        self._numbered: list[torch.fx.Node] = []
+
+    def starts(self, node: torch.fx.Node) -> None:
+        """The program reaches `node`."""
+        self.node = node
+        self._first_numbers.append(next_autograd_number())
+        self._numbered.append(node)
+
+    def cause(self) -> torch.fx.Node | None:
+        """The node that the current operator belongs to."""
+        if not self.in_backward:
+            return self.node
+        number = current_autograd_number()
+        place = bisect_right(self._first_numbers, number) - 1 if number is not None else -1
+        return self._numbered[place] if place >= 0 else None
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -76,10 +99,10 @@ class Recorder(TorchDispatchMode):
             before = (target.desc, target.storage_token)
             out = propagate(func, args, kwargs, self.fake_mode)
             after = (target.desc, target.storage_token)
-            self.log.append(Entry(func, args, kwargs, out, self.node, before, after, region))
+            self.log.append(Entry(func, args, kwargs, out, self.cause(), before, after, region))
             return out
         out = propagate(func, args, kwargs, self.fake_mode)
-        self.log.append(Entry(func, args, kwargs, out, self.node, region=region))
+        self.log.append(Entry(func, args, kwargs, out, self.cause(), region=region))
         return out
 
     def constant(self, real: torch.Tensor) -> FakeTensor:
@@ -108,7 +131,7 @@ def run_graph(gm: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -
     last_use = _last_uses(gm.graph)
     with recorder, plain_batch_norm(), _rejecting(recorder):
         for node in gm.graph.nodes:
-            recorder.node = node
+            recorder.starts(node)
             match node.op:
                 case "placeholder":
                     values[node] = inputs[position]
@@ -167,6 +190,3 @@ def _rejecting(recorder: Recorder) -> Iterator[None]:
             site = get_site(recorder.node)
             error.add_note(f"while aot ran {recorder.node.format_node()}" + (f"\n  from: {site}" if site else ""))
         raise
-
-
-Runner = Callable[[], Any]

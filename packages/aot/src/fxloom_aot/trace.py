@@ -58,7 +58,8 @@ def trace_graph(
     partitioner: Partitioner = save_all,
 ) -> Traced:
     """See the module's docstring. Differentiates when grad mode is on and some output requires grad."""
-    with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
+    grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
+    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
         return _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
 
 
@@ -116,12 +117,16 @@ class _Tracer:
                 self.inputs[earlier].fake is not given.fake for earlier, _ in wanted
             ):
                 wanted.append((number, self.mode.grad_leaf(given.fake)))
+        hidden = [fake for fake, _ in self.recorder.constants.values() if fake.requires_grad]
+        if hidden or not wanted:
+            with self._rejecting():
+                raise UnsupportedView("a tensor that requires grad was lifted into the graph as a constant, or made in it")
         start = len(self.recorder.log)
         with phase("aot.trace_backward"), _restoring_modes():
             gradients = self._run_autograd(programs, tangents, [leaf for _, leaf in wanted])
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
             before = {id(place.memory): place.memory.version for place in self.state.placeholders}
-            self.state.run(self.recorder.log[start:], backward=True)
+            self.state.run(self.recorder.log[start:], backward=True)  # entries carry the forward node they belong to
             for place in self.state.placeholders:
                 if place.memory.version != before[id(place.memory)]:
                     raise UnsupportedView("the backward pass writes to an input of the forward pass")

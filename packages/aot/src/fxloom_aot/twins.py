@@ -70,5 +70,9 @@ def _native_batch_norm(*args: Any) -> Rewrite | None:
 
 LIARS: dict[Op, Callable[..., Rewrite | None]] = {aten.native_batch_norm.default: _native_batch_norm}
 
-#: operators that write without saying so and have no functional form
-UNSOUND = frozenset({aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default})
+#: operators that no graph may hold, and why
+UNSOUND: dict[Op, str] = {
+    aten.cudnn_batch_norm.default: "writes to its running statistics without saying so",
+    aten.miopen_batch_norm.default: "writes to its running statistics without saying so",
+    aten.mkldnn_rnn_layer_backward.default: "takes an undefined tensor, which no graph can hold",
+}
