@@ -1,0 +1,30 @@
+"""Every private name of torch that capture uses, in one place, so that a new release is one file's work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, resolve_name
+
+#: the C base class of tensors; its methods and getset descriptors are what `TorchFunctionMode` hands over
+TensorBase: type = torch._C.TensorBase
+set_grad_enabled_raw = torch._C._set_grad_enabled
+DisableTorchFunction = torch._C.DisableTorchFunction
+get_tracing_state: Any = torch._C._get_tracing_state
+
+
+def dispatch_keys(tensor: torch.Tensor) -> int:
+    """The raw bits of the tensor's dispatch key set."""
+    return int(torch._C._dispatch_keys(tensor).raw_repr())
+
+
+__all__ = [
+    "DisableTorchFunction",
+    "TensorBase",
+    "TorchFunctionMode",
+    "dispatch_keys",
+    "get_tracing_state",
+    "resolve_name",
+    "set_grad_enabled_raw",
+]

@@ -1,0 +1,556 @@
+"""What `obj.name`, `obj.name = value` and `del obj.name` mean, by the kind of `obj`.
+
+Python's own protocol is followed (`__getattribute__`, data descriptors, instance dict, other descriptors, `__getattr__`);
+code of the program that takes part in it is inlined, and every class lookup is noted for a guard.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.heap import FROZEN, LITERALS
+from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Raised
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+_HEAPTYPE = 1 << 9
+_GENERIC_GETATTRIBUTE_OWNERS = (object, dict, list, tuple, set, BaseException, str, int, float)
+_CALLABLES = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_module_getattr = torch.nn.Module.__getattr__
+
+
+def load(ev: Evaluator, obj: Any, name: str) -> Any:
+    """obj.name"""
+    if ev.heap.untraceable:
+        ev.heap.refuse(obj)
+    cls = type(obj)
+    if cls is FakeTensor:
+        return _tensor(ev, obj, name)
+    if isinstance(obj, types.ModuleType):
+        return _module(ev, obj, name)
+    if isinstance(obj, type):
+        return _class(ev, obj, name)
+    if cls is super:
+        return _super(ev, obj, name)
+    if cls is types.FunctionType:
+        return _function(ev, obj, name)
+    if cls is types.MethodType:
+        return _method(ev, obj, name)
+    if cls in FROZEN:
+        value = getattr(obj, name, ABSENT)
+        if value is ABSENT:
+            raise _missing(ev, obj, name)
+        return value
+    if cls.__flags__ & _HEAPTYPE and not isinstance(obj, enum.Enum) and cls.__module__ != "fxloom_dynamo.evaluator":
+        return _instance(ev, obj, name)
+    return _native(ev, obj, name)
+
+
+def _missing(ev: Evaluator, obj: Any, name: str) -> Raised:
+    cls = ev.type_of(obj)
+    error = AttributeError(f"'{cls.__name__}' object has no attribute '{name}'")
+    error.name = name
+    return Raised(error)
+
+
+# ---------------------------------------------------------------------- instances
+
+
+def _instance(ev: Evaluator, obj: Any, name: str) -> Any:
+    cls = type(obj)
+    custom = ev.heap.class_lookup(cls, "__getattribute__")
+    try:
+        if isinstance(custom, types.FunctionType):
+            return ev.call(ev.heap.class_value(cls, "__getattribute__", custom), [obj, name])
+        if getattr(custom, "__objclass__", None) not in _GENERIC_GETATTRIBUTE_OWNERS:
+            return _native(ev, obj, name)
+        return generic_load(ev, obj, name)
+    except Raised as raised:
+        if not isinstance(raised.exc, AttributeError):
+            raise
+        fallback = ev.heap.class_lookup(cls, "__getattr__")
+        if fallback is ABSENT:
+            raise
+        if fallback is _module_getattr:
+            return _module_attribute(ev, obj, name)
+        return ev.call(ev.heap.class_value(cls, "__getattr__", fallback), [obj, name])
+
+
+def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
+    """object.__getattribute__(obj, name)"""
+    heap = ev.heap
+    cls = type(obj)
+    raw = heap.class_lookup(cls, name)
+    kind = type(raw)
+    if raw is not ABSENT and kind is not types.FunctionType:
+        if kind is property:
+            if raw.fget is None:
+                raise Raised(AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter"))
+            return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
+        if kind is types.MemberDescriptorType:
+            return _slot(ev, obj, raw, name)
+        if kind is types.GetSetDescriptorType:
+            if name == "__dict__":
+                return obj.__dict__
+            if name == "__weakref__":
+                graph_break("opaque_object", "weak references of an object")
+            return ev.native(getattr, obj, name)
+        if name == "__class__":
+            return cls
+        if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
+            return _descriptor_get(ev, raw, name, obj, cls)
+    if cls.__dictoffset__:
+        value = heap.dict_get(_own_dict(ev, obj), name)
+        if value is not ABSENT:
+            return value
+    if raw is ABSENT:
+        raise _missing(ev, obj, name)
+    return bind(ev, raw, name, obj, cls, cls)
+
+
+def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
+    record = ev.heap.record(obj)
+    if record is not None and record.kind == "opaque":
+        return _opaque_dict(ev, obj, record)
+    if record is None and not ev.heap.is_fresh(obj):
+        return _foreign_dict(ev, obj)
+    return obj.__dict__  # type: ignore[no-any-return]  # an instance dict
+
+
+def _opaque_dict(ev: Evaluator, obj: Any, record: Any) -> dict[str, Any]:
+    """The stand-in of the instance dict of an object that stands for itself."""
+    from fxloom_interfaces.sources import InstanceDictSource
+
+    found = ev.heap.translate(obj.__dict__, InstanceDictSource(record.source))
+    return found  # type: ignore[no-any-return]  # a dict
+
+
+def _foreign_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
+    """An instance that C code handed out: made by it just now, or older than the frame; treat as the latter."""
+    ev.heap.translate(obj, ev.heap.object_source(obj))
+    record = ev.heap.by_original.get(id(obj))
+    if record is not None and record.stand_in is not obj:
+        return record.stand_in.__dict__  # type: ignore[no-any-return]  # an instance dict
+    if record is not None:
+        return _opaque_dict(ev, obj, record)
+    return obj.__dict__  # type: ignore[no-any-return]  # an instance dict
+
+
+def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -> Any:
+    """What a raw class attribute becomes when read through an instance. owner: the class it was looked up in."""
+    kind = type(raw)
+    if kind is types.FunctionType:
+        return types.MethodType(ev.heap.class_value(owner, name, raw), obj)
+    if kind is classmethod:
+        return types.MethodType(_member(ev, owner, name, raw, raw.__func__), cls)
+    if kind is staticmethod:
+        return _member(ev, owner, name, raw, raw.__func__)
+    if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
+        return raw.__get__(obj, cls)
+    if kind is types.BuiltinFunctionType:
+        return raw
+    if kind is type or not hasattr(kind, "__get__"):
+        return ev.heap.class_value(owner, name, raw)
+    return _descriptor_get(ev, raw, name, obj, cls)
+
+
+def _descriptor_get(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type) -> Any:
+    getter = ev.heap.class_lookup(type(raw), "__get__")
+    descriptor = ev.heap.class_value(cls, name, raw)
+    if isinstance(getter, types.FunctionType):
+        return ev.call(ev.heap.class_value(type(raw), "__get__", getter), [descriptor, obj, cls])
+    if kind_is_method_like(raw):
+        return raw.__get__(obj, cls)
+    if getter is ABSENT:
+        return descriptor
+    graph_break("native_call", f"descriptor {name!r} of {cls.__qualname__} ({type(raw).__qualname__})")
+
+
+def kind_is_method_like(raw: Any) -> bool:
+    return isinstance(raw, (functools._lru_cache_wrapper, types.MethodDescriptorType, types.WrapperDescriptorType))
+
+
+def _member(ev: Evaluator, cls: type, name: str, raw: Any, function: Any) -> Any:
+    """The function inside a property, classmethod or staticmethod, with a source."""
+    heap = ev.heap
+    if id(function) not in heap.by_original and isinstance(function, types.FunctionType):
+        heap._add(function, function, heap.object_source(function), "function")
+    heap.class_value(cls, name, raw)
+    return function
+
+
+def _slot(ev: Evaluator, obj: Any, slot: Any, name: str) -> Any:
+    record = ev.heap.record(obj)
+    if record is not None and record.stand_in is not record.original and ("slot", name) not in record.read:
+        try:
+            original = slot.__get__(record.original)
+        except AttributeError:
+            graph_break("opaque_object", f"an unset slot {name!r} of {type(obj).__qualname__}")
+        value = ev.heap.translate(original, ev.heap.attr_source(record.source, name))
+        record.read["slot", name] = value
+        slot.__set__(obj, value)
+        return value
+    if record is not None and record.stand_in is record.original:
+        return ev.heap.translate(slot.__get__(obj), ev.heap.attr_source(record.source, name))
+    if record is None and not ev.heap.is_fresh(obj):
+        stand_in = ev.heap.adopt(obj)
+        if stand_in is not obj:
+            return _slot(ev, stand_in, slot, name)
+    return ev.native(slot.__get__, obj)
+
+
+def _module_attribute(ev: Evaluator, obj: Any, name: str) -> Any:
+    """torch.nn.Module.__getattr__, modelled: parameters, buffers, submodules."""
+    heap = ev.heap
+    own = obj.__dict__
+    for kind in ("_parameters", "_buffers", "_modules"):
+        members = heap.dict_get(own, kind)
+        if members is not ABSENT:
+            value = heap.dict_get(members, name)
+            if value is not ABSENT:
+                return value
+    raise _missing(ev, obj, name)
+
+
+# ---------------------------------------------------------------------- other kinds
+
+
+def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
+    if name == "__class__":
+        return ev.type_of(obj)
+    if name in ("desc", "storage_token", "constant", "set_constant", "_constant"):
+        raise _missing(ev, obj, name)  # the fake's own
+    if name == "is_meta" or name == "__dict__":
+        return False if name == "is_meta" and obj.device.type != "meta" else ev.torch_native(getattr, obj, name)
+    raw = getattr(torch.Tensor, name, ABSENT)
+    if raw is ABSENT:
+        info = ev.recorder.input_info.get(id(obj))
+        if info is not None and name not in obj.__dict__ and hasattr(info[1], name):
+            return ev.heap.translate(getattr(info[1], name), ev.heap.attr_source(info[2], name))
+    if name in ("device", "is_cuda", "is_cpu"):
+        return getattr(obj, name)
+    return ev.torch_native(getattr, obj, name)
+
+
+def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
+    from fxloom_interfaces.sources import InstanceDictSource
+
+    heap = ev.heap
+    namespace = heap.namespaces.get(id(obj.__dict__))
+    if namespace is None:
+        namespace = heap.namespace(obj.__dict__, InstanceDictSource(heap.object_source(obj)))
+    if name == "__dict__":
+        graph_break("opaque_object", f"the namespace of module {obj.__name__}")
+    value = heap.name_get(namespace, name)
+    if value is not ABSENT:
+        return value
+    if type(obj) is not types.ModuleType:  # lazy modules: their __getattr__ is a method
+        found = heap.class_lookup(type(obj), "__getattr__")
+        if found is ABSENT:
+            raw = heap.class_lookup(type(obj), name)
+            if raw is not ABSENT:
+                return bind(ev, raw, name, obj, type(obj), type(obj))
+            raise _missing(ev, obj, name)
+        value = ev.native(getattr, obj, name)
+        return heap.adopt(value)
+    fallback = heap.name_get(namespace, "__getattr__")
+    if fallback is not ABSENT:
+        return ev.call(fallback, [name])
+    raise Raised(AttributeError(f"module {obj.__name__!r} has no attribute {name!r}"))
+
+
+def _class(ev: Evaluator, obj: type, name: str) -> Any:
+    heap = ev.heap
+    meta = type(obj)
+    if isinstance(obj, enum.EnumMeta) and not name.startswith("__"):
+        member = obj.__members__.get(name)
+        if member is not None:
+            return member
+    raw_meta = heap.class_lookup(meta, name) if meta is not type else type.__dict__.get(name, ABSENT)
+    if raw_meta is not ABSENT:
+        kind = type(raw_meta)
+        if name == "__class__":
+            return meta
+        if kind is property:
+            return ev.call(_member(ev, meta, name, raw_meta, raw_meta.fget), [obj])
+        if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            value = ev.native(getattr, obj, name)
+            if name == "__dict__":
+                graph_break("opaque_object", f"the namespace of class {obj.__qualname__}")
+            if type(value) in LITERALS or isinstance(value, (type, tuple)):
+                return value  # identity of the class is guarded; names and bases of classes are taken as fixed
+            return heap.translate(value, heap.attr_source(heap.source_of(obj), name))
+    raw = heap.class_lookup(obj, name)
+    if raw is not ABSENT:
+        return bind_to_class(ev, raw, name, obj, obj)
+    if raw_meta is not ABSENT:
+        return bind(ev, raw_meta, name, obj, meta, meta)
+    if meta is not type:
+        fallback = heap.class_lookup(meta, "__getattr__")
+        if isinstance(fallback, types.FunctionType):
+            return ev.call(heap.class_value(meta, "__getattr__", fallback), [obj, name])
+    raise Raised(AttributeError(f"type object '{obj.__name__}' has no attribute '{name}'"))
+
+
+def bind_to_class(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) -> Any:
+    """What a raw class attribute becomes when read through the class."""
+    kind = type(raw)
+    if kind is types.FunctionType:
+        return ev.heap.class_value(owner, name, raw)
+    if kind is staticmethod:
+        return _member(ev, owner, name, raw, raw.__func__)
+    if kind is classmethod:
+        return types.MethodType(_member(ev, owner, name, raw, raw.__func__), cls)
+    if kind is types.ClassMethodDescriptorType:
+        return raw.__get__(None, cls)
+    if kind is property or isinstance(raw, (*_CALLABLES, types.GetSetDescriptorType, types.MemberDescriptorType, type)):
+        return raw
+    if not hasattr(kind, "__get__"):
+        return ev.heap.class_value(owner, name, raw)
+    return _descriptor_get(ev, raw, name, None, cls)
+
+
+def _super(ev: Evaluator, obj: Any, name: str) -> Any:
+    start, owner, receiver = obj.__thisclass__, obj.__self_class__, obj.__self__
+    if name == "__class__":
+        return super
+    mro = owner.__mro__
+    for base in mro[mro.index(start) + 1 :]:
+        raw = ev.heap.class_lookup(base, name)
+        if name in base.__dict__ or (base, name) in ev.heap.class_writes:
+            if receiver is owner:
+                return bind_to_class(ev, raw, name, owner, base)
+            if type(raw) is property:
+                return ev.call(_member(ev, base, name, raw, raw.fget), [receiver])
+            return bind(ev, raw, name, receiver, owner, base)
+    raise Raised(AttributeError(f"'super' object has no attribute '{name}'"))
+
+
+_FUNCTION_PARTS = frozenset({"__code__", "__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__kwdefaults__"})
+
+
+def _function(ev: Evaluator, obj: types.FunctionType, name: str) -> Any:
+    record = ev.heap.record(obj)
+    if name == "__get__":
+        return obj.__get__
+    if record is None:  # made by the program
+        if name in ("__dict__", "__closure__", "__globals__"):
+            graph_break("opaque_object", f"{name} of a function")
+        return ev.native(getattr, obj, name)
+    if name == "__class__":
+        return types.FunctionType
+    if name in ("__globals__", "__closure__", "__builtins__"):
+        graph_break("opaque_object", f"{name} of a function")
+    raw = getattr(types.FunctionType, name, ABSENT)
+    if raw is not ABSENT and isinstance(raw, (types.MethodWrapperType, types.WrapperDescriptorType)):
+        return ev.native(getattr, obj, name)
+    if not hasattr(obj, name):
+        from fxloom_interfaces.sources import InstanceDictSource
+
+        own = ev.heap.translate(obj.__dict__, InstanceDictSource(record.source))
+        value = ev.heap.dict_get(own, name)
+        if value is ABSENT:
+            raise Raised(AttributeError(f"'function' object has no attribute '{name}'"))
+        return value
+    if name == "__dict__":
+        from fxloom_interfaces.sources import InstanceDictSource
+
+        return ev.heap.translate(obj.__dict__, InstanceDictSource(record.source))
+    if name == "__code__":
+        ev.heap.adopt(obj.__code__)
+    return ev.heap.translate(getattr(obj, name), ev.heap.attr_source(record.source, name))
+
+
+def _method(ev: Evaluator, obj: types.MethodType, name: str) -> Any:
+    if name == "__func__":
+        return obj.__func__
+    if name == "__self__":
+        return obj.__self__
+    if name == "__class__":
+        return types.MethodType
+    if name in ("__call__", "__get__", "__eq__", "__hash__"):
+        return ev.native(getattr, obj, name)
+    return load(ev, obj.__func__, name)
+
+
+def _native(ev: Evaluator, obj: Any, name: str) -> Any:
+    """An attribute of a C object (or enum member)."""
+    from fxloom_dynamo.evaluator import TracedGenerator
+
+    cls = type(obj)
+    if cls is TracedGenerator:
+        if name in ("send", "throw", "close", "__next__", "__iter__"):
+            return getattr(obj, name)
+        graph_break("opaque_object", f"generator attribute {name}")
+    if name == "__class__":
+        return cls
+    if isinstance(obj, enum.Enum):
+        raw = ev.heap.class_lookup(cls, name)
+        if isinstance(raw, types.FunctionType):
+            return types.MethodType(ev.heap.class_value(cls, name, raw), obj)
+        if type(raw) is property:
+            return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
+        value = ev.native(getattr, obj, name)
+        return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
+    if isinstance(obj, BaseException) and name == "__traceback__":
+        graph_break("opaque_object", "the traceback of an exception")
+    value = ev.native(getattr, obj, name)
+    if type(value) in LITERALS:
+        record = ev.heap.record(obj)
+        if record is not None and record.kind == "opaque":
+            return ev.heap.translate(value, ev.heap.attr_source(record.source, name))
+        return value
+    if isinstance(value, _CALLABLES):
+        return value
+    if isinstance(obj, BaseException) or cls in (slice, functools.partial, types.MethodType, types.CellType, super):
+        return value
+    record = ev.heap.record(obj)
+    if record is not None and record.kind == "opaque":
+        return ev.heap.translate(value, ev.heap.attr_source(record.source, name))
+    return value
+
+
+# ---------------------------------------------------------------------- writes
+
+
+def store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
+    """obj.name = value"""
+    if ev.heap.untraceable:
+        ev.heap.refuse(obj)
+    cls = type(obj)
+    if cls is FakeTensor:
+        _store_tensor(ev, obj, name, value)
+    elif isinstance(obj, types.ModuleType):
+        _module_namespace(ev, obj).set(name, value)
+    elif isinstance(obj, type):
+        custom = ev.heap.class_lookup(type(obj), "__setattr__") if type(obj) is not type else ABSENT
+        if isinstance(custom, types.FunctionType):
+            ev.call(ev.heap.class_value(type(obj), "__setattr__", custom), [obj, name, value])
+        else:
+            store_class(ev, obj, name, value)
+    elif cls.__flags__ & _HEAPTYPE and isinstance(ev.heap.class_lookup(cls, "__setattr__"), types.FunctionType):
+        custom = ev.heap.class_value(cls, "__setattr__", ev.heap.class_lookup(cls, "__setattr__"))
+        ev.call(custom, [obj, name, value])
+    else:
+        generic_store(ev, obj, name, value)
+
+
+def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
+    """type.__setattr__(obj, name, value)"""
+    from fxloom_dynamo.heap import is_mutable_type
+
+    if not is_mutable_type(obj):
+        raise Raised(TypeError(f"cannot set {name!r} attribute of immutable type {obj.__name__!r}"))
+    if name.startswith("__") and name.endswith("__"):
+        graph_break("mutates_foreign_state", f"writes {obj.__qualname__}.{name}")
+    ev.heap.class_lookup(obj, name)
+    ev.heap.class_writes[obj, name] = value
+
+
+def _module_namespace(ev: Evaluator, obj: types.ModuleType) -> Any:
+    from fxloom_interfaces.sources import InstanceDictSource
+
+    if type(obj) is not types.ModuleType:
+        graph_break("mutates_foreign_state", f"writes an attribute of {type(obj).__qualname__} {obj.__name__}")
+    return ev.heap.namespace(obj.__dict__, InstanceDictSource(ev.heap.object_source(obj)))
+
+
+def _store_tensor(ev: Evaluator, obj: FakeTensor, name: str, value: Any) -> None:
+    if hasattr(torch.Tensor, name) or id(obj) in ev.recorder.input_info:
+        graph_break("torch_call", f"writes attribute {name!r} of a tensor")
+    graph_break("torch_call", f"writes attribute {name!r} of a tensor")
+
+
+def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
+    """object.__setattr__(obj, name, value)"""
+    heap = ev.heap
+    cls = type(obj)
+    raw = heap.class_lookup(cls, name)
+    kind = type(raw)
+    if kind is property:
+        if raw.fset is None:
+            raise Raised(AttributeError(f"property '{name}' of '{cls.__name__}' object has no setter"))
+        ev.call(_member(ev, cls, name, raw, raw.fset), [obj, value])
+        return
+    record = heap.record(obj)
+    if kind is types.MemberDescriptorType:
+        if record is not None:
+            if record.stand_in is record.original:
+                graph_break("mutates_foreign_state", f"writes slot {name!r} of a {cls.__qualname__}")
+            record.read.setdefault(("slot", name), UNREAD)
+        ev.native(raw.__set__, obj, value)
+        return
+    if raw is not ABSENT and kind is not types.FunctionType:
+        setter = heap.class_lookup(kind, "__set__") if kind.__flags__ & _HEAPTYPE else ABSENT
+        if isinstance(setter, types.FunctionType):
+            ev.call(heap.class_value(kind, "__set__", setter), [heap.class_value(cls, name, raw), obj, value])
+            return
+        if kind is types.GetSetDescriptorType:
+            if isinstance(obj, BaseException) and record is None:
+                ev.native(setattr, obj, name, value)
+                return
+            graph_break("mutates_foreign_state", f"writes {name!r} of a {cls.__qualname__}")
+    if record is not None and record.stand_in is record.original:
+        graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
+    if record is None and not heap.is_fresh(obj):
+        if isinstance(obj, (types.FunctionType, BaseException, functools.partial)):
+            ev.native(setattr, obj, name, value)
+            return
+        if cls.__flags__ & _HEAPTYPE:
+            stand_in = heap.adopt(obj)
+            if stand_in is not obj:
+                generic_store(ev, stand_in, name, value)
+                return
+        if hasattr(cls, "__dict__") and not cls.__dictoffset__:
+            raise _missing(ev, obj, name)
+        graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
+    if not cls.__dictoffset__:
+        raise _missing(ev, obj, name)
+    obj.__dict__[name] = value
+
+
+def delete(ev: Evaluator, obj: Any, name: str) -> None:
+    """del obj.name"""
+    cls = type(obj)
+    if cls.__flags__ & _HEAPTYPE and not isinstance(obj, type):
+        custom = ev.heap.class_lookup(cls, "__delattr__")
+        if isinstance(custom, types.FunctionType):
+            ev.call(ev.heap.class_value(cls, "__delattr__", custom), [obj, name])
+            return
+    generic_delete(ev, obj, name)
+
+
+def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
+    """object.__delattr__(obj, name)"""
+    heap = ev.heap
+    cls = type(obj)
+    if isinstance(obj, type):
+        if heap.class_lookup(obj, name) is ABSENT:
+            raise Raised(AttributeError(name))
+        heap.class_writes[obj, name] = DELETED
+        return
+    if isinstance(obj, types.ModuleType):
+        _module(ev, obj, name)
+        _module_namespace(ev, obj).set(name, DELETED)
+        return
+    raw = heap.class_lookup(cls, name)
+    if type(raw) is property:
+        if raw.fdel is None:
+            raise Raised(AttributeError(f"property '{name}' of '{cls.__name__}' object has no deleter"))
+        ev.call(_member(ev, cls, name, raw, raw.fdel), [obj])
+        return
+    record = heap.record(obj)
+    if not cls.__dictoffset__ or (record is not None and record.stand_in is record.original):
+        graph_break("mutates_foreign_state", f"deletes attribute {name!r} of a {cls.__qualname__}")
+    own = obj.__dict__
+    if heap.dict_get(own, name) is ABSENT:
+        raise _missing(ev, obj, name)
+    del own[name]

@@ -1,0 +1,149 @@
+"""The catalogue of graph breaks: every key with what happened, in the user's terms, and what to change.
+
+Raise one with `graph_break(key, details)`. Keys are constants; what differs from case to case goes into `details`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from fxloom_interfaces.errors import GraphBreak, Site
+
+
+@dataclass(frozen=True, slots=True)
+class BreakKind:
+    """explanation: what happened. hint: what to change so that it does not."""
+
+    key: str
+    explanation: str
+    hint: str
+
+
+_KINDS = (
+    BreakKind(
+        "data_dependent",
+        "Python asked for the values of a tensor, which are known only when the graph has run.",
+        "Keep the decision in tensors (torch.where, masks), or move the question out of the compiled region.",
+    ),
+    BreakKind(
+        "no_fake_kernel",
+        "The operator can't tell its result's shape without running.",
+        "Register a fake (Meta) kernel for the operator, or call it outside of the compiled region.",
+    ),
+    BreakKind(
+        "unsupported_tensor",
+        "The tensor is of a kind that capture does not model (sparse, quantized, a lazy view, a subclass).",
+        "Convert it to a plain strided tensor first.",
+    ),
+    BreakKind(
+        "native_call",
+        "The program calls a function written in C of which capture does not know that it is pure.",
+        "Call it outside of the compiled region.",
+    ),
+    BreakKind(
+        "torch_call",
+        "The program calls a function of torch that changes global state or that capture does not model.",
+        "Call it outside of the compiled region.",
+    ),
+    BreakKind(
+        "native_callback",
+        "C code called back into a Python function behind the evaluator's back (`__eq__`, `__hash__`, ... of a class).",
+        "Spell the operation out in Python, or move it out of the compiled region.",
+    ),
+    BreakKind(
+        "opaque_object",
+        "The program uses an object whose state capture can't see.",
+        "Pass what is needed of it as tensors or plain Python values.",
+    ),
+    BreakKind(
+        "finalizer",
+        "The program makes an object whose class defines __del__; when it dies is part of the program's meaning.",
+        "Make the object outside of the compiled region.",
+    ),
+    BreakKind(
+        "cannot_rebuild",
+        "An object made while capturing outlives the graph, and capture does not know how to make it again.",
+        "Use it up before the graph ends, or return plain containers and tensors.",
+    ),
+    BreakKind(
+        "unsupported_opcode",
+        "The Python instruction is not modelled.",
+        "Write the statement in another way, or move it out of the compiled region.",
+    ),
+    BreakKind(
+        "class_definition",
+        "A class is defined inside the compiled region.",
+        "Define the class at module level.",
+    ),
+    BreakKind(
+        "async",
+        "The program awaits or makes a coroutine or an async generator.",
+        "Compile the functions that it calls instead.",
+    ),
+    BreakKind(
+        "import",
+        "A module is imported for the first time.",
+        "Import it before the first compiled call.",
+    ),
+    BreakKind(
+        "identity",
+        "The program asks for the address of an object (`id`, the default `repr` or `hash`).",
+        "Don't let results depend on addresses.",
+    ),
+    BreakKind(
+        "exception_group",
+        "The program uses `except*`.",
+        "Handle exception groups outside of the compiled region.",
+    ),
+    BreakKind(
+        "recursion",
+        "Calls nest too deep to be inlined.",
+        "Compile the function that does the tensor work, not the recursion around it.",
+    ),
+    BreakKind(
+        "mutates_foreign_state",
+        "The program changes an object of the interpreter or of a library that capture can't write back.",
+        "Make the change outside of the compiled region.",
+    ),
+    BreakKind(
+        "dict_key",
+        "A dictionary has a key that capture can't follow.",
+        "Use strings, numbers, enum members, classes or functions as keys.",
+    ),
+    BreakKind(
+        "asked_for",
+        "The program called graph_break(), or a function that is not to be captured.",
+        "Nothing, if that is wanted.",
+    ),
+    BreakKind(
+        "backend_rejected",
+        "The backend can't treat an operation soundly, so it runs eager between two graphs.",
+        "See the details; often another operator does the same.",
+    ),
+    BreakKind(
+        "output_not_tensor",
+        "An operator returned a value that depends on the values of a tensor.",
+        "Keep the value in a tensor.",
+    ),
+)
+
+CATALOGUE: dict[str, BreakKind] = {kind.key: kind for kind in _KINDS}
+
+
+def graph_break(key: str, details: str = "", site: Site | None = None) -> NoReturn:
+    """Raise a GraphBreak of the catalogue."""
+    if key not in CATALOGUE:
+        raise KeyError(f"graph break key {key!r} is not in the catalogue")
+    raise GraphBreak(key, details, site)
+
+
+def describe_break(error: GraphBreak) -> str:
+    """The text that users see: what happened, where, and what to change."""
+    kind = CATALOGUE.get(error.key)
+    lines = [f"{error.key}: {error.details}" if error.details else error.key]
+    if kind is not None:
+        lines += [f"  what happened: {kind.explanation}", f"  what to change: {kind.hint}"]
+    if error.site is not None:
+        lines.append(f"  where: {error.site}")
+    return "\n".join(lines)

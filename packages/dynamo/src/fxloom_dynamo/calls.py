@@ -1,0 +1,527 @@
+"""What calling something means, by the kind of the callee.
+
+Python functions are inlined, wherever they come from; C functions run when `natives` knows them to be pure, torch's run
+under the recording mode; builtins that call back or look at identities have a model in `models`; the rest is a break.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo import natives, polyfills
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.frame import Frame
+from fxloom_dynamo.heap import LITERALS
+from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+Kwargs = dict[str, Any]
+
+_HEAPTYPE = 1 << 9
+_OURS = __file__.rsplit("/", 1)[0]
+_POLYFILLS = polyfills.__file__
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+#: the program sets this attribute on functions that are not to be captured
+DISABLED = "_fxloom_disabled"
+
+
+class TracedFunction:
+    """Stands for one of the program's functions where C code is to call it: the call is evaluated, not run."""
+
+    __slots__ = ("__weakref__", "_ev", "function")
+
+    def __init__(self, evaluator: Evaluator, function: Any) -> None:
+        self._ev = evaluator
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._ev.off_net():
+            try:
+                return call(self._ev, self.function, list(args), kwargs)
+            except Raised as raised:
+                raise raised.exc from None
+
+
+def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    """fn(*args, **kwargs)"""
+    kind = type(fn)
+    if kind is types.FunctionType:
+        return call_function(ev, fn, args, kwargs)
+    if kind is types.MethodType:
+        return call(ev, fn.__func__, [fn.__self__, *args], kwargs)
+    if isinstance(fn, type):
+        return call_class(ev, fn, args, kwargs)
+    if kind is TracedFunction:
+        return call(ev, fn.function, args, kwargs)
+    if kind in _C_FUNCTIONS:
+        return call_builtin(ev, fn, args, kwargs)
+    if kind is functools.partial:
+        merged = {**fn.keywords, **kwargs}
+        return call(ev, fn.func, [*fn.args, *args], merged)
+    if kind is functools._lru_cache_wrapper:
+        return call(ev, ev.heap.adopt(fn.__wrapped__), args, kwargs)
+    if kind is staticmethod or kind is classmethod:
+        return call(ev, fn.__func__, args, kwargs)
+    if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return ev.torch_native(fn, *args, **kwargs)
+    from fxloom_dynamo import models
+
+    model = models.OBJECT_CALLS.get(kind)
+    if model is not None:
+        return model(ev, fn, args, kwargs)
+    raw = ev.heap.class_lookup(kind, "__call__")
+    if isinstance(raw, types.FunctionType):
+        return call_function(ev, ev.heap.class_value(kind, "__call__", raw), [fn, *args], kwargs)
+    if raw is ABSENT:
+        raise Raised(TypeError(f"'{ev.type_of(fn).__name__}' object is not callable"))
+    if kind.__flags__ & _HEAPTYPE and not isinstance(raw, types.WrapperDescriptorType):
+        return call(ev, ev.getattr(fn, "__call__"), args, kwargs)
+    graph_break("native_call", f"call of a {kind.__module__}.{kind.__qualname__}")
+
+
+_C_FUNCTIONS = frozenset(
+    {types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
+     types.ClassMethodDescriptorType}
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------- Python functions
+
+
+def call_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+    from fxloom_dynamo import models
+
+    code = fn.__code__
+    model = models.FUNCTIONS.get(fn)
+    if model is not None:
+        return model(ev, args, kwargs)
+    filename = code.co_filename
+    if filename.startswith(_OURS) and filename != _POLYFILLS:
+        return _call_ours(ev, fn, args, kwargs)
+    if natives.in_torch(filename) and not natives.is_inlined_torch(filename):
+        if natives.is_refused_torch(filename, code.co_name):
+            graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
+        if all(is_plain(arg) for arg in args) and all(is_plain(arg) for arg in kwargs.values()):
+            return ev.torch_native(fn, *args, **kwargs)
+    if DISABLED in fn.__dict__:
+        graph_break("asked_for", f"{fn.__qualname__} is not to be captured")
+    if code.co_flags & _ASYNC:
+        graph_break("async", f"{fn.__qualname__} is asynchronous")
+    record = ev.heap.record(fn)
+    if record is not None and record.kind == "function":
+        record.kind = "inlined"
+        _guard_code(ev, fn, record)
+    elif record is None and fn.__qualname__ != "<lambda>" and id(fn) not in ev.heap.fresh and fn.__module__ != polyfills.__name__:
+        ev.heap.translate(fn, ev.heap.object_source(fn))
+    values = bind_arguments(ev, fn, args, kwargs)
+    frame = Frame(code, fn, fn.__globals__, closure_of(ev, fn), values, 0)
+    return ev.run(frame)
+
+
+def _guard_code(ev: Evaluator, fn: types.FunctionType, record: Any) -> None:
+    from fxloom_dynamo.guards import GuardKind
+
+    ev.heap.guard(record.source, GuardKind.FUNCTION_CODE, fn.__code__)
+
+
+def _call_ours(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+    """A method of one of our own stand-ins (a traced generator), or fxloom's user functions."""
+    from fxloom_dynamo.evaluator import TracedGenerator
+
+    if args and type(args[0]) is TracedGenerator:
+        with ev.off_net():
+            try:
+                return fn(*args, **kwargs)
+            except StopIteration as stop:
+                raise Raised(stop) from None
+            except Exception as exc:
+                from fxloom_interfaces.errors import FxloomError
+
+                if isinstance(exc, FxloomError):
+                    raise
+                raise Raised(exc) from None
+    graph_break("asked_for", f"calls {fn.__module__}.{fn.__qualname__}")
+
+
+def closure_of(ev: Evaluator, fn: types.FunctionType) -> tuple[types.CellType, ...]:
+    """Stand-ins of a function's cells."""
+    cells = fn.__closure__
+    if not cells:
+        return ()
+    heap = ev.heap
+    if id(fn) in heap.fresh:
+        return cells
+    source = heap.source_of(fn)
+    closure_source = heap.attr_source(source, "__closure__")
+    found = []
+    for index, cell in enumerate(cells):
+        if id(cell) in heap.fresh or id(cell) in heap.by_stand_in:
+            found.append(cell)
+            continue
+        cell_source = heap.item_source(closure_source, index)
+        found.append(heap.translate_cell(cell, cell_source, heap.attr_source(cell_source, "cell_contents")))
+    return tuple(found)
+
+
+def bind_arguments(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> dict[str, Any]:
+    """Parameters by name, as CPython binds them; TypeError where it would raise one."""
+    code = fn.__code__
+    names = code.co_varnames
+    count, keyword_only = code.co_argcount, code.co_kwonlyargcount
+    given = len(args)
+    values = dict(zip(names[:count], args))  # noqa: B905  # missing ones are filled in below
+    total = count + keyword_only
+    star = total if code.co_flags & inspect.CO_VARARGS else -1
+    if star >= 0:
+        values[names[star]] = tuple(args[count:])
+    elif given > count:
+        plural = "s" if count != 1 else ""
+        raise Raised(TypeError(f"{fn.__qualname__}() takes {count} positional argument{plural} but {given} were given"))
+    extra: Kwargs | None = None
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        extra = values[names[total + (star >= 0)]] = {}
+    if kwargs:
+        allowed = names[code.co_posonlyargcount : total]
+        for name, value in kwargs.items():
+            if name in allowed:
+                if name in values:
+                    raise Raised(TypeError(f"{fn.__qualname__}() got multiple values for argument '{name}'"))
+                values[name] = value
+            elif extra is not None:
+                extra[name] = value
+            else:
+                raise Raised(TypeError(f"{fn.__qualname__}() got an unexpected keyword argument '{name}'"))
+    if given < count:
+        _fill_defaults(ev, fn, names, given, count, values)
+    if keyword_only:
+        _fill_keyword_defaults(ev, fn, names[count:total], values)
+    return values
+
+
+def _fill_defaults(
+    ev: Evaluator, fn: types.FunctionType, names: tuple[str, ...], given: int, count: int, values: Kwargs
+) -> None:
+    defaults = fn.__defaults__ or ()
+    first = count - len(defaults)
+    missing = [names[i] for i in range(min(given, count), count) if names[i] not in values and i < first]
+    if missing:
+        listed = ", ".join(repr(name) for name in missing[:-1])
+        listed = f"{listed}{' and ' if listed else ''}{missing[-1]!r}" if len(missing) < 3 else f"{listed}, and {missing[-1]!r}"
+        plural = "s" if len(missing) > 1 else ""
+        raise Raised(
+            TypeError(f"{fn.__qualname__}() missing {len(missing)} required positional argument{plural}: {listed}")
+        )
+    heap = ev.heap
+    fresh = id(fn) in heap.fresh or fn.__module__ == polyfills.__name__
+    for index in range(max(given, first), count):
+        name = names[index]
+        if name not in values:
+            value = defaults[index - first]
+            if not fresh:
+                source = heap.attr_source(heap.source_of(fn), "__defaults__")
+                value = heap.translate(value, heap.item_source(source, index - first))
+            values[name] = value
+
+
+def _fill_keyword_defaults(ev: Evaluator, fn: types.FunctionType, names: tuple[str, ...], values: Kwargs) -> None:
+    heap = ev.heap
+    for name in names:
+        if name in values:
+            continue
+        defaults = fn.__kwdefaults__ or {}
+        if name not in defaults:
+            raise Raised(TypeError(f"{fn.__qualname__}() missing 1 required keyword-only argument: '{name}'"))
+        value = defaults[name]
+        if id(fn) not in heap.fresh and fn.__module__ != polyfills.__name__:
+            source = heap.attr_source(heap.source_of(fn), "__kwdefaults__")
+            value = heap.translate(value, heap.key_source(source, name))
+        values[name] = value
+
+
+def is_plain(value: Any, depth: int = 0) -> bool:
+    """True for tensors, literals and nests of them: what torch's own Python code may look into by itself."""
+    kind = type(value)
+    if kind in LITERALS or kind is FakeTensor:
+        return True
+    if isinstance(value, (tuple, list)) and kind in (tuple, list) or kind.__module__ == "torch.return_types":
+        return depth < 6 and all(item is UNREAD or is_plain(item, depth + 1) for item in value)
+    if kind is dict:
+        return depth < 6 and all(item is UNREAD or is_plain(item, depth + 1) for item in value.values())
+    if kind is slice:
+        return is_plain((value.start, value.stop, value.step), depth + 1)
+    return isinstance(value, (torch.finfo, torch.iinfo, torch.Size)) or (isinstance(value, type) and value.__module__ == "torch")
+
+
+# ---------------------------------------------------------------------- classes
+
+
+def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+    """cls(*args, **kwargs)"""
+    from fxloom_dynamo import models
+
+    model = models.CLASSES.get(cls)
+    if model is not None:
+        return model(ev, args, kwargs)
+    meta = type(cls)
+    if meta is not type:
+        custom = ev.heap.class_lookup(meta, "__call__")
+        if isinstance(custom, types.FunctionType):
+            model = models.METACLASS_CALLS.get(meta)
+            if model is not None:
+                return model(ev, cls, args, kwargs)
+            return call(ev, ev.heap.class_value(meta, "__call__", custom), [cls, *args], kwargs)
+    return make_instance(ev, cls, args, kwargs)
+
+
+def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+    """type.__call__(cls, *args, **kwargs)"""
+    if cls in natives.PURE_CONSTRUCTORS:
+        return native_construct(ev, cls, args, kwargs)
+    if not cls.__flags__ & _HEAPTYPE:
+        if issubclass(cls, BaseException):
+            ev.heap.fill_deep(args)
+            return ev.native(cls, *args, **kwargs)
+        if cls.__module__ == "torch" or cls.__module__.startswith("torch."):
+            return ev.torch_native(cls, *args, **kwargs) if all(map(is_plain, args)) else _refuse_class(cls)
+        _refuse_class(cls)
+    if issubclass(cls, torch.Tensor):
+        return _make_tensor(ev, cls, args, kwargs)
+    new = ev.heap.class_lookup(cls, "__new__")
+    obj = call_new(ev, cls, new, args, kwargs)
+    if not isinstance(obj, cls):
+        return obj
+    init = ev.heap.class_lookup(cls, "__init__")
+    if isinstance(init, types.FunctionType):
+        result = call_function(ev, ev.heap.class_value(cls, "__init__", init), [obj, *args], kwargs)
+        if result is not None:
+            raise Raised(TypeError(f"__init__() should return None, not '{type(result).__name__}'"))
+    elif init is not object.__init__:
+        init_owner = getattr(init, "__objclass__", None)
+        if init_owner in natives.PURE_TYPES or (isinstance(init_owner, type) and issubclass(init_owner, BaseException)):
+            call_builtin(ev, init.__get__(obj, cls), args, kwargs)
+        elif isinstance(init, (types.WrapperDescriptorType, types.MethodDescriptorType)):
+            _refuse_class(cls)
+        else:
+            call(ev, ev.getattr(obj, "__init__"), args, kwargs)
+    elif (args or kwargs) and new is object.__new__:
+        raise Raised(TypeError(f"{cls.__name__}() takes no arguments"))
+    return obj
+
+
+def _refuse_class(cls: type) -> Any:
+    graph_break("native_call", f"makes a {cls.__module__}.{cls.__qualname__}")
+
+
+def call_new(ev: Evaluator, cls: type, new: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    """cls.__new__(cls, *args, **kwargs); `new` is the raw lookup."""
+    if isinstance(new, (staticmethod, classmethod)):
+        new = new.__func__
+    if isinstance(new, types.FunctionType):
+        if new.__code__.co_filename.startswith("<string>") and issubclass(cls, tuple) or new.__code__.co_name == "__new__" and new.__code__.co_filename.startswith("<namedtuple"):
+            return native_named_tuple(ev, cls, new, args, kwargs)
+        ev.heap.class_value(cls, "__new__", new) if id(new) not in ev.heap.by_original else None
+        return call_function(ev, new, [cls, *args], kwargs)
+    owner = getattr(new, "__self__", object)
+    return allocate(ev, owner, cls, args, kwargs)
+
+
+def native_named_tuple(ev: Evaluator, cls: type, new: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    return ev.native(new, cls, *args, **kwargs)
+
+
+def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+    """owner.__new__(cls, ...) of a type written in C."""
+    ev.heap.class_lookup(cls, "__del__")
+    if hasattr(cls, "__del__"):
+        graph_break("finalizer", f"makes a {cls.__qualname__}, which defines __del__")
+    if owner is object:
+        if getattr(cls, "__abstractmethods__", None):
+            ev.native(object.__new__, cls)  # raises TypeError
+        return ev.heap.add_fresh(ev.native(object.__new__, cls))
+    if owner in natives.PURE_TYPES or issubclass(owner, BaseException):
+        if issubclass(owner, (list, dict, set)) or owner.__name__ == "deque":
+            return ev.heap.add_fresh(ev.native(owner.__new__, cls))
+        args = [_iterable_argument(ev, arg) for arg in args]
+        value = ev.native(owner.__new__, cls, *args, **kwargs)
+        return ev.heap.add_fresh(value)
+    return _refuse_class(cls)
+
+
+def _iterable_argument(ev: Evaluator, arg: Any) -> Any:
+    """An argument that C code may iterate: Python-level iteration goes through a generator that we run."""
+    from fxloom_dynamo.operations import python_method
+
+    ev.heap.fill_deep(arg)
+    kind = type(arg)
+    if not kind.__flags__ & _HEAPTYPE or kind is FakeTensor or kind in (TracedFunction, _traced_generator()):
+        return arg
+    if isinstance(arg, (type, types.ModuleType)):
+        return arg
+    if python_method(ev, arg, "__iter__") is ABSENT and python_method(ev, arg, "__getitem__") is ABSENT:
+        return arg
+    if isinstance(arg, (list, tuple, dict, set, frozenset, str)) and python_method(ev, arg, "__iter__") is ABSENT:
+        return arg
+    iterator = ev.iter(arg)
+    if type(iterator) is _traced_generator() or python_method(ev, iterator, "__next__") is ABSENT:
+        return iterator
+    return call(ev, polyfills.pass_through, [iterator], {})
+
+
+def _traced_generator() -> type:
+    from fxloom_dynamo.evaluator import TracedGenerator
+
+    return TracedGenerator
+
+
+def native_construct(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+    """A builtin's constructor."""
+    ev.heap.fill_deep(args)
+    ev.heap.fill_deep(kwargs)
+    if any(type(arg) is FakeTensor for arg in args):
+        return ev.torch_native(cls, *args, **kwargs)
+    if cls not in _KEEP_ARGUMENTS:
+        args = [_iterable_argument(ev, arg) for arg in args]
+    return ev.native(cls, *args, **kwargs)
+
+
+#: constructors that keep their arguments as they are
+_KEEP_ARGUMENTS = frozenset(
+    {functools.partial, types.MethodType, types.CellType, property, staticmethod, classmethod, slice, types.GenericAlias,
+     types.SimpleNamespace}
+)  # fmt: skip
+
+
+def _make_tensor(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+    """torch.Tensor(...) and its legacy siblings."""
+    if cls is torch.Tensor and all(is_plain(arg) for arg in args):
+        return ev.record_call(torch.Tensor, *args, **kwargs)
+    graph_break("torch_call", f"makes a {cls.__module__}.{cls.__qualname__}")
+
+
+# ---------------------------------------------------------------------- C functions
+
+
+def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    from fxloom_dynamo import models
+
+    kind = type(fn)
+    try:
+        model = models.FUNCTIONS.get(fn)
+    except TypeError:  # an unhashable receiver
+        model = None
+    if model is not None:
+        return model(ev, args, kwargs)
+    owner = getattr(fn, "__self__", None)
+    if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
+        return _call_descriptor(ev, fn, fn.__objclass__, fn.__name__, args, kwargs)
+    if kind is types.MethodWrapperType:
+        return _call_descriptor(ev, fn, fn.__objclass__, fn.__name__, [owner, *args], kwargs)
+    if owner is None or isinstance(owner, types.ModuleType):
+        return _call_c_function(ev, fn, args, kwargs)
+    if isinstance(owner, type):  # a classmethod, or __new__
+        if fn.__name__ == "__new__":
+            target = args[0]
+            if target in natives.PURE_CONSTRUCTORS:
+                return native_construct(ev, target, args[1:], kwargs)
+            return allocate(ev, owner, target, args[1:], kwargs)
+        if fn in natives.PURE_FUNCTIONS or owner in natives.PURE_TYPES:
+            ev.heap.fill_deep(args)
+            return ev.native(fn, *args, **kwargs)
+        if natives.is_torch_builtin(fn):
+            return _call_torch(ev, fn, args, kwargs)
+        graph_break("native_call", f"{owner.__qualname__}.{fn.__name__}")
+    descriptor = getattr(type(owner), fn.__name__, None)
+    base = getattr(descriptor, "__objclass__", None) or type(owner)
+    return _call_descriptor(ev, descriptor if descriptor is not None else fn, base, fn.__name__, [owner, *args], kwargs)
+
+
+def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    try:
+        pure = fn in natives.PURE_FUNCTIONS
+    except TypeError:
+        pure = False
+    if pure:
+        name = fn.__name__
+        from fxloom_dynamo import models
+
+        if fn.__module__ in ("_operator", "operator"):
+            operator_model = models.OPERATOR_FUNCTIONS.get(name)
+            if operator_model is not None:
+                return operator_model(ev, args, kwargs)
+        if any(type(arg) is FakeTensor for arg in args):
+            return ev.torch_native(fn, *args, **kwargs)
+        if all(type(arg) in LITERALS for arg in args):
+            return ev.native(fn, *args, **kwargs)
+        method = models.DUNDER_OF.get(name)
+        if method is not None and args:
+            from fxloom_dynamo.operations import python_method
+
+            found = python_method(ev, args[0], method)
+            if found is not ABSENT:
+                return call(ev, found, args, kwargs)
+        ev.heap.fill_deep(args)
+        return ev.native(fn, *args, **kwargs)
+    if natives.is_torch_builtin(fn):
+        return _call_torch(ev, fn, args, kwargs)
+    graph_break("native_call", f"{fn.__module__}.{fn.__qualname__}")
+
+
+def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    if natives.refused_torch_builtin(fn):
+        graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
+    for arg in (*args, *kwargs.values()):
+        if not is_plain(arg):
+            graph_break("torch_call", f"{fn.__qualname__} of a {type(arg).__qualname__}")
+    return ev.torch_native(fn, *args, **kwargs)
+
+
+def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[Any], kwargs: Kwargs) -> Any:
+    """A method written in C, with its receiver first."""
+    from fxloom_dynamo import models
+
+    if not args:
+        raise Raised(TypeError(f"unbound method {owner.__name__}.{name}() needs an argument"))
+    receiver = args[0]
+    for base in (owner,) if owner is object else (owner, *owner.__mro__[1:]):
+        model = models.METHODS.get((base, name))
+        if model is not None:
+            return model(ev, args, kwargs)
+    if type(receiver) is FakeTensor or issubclass(owner, torch._C.TensorBase):
+        return ev.torch_native(fn, *args, **kwargs)
+    if owner in (types.FunctionType, types.MethodType, property, types.MethodDescriptorType, types.WrapperDescriptorType):
+        if name == "__get__":
+            return ev.native(fn, *args, **kwargs)
+        if name == "__call__":
+            return call(ev, receiver, args[1:], kwargs)
+    if owner is type and name == "__call__":
+        return make_instance(ev, receiver, args[1:], kwargs)
+    if any(base in natives.PURE_TYPES for base in owner.__mro__[:-1]) or owner is object and name in _OBJECT_SAFE:
+        heap = ev.heap
+        heap.fill(receiver)
+        if name in natives.DEEP_METHODS:
+            heap.fill_deep(receiver)
+        rest = args[1:]
+        heap.fill_deep(rest)
+        rest = [_iterable_argument(ev, arg) for arg in rest]
+        if any(type(arg) is FakeTensor for arg in rest) and not isinstance(receiver, (list, dict, set, tuple)) and not hasattr(receiver, "append"):
+            return ev.torch_native(fn, receiver, *rest, **kwargs)
+        return ev.native(fn, receiver, *rest, **kwargs)
+    if owner is type and name in ("mro", "__subclasses__", "__instancecheck__", "__subclasscheck__"):
+        return ev.native(fn, *args, **kwargs)
+    if isinstance(receiver, BaseException):
+        return ev.native(fn, *args, **kwargs)
+    if natives.is_torch_builtin(fn):
+        return _call_torch(ev, fn, args, kwargs)
+    graph_break("native_call", f"{owner.__module__}.{owner.__qualname__}.{name}")
+
+
+_OBJECT_SAFE = frozenset({"__init__", "__init_subclass__", "__subclasshook__", "__dir__", "__sizeof__"})
+_ = Frame

@@ -1,0 +1,280 @@
+"""Capture of one frame: attempts, from the start each, until one ends without a surprise.
+
+In: a frame that has not started and the region's configuration. Out: its replacement code, inputs, guards, and what
+`explain` reports. An attempt that meets a break (or, in an inlined call, a refusal) is thrown away, heap and graph with
+it, and the next one stops in time at that instruction of the frame.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from fxloom_interfaces import meta, regions, telemetry
+from fxloom_interfaces.errors import BackendCompilerFailed, GraphBreak, GraphRejected, Site, Unsupported
+from fxloom_interfaces.sources import LocalSource
+from fxloom_shapes import FakeTensor, TraceContext
+
+import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
+from fxloom_dynamo import natives
+from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
+from fxloom_dynamo.breaks import CATALOGUE, describe_break
+from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.effects import keep_grad_mode
+from fxloom_dynamo.evaluator import BreakHere, Evaluator
+from fxloom_dynamo.frame import Frame, Lazy
+from fxloom_dynamo.guards import Guard, GuardKind
+from fxloom_dynamo.marks import Raised
+from fxloom_dynamo.residual import Residual
+from fxloom_dynamo.resume import continuation_count
+from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
+
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+_MAX_ATTEMPTS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A graph break as reports show it."""
+
+    key: str
+    details: str
+    site: Site | None
+
+    def __str__(self) -> str:
+        return describe_break(GraphBreak(self.key, self.details, self.site))
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReport:
+    """What capture made of one frame. graph: None when no operator was recorded. broke: why it stopped, if it did."""
+
+    name: str
+    graph: torch.fx.GraphModule | None
+    broke: Break | None
+    attempts: int
+    steps: int
+
+
+def capture_frame(view: FrameView, config: CaptureConfig) -> CapturedFrame | Skip:
+    """The replacement of a frame, or why it runs as it is."""
+    code = view.code
+    reason = _skip_reason(code)
+    if reason is not None:
+        return Skip(reason, for_good=True)
+    if continuation_count(code) > config.break_limit:
+        return Skip(f"more than {config.break_limit} graph breaks in {code.co_qualname}")
+    breaks: dict[int, Break] = {}
+    for attempt in range(1, _MAX_ATTEMPTS + 1):
+        grad = torch.is_grad_enabled()
+        try:
+            with telemetry.phase("dynamo.capture"):
+                return _Attempt(view, config, breaks, attempt).run()
+        except _Restart as restart:
+            if not restart.report.key == "raises" and config.fullgraph:
+                raise Unsupported(str(restart.report)) from restart.__cause__
+            if restart.step in breaks:
+                return Skip(f"{restart.report.key}: {restart.report.details}")
+            breaks[restart.step] = restart.report
+        except _GiveUp as give_up:
+            if config.fullgraph:
+                raise Unsupported(str(give_up.report)) from give_up.__cause__
+            return Skip(f"{give_up.report.key}: {give_up.report.details}")
+        finally:
+            set_grad_enabled_raw(grad)
+    return Skip(f"{_MAX_ATTEMPTS} attempts did not capture {code.co_qualname}")
+
+
+class _Restart(Exception):
+    """Start again and break at `step`."""
+
+    def __init__(self, step: int, report: Break) -> None:
+        super().__init__(step)
+        self.step = step
+        self.report = report
+
+
+class _GiveUp(Exception):
+    """The frame can't be captured at all."""
+
+    def __init__(self, report: Break) -> None:
+        super().__init__(report)
+        self.report = report
+
+
+def _skip_reason(code: types.CodeType) -> str | None:
+    if code.co_flags & _GENERATORS:
+        return "a generator or coroutine"
+    name = code.co_filename
+    if natives.in_torch(name) and not natives.is_inlined_torch(name):
+        return "torch's own file"
+    if _is_library(name):
+        return "a file of the standard library"
+    return None
+
+
+_STDLIB = inspect.__file__.rsplit("/", 1)[0] + "/"
+_OURS = __file__.rsplit("/", 1)[0]
+_CONTEXTLIB = _STDLIB + "contextlib.py"
+
+
+def _is_library(name: str) -> bool:
+    if name.startswith(_OURS) or name.startswith("<frozen"):
+        return True
+    return name.startswith(_STDLIB) and "site-packages" not in name
+
+
+class _Attempt:
+    """One run of the evaluator over the frame."""
+
+    def __init__(self, view: FrameView, config: CaptureConfig, breaks: dict[int, Break], number: int) -> None:
+        self.view = view
+        self.config = config
+        self.breaks = breaks
+        self.number = number
+        self.context = TraceContext()
+        self.ev = Evaluator(config, self.context.fake_mode, frozenset(breaks))
+        self.gm: torch.fx.GraphModule | None = None
+
+    def run(self) -> CapturedFrame:
+        view, ev = self.view, self.ev
+        local_values = {name: Lazy(value, LocalSource(name)) for name, value in view.locals.items()}
+        frame = Frame(view.code, view.function, view.globals, view.closure, local_values, 0)
+        frame.builtins = view.builtins
+        entry_grad = torch.is_grad_enabled()
+        broke: Break | None = None
+        with self.context.activate():
+            try:
+                with ev.recorder.recording():
+                    ev.run_top(frame)
+                self._check_generators()
+            except BreakHere:
+                broke = self.breaks[ev.steps]
+            except GraphBreak as error:
+                raise self._restart(error, ev.steps - 1) from error
+            except Raised as raised:
+                report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
+                raise _Restart(ev.steps - 1, report) from raised.exc
+            exit_grad = torch.is_grad_enabled()
+            if broke is not None and ev.current_exception is not None:
+                step = ev.handling_since
+                raise _Restart(step, Break("raises", f"a break inside of an except block ({broke.key})", broke.site))
+            set_grad_enabled_raw(entry_grad)
+            try:
+                residual = Residual(ev, frame, self._compile, entry_grad, exit_grad)
+                code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip)
+            except GraphBreak as error:
+                raise self._cannot_end(error, frame) from error
+        self._guard_aliasing()
+        ev.heap.guard_classes()
+        report = FrameReport(view.code.co_qualname, self.gm, broke, self.number, ev.steps)
+        if self.gm is not None:
+            telemetry.emit(telemetry.GraphCaptured(view.code.co_qualname, ev.recorder.calls, len(ev.heap.guards), self._site(frame)))
+        if broke is not None and broke.key != "raises":
+            kind = CATALOGUE.get(broke.key)
+            telemetry.emit(telemetry.GraphBroke(broke.key, broke.details, kind.hint if kind else "", broke.site))
+        return CapturedFrame(code, inputs, tuple(ev.heap.guards), report)
+
+    def _site(self, frame: Frame) -> Site | None:
+        return frame.site()
+
+    def _restart(self, error: GraphBreak, step: int) -> _Restart:
+        site = error.site or self.ev.break_site
+        return _Restart(step, Break(error.key, error.details, site))
+
+    def _cannot_end(self, error: GraphBreak, frame: Frame) -> Exception:
+        """A live object can't be made again: break where it was made, if that is known."""
+        report = Break(error.key, error.details, error.site or self._site(frame))
+        for generator in self.ev.generators:
+            step = self.ev.created_at.get(id(generator))
+            if error.key == "cannot_rebuild" and "TracedGenerator" in error.details and step is not None:
+                if step not in self.breaks:
+                    return _Restart(step, report)
+        return _GiveUp(report)
+
+    def _check_generators(self) -> None:
+        """A suspended generator with a pending `finally` or `with` would run code when it is dropped."""
+        for generator in self.ev.generators:
+            if generator.started and not generator.finished and generator.frame.info.regions[generator.frame.ip - 1]:
+                inst = generator.frame.info.regions[generator.frame.ip - 1]
+                if inst is not None and inst.depth > 0:
+                    raise GraphBreak("cannot_rebuild", "a TracedGenerator that is suspended in a try or with block")
+
+    # ------------------------------------------------------------------ the graph
+
+    def _compile(self, outputs: list[FakeTensor]) -> Callable[..., Any] | None:
+        recorder = self.ev.recorder
+        if not recorder.calls and not outputs:
+            return None
+        graph = recorder.graph
+        graph.output(tuple(recorder.node_of(fake) for fake in outputs))
+        output = next(iter(reversed(graph.nodes)))
+        meta.set_fake(output, tuple(outputs))
+        gm = torch.fx.GraphModule(torch.nn.Module(), graph, class_name="Captured")
+        self.gm = gm
+        compiled = self._call_backend(gm)
+        if any(node.target is regions.set_grad_enabled for node in graph.nodes):
+            compiled = keep_grad_mode(compiled)
+        return without_capture(compiled)
+
+    def _call_backend(self, gm: torch.fx.GraphModule) -> Callable[..., Any]:
+        backend = self.config.backend
+        if backend is None:
+            return gm.forward
+        example_inputs = [real for _, real, _ in self.ev.recorder.inputs]
+        try:
+            with telemetry.phase("dynamo.backend"):
+                compiled = backend(gm, example_inputs)
+        except GraphRejected as error:
+            step = self.ev.recorder.step_of.get(error.node)
+            if step is None or step in self.breaks:
+                raise BackendCompilerFailed(_backend_name(backend), error) from error
+            site = meta.get_site(error.node)
+            raise _Restart(step, Break("backend_rejected", error.reason, site)) from error
+        except Exception as error:
+            if self.config.suppress_errors:
+                report = Break("backend_rejected", f"{type(error).__name__}: {error}", None)
+                raise _GiveUp(report) from error
+            raise BackendCompilerFailed(_backend_name(backend), error) from error
+        if not callable(compiled):
+            raise BackendCompilerFailed(_backend_name(backend), TypeError(f"returned a {type(compiled).__name__}, no callable"))
+        return compiled
+
+    def _guard_aliasing(self) -> None:
+        """What the program writes to must not be what it reads under another name."""
+        heap = self.ev.heap
+        from fxloom_dynamo.rebuild import changed_records
+
+        written = {id(record.original) for record, _ in changed_records(self.ev)}
+        if not written:
+            return
+        groups: dict[type, list[Any]] = {}
+        for record in heap.by_stand_in.values():
+            if record.kind in ("list", "dict", "set", "deque", "OrderedDict", "defaultdict", "instance"):
+                groups.setdefault(type(record.original), []).append(record)
+        for records in groups.values():
+            own = any(
+                id(record.original) in written or id(getattr(record.original, "__dict__", None)) in written
+                for record in records
+            )
+            sources = [record.source for record in records if not _constant(record.source)]
+            if own and len(sources) > 1:
+                heap.guards.append(Guard(sources[0], GuardKind.DISTINCT_OBJECTS, tuple(sources[1:]), None))
+
+
+def _constant(source: Any) -> bool:
+    while source.parent is not None:
+        source = source.parent
+    return type(source).__name__ == "ObjectSource"
+
+
+def _backend_name(backend: Any) -> str:
+    return getattr(backend, "__name__", type(backend).__name__)
+
+
+_ = DisableTorchFunction

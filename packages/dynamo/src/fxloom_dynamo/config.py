@@ -1,0 +1,29 @@
+"""Options of capture: one frozen dataclass, made at the entry points and carried to every capture of a region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Backend = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureConfig:
+    """What a compiled region asks of capture.
+
+    backend: `backend(gm, example_inputs) -> callable`; None runs the graph as it stands.
+    fullgraph: a graph break is an error (`Unsupported`).
+    recompile_limit: entries per code object before the frame runs eager.
+    dynamic: None decides by what is seen; False keeps every size static; True makes sizes symbolic at once.
+    suppress_errors: a backend's failure runs eager instead of raising.
+    break_limit: continuations per function before the function is left to the interpreter.
+    """
+
+    backend: Backend | None = None
+    fullgraph: bool = False
+    recompile_limit: int = 8
+    dynamic: bool | None = None
+    suppress_errors: bool = False
+    break_limit: int = 64

@@ -1,0 +1,154 @@
+"""Functions that replacement code calls: to make objects again, and to write to the real heap what the program changed.
+
+They run once the graph has, on real objects. Writes go below the program's own methods (`__setattr__`, `__setitem__`):
+those ran while capturing.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def write_list(target: list[Any], items: list[Any]) -> None:
+    list.__setitem__(target, slice(None), items)
+
+
+def write_set(target: set[Any], items: list[Any]) -> None:
+    set.clear(target)
+    set.update(target, items)
+
+
+def write_deque(target: deque[Any], items: list[Any]) -> None:
+    deque.clear(target)
+    deque.extend(target, items)
+
+
+def write_dict(target: dict[Any, Any], removed: tuple[Any, ...], changed: dict[Any, Any]) -> None:
+    """Old keys keep their places, new ones follow in order."""
+    base = _dict_base(target)
+    for key in removed:
+        base.__delitem__(target, key)
+    for key, value in changed.items():
+        base.__setitem__(target, key, value)
+
+
+def write_dict_in_order(target: dict[Any, Any], order: tuple[Any, ...], changed: dict[Any, Any]) -> None:
+    base = _dict_base(target)
+    old = dict(dict.items(target))
+    base.clear(target)
+    for key in order:
+        base.__setitem__(target, key, changed[key] if key in changed else old[key])
+
+
+def _dict_base(target: dict[Any, Any]) -> Any:
+    from fxloom_dynamo.heap import container_base
+
+    return container_base(type(target))
+
+
+def write_slot(target: Any, slot: Any, value: Any) -> None:
+    slot.__set__(target, value)
+
+
+def write_cell(cell: types.CellType, value: Any) -> None:
+    cell.cell_contents = value
+
+
+def clear_cell(cell: types.CellType) -> None:
+    del cell.cell_contents
+
+
+def write_class(cls: type, name: str, value: Any) -> None:
+    type.__setattr__(cls, name, value)
+
+
+def delete_class(cls: type, name: str) -> None:
+    type.__delattr__(cls, name)
+
+
+def new_instance(cls: type, base: type, args: tuple[Any, ...]) -> Any:
+    """An instance without running the program's `__new__` or `__init__`."""
+    return base.__new__(cls, *args)
+
+
+def fill_instance(obj: Any, attributes: dict[str, Any] | None, slots: tuple[Any, ...], contents: Any) -> None:
+    """slots: (descriptor, value, ...). contents: of the builtin container that the class derives from, or None."""
+    if attributes is not None:
+        obj.__dict__.update(attributes)
+    for at in range(0, len(slots), 2):
+        slots[at].__set__(obj, slots[at + 1])
+    if contents is None:
+        return
+    if isinstance(obj, dict):
+        base = _dict_base(obj)
+        for key, value in contents.items():
+            base.__setitem__(obj, key, value)
+    elif isinstance(obj, list):
+        list.extend(obj, contents)
+    elif isinstance(obj, set):
+        set.update(obj, contents)
+    else:
+        deque.extend(obj, contents)
+
+
+def new_function(
+    code: types.CodeType, global_names: dict[str, Any], closure: tuple[types.CellType, ...] | None, state: dict[str, Any]
+) -> types.FunctionType:
+    """A function without state; `fill_function` follows, since defaults and attributes may refer to the function."""
+    return types.FunctionType(code, global_names, state["__name__"], None, closure)
+
+
+def fill_function(fn: types.FunctionType, state: dict[str, Any]) -> None:
+    for name, value in state.items():
+        setattr(fn, name, value)
+
+
+def call_reduced(function: Callable[..., Any], args: tuple[Any, ...], state: Any, has_state: bool) -> Any:
+    """An iterator or other C object, from what its `__reduce__` says."""
+    obj = function(*args)
+    if has_state:
+        obj.__setstate__(state)
+    return obj
+
+
+def set_grad_mode(enabled: bool) -> None:
+    torch._C._set_grad_enabled(enabled)
+
+
+class TailCall:
+    """Asks `run_to_end` to call a continuation, so that a loop with a break in it does not nest frames."""
+
+    __slots__ = ("args", "fn")
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.fn = fn
+        self.args = args
+
+
+def run_to_end(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call a continuation and those that it asks for."""
+    result = fn(*args)
+    while type(result) is TailCall:
+        fn, args = result.fn, result.args
+        result = None
+        result = fn(*args)
+    return result
+
+
+def keep_grad_mode(graph: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph that changes grad mode leaves it as it was when it raises."""
+
+    def guarded(*inputs: Any) -> Any:
+        before = torch.is_grad_enabled()
+        try:
+            return graph(*inputs)
+        except BaseException:
+            torch._C._set_grad_enabled(before)
+            raise
+
+    return guarded

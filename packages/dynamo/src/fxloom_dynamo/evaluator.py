@@ -1,0 +1,445 @@
+"""The evaluator: runs a frame's bytecode on stand-ins and fakes, inlining what it calls.
+
+In: a frame whose parameters have sources. Out: either the frame's result, or where and why it had to stop; what was
+recorded lies in the recorder, what was read and changed in the heap.
+
+Handlers move values; meaning lives in `attributes`, `operations`, `calls` and `models`. A program's exception travels as
+`Raised`, a break as `GraphBreak`; any other exception is a fault of ours and is not caught here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fxloom_dynamo import attributes, calls, operations
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.frame import Frame, Lazy
+from fxloom_dynamo.heap import Heap
+from fxloom_dynamo.marks import ABSENT, Mark, Raised
+from fxloom_dynamo.recorder import Recorder
+from fxloom_interfaces.errors import GraphBreak, InternalError, Site
+from fxloom_interfaces.sources import BuiltinsSource, GlobalsSource
+from fxloom_shapes import FakeMode, FakeTensor
+
+#: what a handler returns to leave the loop
+RETURN = Mark("RETURN")
+YIELD = Mark("YIELD")
+
+_MAX_DEPTH = 120
+_HERE = __file__.rsplit("/", 1)[0]
+
+
+class BreakHere(Exception):
+    """The top frame reached the step at which this attempt is to break."""
+
+
+class Evaluator:
+    """One capture attempt. break_at: steps of the top frame (counted from 0) at which to break."""
+
+    def __init__(self, config: CaptureConfig, fake_mode: FakeMode, break_at: frozenset[int] = frozenset()) -> None:
+        self.config = config
+        self.recorder = Recorder(fake_mode)
+        self.heap = Heap(fake_mode, self.recorder.know_input)
+        self.break_at = break_at
+        self.frames: list[Frame] = []
+        self.current_exception: BaseException | None = None
+        self.generators: list[TracedGenerator] = []
+        self.created_at: dict[int, int] = {}
+        self.steps = 0
+        self.recorder.sites = self.sites
+        self.heap.site = self.site
+        self.handling_since = 0
+        self.break_site: Site | None = None
+        self._net_on = False
+
+    # ------------------------------------------------------------------ places
+
+    def sites(self) -> tuple[Site, ...]:
+        """The program's stack, innermost last."""
+        return tuple(frame.site() for frame in self.frames)
+
+    def site(self) -> Site | None:
+        return self.frames[-1].site() if self.frames else None
+
+    # ------------------------------------------------------------------ the loop
+
+    def run_top(self, frame: Frame) -> Any:
+        """Run the captured frame. Raises BreakHere or GraphBreak with the frame as it was before the instruction."""
+        self.frames.append(frame)
+        try:
+            return self._loop_top(frame)
+        finally:
+            self.frames.pop()
+
+    def _loop_top(self, frame: Frame) -> Any:
+        ops = frame.info.ops
+        while True:
+            index = frame.ip
+            run, inst = ops[index]
+            self.recorder.step = self.steps
+            if self.steps in self.break_at:
+                raise BreakHere
+            self.steps += 1
+            frame.ip = index + 1
+            try:
+                signal = run(self, frame, inst)
+            except Raised as raised:
+                if self.current_exception is None:
+                    self.handling_since = self.steps - 1
+                self.unwind(frame, index, raised.exc)
+                continue
+            except GraphBreak as error:
+                self.note_break(error)
+                raise
+            if signal is not None:
+                return frame.result
+
+    def note_break(self, error: GraphBreak) -> None:
+        """Remember the innermost place of a break."""
+        if self.break_site is None:
+            self.break_site = error.site or self.site()
+
+    def run(self, frame: Frame) -> Any:
+        """Run an inlined frame to its end and return its result."""
+        if self._loop(frame) is YIELD:
+            raise InternalError("dynamo.evaluate", f"{frame.code.co_qualname} yields but is no generator")
+        return frame.result
+
+    def _loop(self, frame: Frame) -> Any:
+        if len(self.frames) > _MAX_DEPTH:
+            graph_break("recursion", f"{len(self.frames)} nested calls at {frame.code.co_qualname}")
+        self.frames.append(frame)
+        ops = frame.info.ops
+        try:
+            while True:
+                index = frame.ip
+                run, inst = ops[index]
+                frame.ip = index + 1
+                try:
+                    signal = run(self, frame, inst)
+                except Raised as raised:
+                    self.unwind(frame, index, raised.exc)
+                    continue
+                except GraphBreak as error:
+                    self.note_break(error)
+                    raise
+                if signal is not None:
+                    return signal
+        finally:
+            self.frames.pop()
+
+    def unwind(self, frame: Frame, index: int, exc: BaseException) -> None:
+        """Go to the handler of the instruction at `index`, or let the exception leave the frame."""
+        region = frame.info.regions[index]
+        if region is None:
+            raise Raised(exc)
+        del frame.stack[region.depth :]
+        if region.lasti:
+            frame.stack.append(index)
+        frame.stack.append(exc)
+        frame.ip = region.handler
+
+    def throw_into(self, frame: Frame, exc: BaseException) -> Any:
+        """Resume a suspended generator frame by raising at its yield; the loop's signal."""
+        self.unwind(frame, frame.ip - 1, exc)
+        return self._loop(frame)
+
+    # ------------------------------------------------------------------ running C code
+
+    def native(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call C code. What it raises is the program's exception; Python code that it calls back is a break."""
+        outer = sys.getprofile()
+        if self._net_on:
+            try:
+                return fn(*args, **kwargs)
+            except (GraphBreak, Raised, InternalError, BreakHere):
+                raise
+            except Exception as exc:
+                raise Raised(_clean(exc)) from None
+        self._net_on = True
+        sys.setprofile(_net)
+        try:
+            return fn(*args, **kwargs)
+        except (GraphBreak, Raised, InternalError, BreakHere):
+            raise
+        except Exception as exc:
+            raise Raised(_clean(exc)) from None
+        finally:
+            sys.setprofile(outer)
+            self._net_on = False
+
+    @contextmanager
+    def off_net(self) -> Iterator[None]:
+        """For our own code that C code calls back (a traced generator's `__next__`)."""
+        was, self._net_on = self._net_on, False
+        profile = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            yield
+        finally:
+            sys.setprofile(profile)
+            self._net_on = was
+
+    def torch_native(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function of torch; its operators are recorded by the mode."""
+        self.heap.fill_deep(args)
+        if kwargs:
+            self.heap.fill_deep(kwargs)
+        try:
+            return fn(*args, **kwargs)
+        except (GraphBreak, Raised, InternalError, BreakHere):
+            raise
+        except Exception as exc:
+            raise Raised(_clean(exc)) from None
+
+    def record_call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Record a call of `fn` itself (an operator, a class), run on fakes."""
+        self.heap.fill_deep(args)
+        try:
+            return self.recorder.call_function(fn, args, kwargs)
+        except (GraphBreak, Raised, InternalError, BreakHere):
+            raise
+        except Exception as exc:
+            raise Raised(_clean(exc)) from None
+
+    # ------------------------------------------------------------------ meaning
+
+    def type_of(self, value: Any) -> type:
+        """The class that the program sees."""
+        cls = type(value)
+        if cls is FakeTensor:
+            return self.recorder.python_type.get(id(value), torch.Tensor)
+        if cls is TracedGenerator:
+            return types.GeneratorType
+        if cls is calls.TracedFunction:
+            return types.FunctionType
+        return cls
+
+    def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        return calls.call(self, fn, args, kwargs or {})
+
+    def getattr(self, obj: Any, name: str) -> Any:
+        return attributes.load(self, obj, name)
+
+    def getattr_or(self, obj: Any, name: str, default: Any) -> Any:
+        """The attribute, or `default` where reading it raises AttributeError."""
+        try:
+            return attributes.load(self, obj, name)
+        except Raised as raised:
+            if isinstance(raised.exc, AttributeError):
+                return default
+            raise
+
+    def setattr(self, obj: Any, name: str, value: Any) -> None:
+        attributes.store(self, obj, name, value)
+
+    def truth(self, value: Any) -> bool:
+        return operations.truth(self, value)
+
+    def iter(self, value: Any) -> Any:
+        return operations.iterate(self, value)
+
+    def next(self, iterator: Any) -> Any:
+        """The next item, ABSENT at the end."""
+        return operations.advance(self, iterator)
+
+    def list_of(self, value: Any) -> list[Any]:
+        """All items of an iterable."""
+        iterator = self.iter(value)
+        items = []
+        while (item := self.next(iterator)) is not ABSENT:
+            items.append(item)
+        return items
+
+    # ------------------------------------------------------------------ names
+
+    def load_local(self, frame: Frame, name: str) -> Any:
+        """A local variable, ABSENT if unbound."""
+        value = frame.locals.get(name, ABSENT)
+        if type(value) is Lazy:
+            value = frame.locals[name] = self.heap.translate(value.original, value.source)
+        return value
+
+    def global_namespace(self, frame: Frame) -> Any:
+        namespace = frame.namespace
+        if namespace is None:
+            top = self.frames[0]
+            source = GlobalsSource() if frame.globals is top.globals else None
+            namespace = frame.namespace = self.heap.namespace(frame.globals, source)
+        return namespace
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        """A global or builtin; NameError if there is none."""
+        value = self.heap.name_get(self.global_namespace(frame), name)
+        if value is ABSENT:
+            top = self.frames[0]
+            source = BuiltinsSource() if frame.builtins is top.builtins else None
+            value = self.heap.name_get(self.heap.namespace(frame.builtins, source), name)
+            if value is ABSENT:
+                raise Raised(NameError(f"name {name!r} is not defined"))
+        return value
+
+
+class TracedGenerator:
+    """A generator whose frame the evaluator runs; C code can iterate it like any other."""
+
+    __slots__ = ("__weakref__", "_ev", "finished", "frame", "running", "saved_exception", "started")
+
+    def __init__(self, evaluator: Evaluator, frame: Frame) -> None:
+        self._ev = evaluator
+        self.frame = frame
+        self.started = self.finished = self.running = False
+        self.saved_exception: BaseException | None = None
+        evaluator.generators.append(self)
+        evaluator.created_at[id(self)] = evaluator.steps - 1
+
+    def __iter__(self) -> TracedGenerator:
+        return self
+
+    def __next__(self) -> Any:
+        return self._from_native(lambda: self.advance(None))
+
+    def send(self, value: Any) -> Any:
+        return self._from_native(lambda: self.advance(value))
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        exc = kind if isinstance(kind, BaseException) else (value if isinstance(value, BaseException) else kind())
+        return self._from_native(lambda: self.throw_in(exc))
+
+    def close(self) -> None:
+        self._from_native(self.close_in)
+
+    def _from_native(self, act: Callable[[], Any]) -> Any:
+        with self._ev.off_net():
+            try:
+                return act()
+            except Raised as raised:
+                raise raised.exc from None
+
+    def advance(self, value: Any) -> Any:
+        """The next yielded value; Raised(StopIteration) at the end."""
+        if self.running:
+            raise Raised(ValueError("generator already executing"))
+        if self.finished:
+            raise Raised(StopIteration())
+        if not self.started and value is not None:
+            raise Raised(TypeError("can't send non-None value to a just-started generator"))
+        self.started = True
+        self.frame.stack.append(value)
+        return self._resume(lambda: self._ev._loop(self.frame))
+
+    def throw_in(self, exc: BaseException) -> Any:
+        if self.finished or not self.started:
+            self.finished = True
+            raise Raised(exc)
+        inner = self._delegate()
+        if inner is not None:
+            if isinstance(inner, TracedGenerator):
+                try:
+                    if isinstance(exc, GeneratorExit):
+                        inner.close_in()
+                    else:
+                        return inner.throw_in(exc)
+                except Raised as raised:
+                    exc = raised.exc
+                    if isinstance(exc, StopIteration):  # the inner one ended: its value is that of `yield from`
+                        self.frame.stack[-1] = exc.value
+                        self.frame.ip = self._after_send()
+                        return self._resume(lambda: self._ev._loop(self.frame))
+            elif not isinstance(exc, GeneratorExit):
+                graph_break("unsupported_opcode", "throw() into a generator that delegates to a foreign iterator")
+        return self._resume(lambda: self._ev.throw_into(self.frame, exc))
+
+    def close_in(self) -> None:
+        if self.finished or not self.started:
+            self.finished = True
+            return
+        try:
+            self.throw_in(GeneratorExit())
+        except Raised as raised:
+            if isinstance(raised.exc, (GeneratorExit, StopIteration)):
+                return
+            raise
+        raise Raised(RuntimeError("generator ignored GeneratorExit"))
+
+    def _resume(self, run: Callable[[], Any]) -> Any:
+        evaluator = self._ev
+        outer = evaluator.current_exception
+        evaluator.current_exception = self.saved_exception or outer
+        self.running = True
+        try:
+            signal = run()
+        except Raised as raised:
+            self.finished = True
+            if isinstance(raised.exc, StopIteration):
+                error = RuntimeError("generator raised StopIteration")
+                error.__cause__ = raised.exc
+                raise Raised(error) from None
+            raise
+        finally:
+            self.running = False
+            inner = evaluator.current_exception
+            evaluator.current_exception = outer
+        if signal is YIELD:
+            self.saved_exception = inner if inner is not outer else None
+            return self.frame.result
+        self.finished = True
+        value = self.frame.result
+        raise Raised(StopIteration(value) if value is not None else StopIteration())
+
+    def _delegate(self) -> Any:
+        """The iterator of a suspended `yield from`."""
+        frame = self.frame
+        if frame.ip < len(frame.info.ops):
+            inst = frame.info.body.instructions[frame.ip]
+            if inst.opname == "RESUME" and (inst.arg or 0) & 3 >= 2:
+                return frame.stack[-1]
+        return None
+
+    def _after_send(self) -> int:
+        """Index where a finished `yield from` goes on, the value on the stack."""
+        frame = self.frame
+        for index in range(frame.ip - 1, -1, -1):
+            if frame.info.body.instructions[index].opname == "SEND":
+                target = frame.info.targets[index]
+                return target + 1 if frame.info.body.instructions[target].opname == "END_SEND" else target
+        raise InternalError("dynamo.evaluate", "a delegating generator without SEND")
+
+
+def _clean(exc: BaseException) -> BaseException:
+    """Drop the evaluator's own frames from a program's exception."""
+    exc.__traceback__ = None
+    if exc.__context__ is not None and isinstance(exc.__context__, Raised):
+        exc.__context__ = None
+    return exc
+
+
+def _net(frame: types.FrameType, event: str, arg: Any) -> None:
+    """Profile function during C calls: Python code must not run there unseen."""
+    if event != "call":
+        return
+    name = frame.f_code.co_filename
+    if name.startswith(_HERE) or _trusted(name, frame.f_code):
+        return
+    graph_break("native_callback", f"{frame.f_code.co_qualname} ({name}:{frame.f_code.co_firstlineno})")
+
+
+_TORCH = torch.__file__.rsplit("/", 1)[0] + "/"
+_SHAPES = sys.modules[FakeMode.__module__].__file__.rsplit("/", 1)[0]  # type: ignore[union-attr]  # a file of ours
+
+
+def _trusted(name: str, code: types.CodeType) -> bool:
+    if name.startswith((_TORCH, _SHAPES)):
+        return True
+    return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor
+
+
+_ = builtins

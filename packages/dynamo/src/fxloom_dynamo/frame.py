@@ -1,0 +1,126 @@
+"""One activation of a Python function under evaluation, and what is known of its code once and for all."""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from fxloom_dynamo.bytecode import Body, Instruction, disassemble
+from fxloom_dynamo.registry import HANDLERS
+from fxloom_interfaces.errors import Site
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+Handler = Callable[["Evaluator", "Frame", Instruction], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where an exception goes: index of the handler, depth the stack is cut to, whether the index is pushed below."""
+
+    handler: int
+    depth: int
+    lasti: bool
+
+
+class CodeInfo:
+    """Instructions of a code object with handlers, jump targets by index and exception regions by index."""
+
+    __slots__ = ("__weakref__", "body", "index", "ops", "regions", "targets")
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.body: Body = disassemble(code)
+        instructions = self.body.instructions
+        self.index = {id(inst): number for number, inst in enumerate(instructions)}
+        self.ops: list[tuple[Handler, Instruction]] = [(HANDLERS[inst.opname].run, inst) for inst in instructions]
+        self.targets: list[int] = [
+            -1 if inst.target is None else self.index[id(inst.target)] for inst in instructions
+        ]
+        self.regions: list[Region | None] = [None] * len(instructions)
+        for region in self.body.regions:
+            entry = Region(self.index[id(region.handler)], region.depth, region.lasti)
+            for number in range(self.index[id(region.start)], self.index[id(region.end)] + 1):
+                self.regions[number] = entry
+
+
+_infos: WeakKeyDictionary[types.CodeType, CodeInfo] = WeakKeyDictionary()
+_infos_by_id: dict[int, tuple[Any, CodeInfo]] = {}
+
+
+def code_info(code: types.CodeType) -> CodeInfo:
+    """The analysis of `code`, made once. Code objects compare by value, so the cache goes by identity."""
+    import weakref
+
+    known = _infos_by_id.get(id(code))
+    if known is not None and known[0]() is code:
+        return known[1]
+    info = CodeInfo(code)
+    key = id(code)
+    _infos_by_id[key] = (weakref.ref(code, lambda _: _infos_by_id.pop(key, None)), info)
+    return info
+
+
+class Frame:
+    """locals: bound variables by name; a cell or free variable is bound to its cell. stack: the value stack.
+
+    ip: index of the next instruction. kw_names: names left by KW_NAMES for the next CALL.
+    """
+
+    __slots__ = (
+        "builtins", "closure", "code", "depth", "function", "globals", "info", "ip", "kw_names", "locals", "namespace",
+        "result", "stack",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        function: types.FunctionType | None,
+        global_names: dict[str, Any],
+        closure: tuple[types.CellType, ...],
+        local_values: dict[str, Any],
+        depth: int,
+    ) -> None:
+        self.code = code
+        self.info = code_info(code)
+        self.function = function
+        self.globals = global_names
+        self.closure = closure
+        self.locals = local_values
+        self.stack: list[Any] = []
+        self.ip = 0
+        self.kw_names: tuple[str, ...] = ()
+        self.result: Any = None
+        self.depth = depth
+        self.namespace: Any = None
+        found = global_names.get("__builtins__")
+        self.builtins: dict[str, Any] = found if isinstance(found, dict) else getattr(found, "__dict__", {})
+
+    def pop_many(self, count: int) -> list[Any]:
+        """Take the top `count` values, deepest first."""
+        if not count:
+            return []
+        stack = self.stack
+        values = stack[-count:]
+        del stack[-count:]
+        return values
+
+    def site(self, index: int | None = None) -> Site:
+        """The program's place of the instruction at `index` (the running one by default)."""
+        number = self.ip - 1 if index is None else index
+        position = self.info.body.instructions[max(number, 0)].position
+        line = position.line or self.code.co_firstlineno
+        text = linecache.getline(self.code.co_filename, line, self.globals).strip()
+        return Site(self.code.co_filename, line, self.code.co_qualname, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A parameter of the captured frame that the program has not used yet."""
+
+    original: Any
+    source: Any

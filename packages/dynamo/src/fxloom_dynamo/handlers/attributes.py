@@ -1,0 +1,62 @@
+"""Attributes: load, store, delete, method loads and `super()` loads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import attributes
+from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.bytecode.emit import _NULL_FIRST
+from fxloom_dynamo.marks import NULL
+from fxloom_dynamo.registry import opcode
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.frame import Frame
+
+
+def _push_method(frame: Frame, method: Any) -> None:
+    """A method stands as a plain callable with NULL in the place of its receiver."""
+    if _NULL_FIRST:
+        frame.stack.append(NULL)
+        frame.stack.append(method)
+    else:
+        frame.stack.append(method)
+        frame.stack.append(NULL)
+
+
+@opcode("LOAD_ATTR", lambda inst: (1, 2 if inst.push_null else 1))
+def load_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = attributes.load(ev, frame.stack.pop(), inst.argval)
+    if inst.push_null:
+        _push_method(frame, value)
+    else:
+        frame.stack.append(value)
+
+
+@opcode("LOAD_METHOD", "object -- method receiver", last=(3, 11))
+def load_method(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    _push_method(frame, attributes.load(ev, frame.stack.pop(), inst.argval))
+
+
+@opcode("LOAD_SUPER_ATTR", lambda inst: (3, 2 if (inst.arg or 0) & 1 else 1), first=(3, 12))
+def load_super_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    kind, cls, receiver = frame.pop_many(3)
+    two_arguments = (inst.arg or 0) & 2
+    bound = ev.call(kind, [cls, receiver] if two_arguments or kind is not super else [cls, receiver])
+    value = attributes.load(ev, bound, inst.argval)
+    if (inst.arg or 0) & 1:
+        _push_method(frame, value)
+    else:
+        frame.stack.append(value)
+
+
+@opcode("STORE_ATTR", "value object --")
+def store_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value, obj = frame.pop_many(2)
+    attributes.store(ev, obj, inst.argval, value)
+
+
+@opcode("DELETE_ATTR", "object --")
+def delete_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    attributes.delete(ev, frame.stack.pop(), inst.argval)

@@ -1,0 +1,203 @@
+"""Building, filling and unpacking containers; structural pattern matching."""
+
+from __future__ import annotations
+
+import collections.abc
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import models, operations
+from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo.registry import opcode
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.frame import Frame
+
+
+@opcode("BUILD_TUPLE", "item* -- tuple")
+def build_tuple(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(tuple(frame.pop_many(inst.arg or 0)))
+
+
+@opcode("BUILD_LIST", "item* -- list")
+def build_list(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(frame.pop_many(inst.arg or 0))
+
+
+@opcode("BUILD_SET", "item* -- set")
+def build_set(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    items = frame.pop_many(inst.arg or 0)
+    for item in items:
+        operations.check_hashable(ev, item)
+    frame.stack.append(ev.native(set, items))
+
+
+@opcode("BUILD_MAP", lambda inst: (2 * (inst.arg or 0), 1))
+def build_map(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    items = frame.pop_many(2 * (inst.arg or 0))
+    result: dict[Any, Any] = {}
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        operations.store_subscript(ev, result, key, value)
+    frame.stack.append(result)
+
+
+@opcode("BUILD_CONST_KEY_MAP", lambda inst: ((inst.arg or 0) + 1, 1))
+def build_const_key_map(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    keys = frame.stack.pop()
+    frame.stack.append(dict(zip(keys, frame.pop_many(inst.arg or 0), strict=True)))
+
+
+@opcode("LIST_TO_TUPLE", "list -- tuple", last=(3, 11))
+def list_to_tuple(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(tuple(frame.stack.pop()))
+
+
+@opcode("LIST_APPEND", "item --")
+def list_append(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    item = frame.stack.pop()
+    list.append(frame.stack[-(inst.arg or 1)], item)
+
+
+@opcode("SET_ADD", "item --")
+def set_add(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    item = frame.stack.pop()
+    operations.check_hashable(ev, item)
+    ev.native(set.add, frame.stack[-(inst.arg or 1)], item)
+
+
+@opcode("MAP_ADD", "key value --")
+def map_add(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    key, value = frame.pop_many(2)
+    operations.store_subscript(ev, frame.stack[-(inst.arg or 1)], key, value)
+
+
+@opcode("LIST_EXTEND", "items --")
+def list_extend(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    items = frame.stack.pop()
+    models.extend_list(ev, frame.stack[-(inst.arg or 1)], items)
+
+
+@opcode("SET_UPDATE", "items --")
+def set_update(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    items = ev.list_of(frame.stack.pop())
+    for item in items:
+        operations.check_hashable(ev, item)
+    ev.native(set.update, frame.stack[-(inst.arg or 1)], items)
+
+
+@opcode("DICT_UPDATE", "dict --")
+def dict_update(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    other = frame.stack.pop()
+    if not hasattr(ev.type_of(other), "keys"):
+        raise Raised(TypeError(f"'{ev.type_of(other).__name__}' object is not a mapping"))
+    models.dict_update(ev, frame.stack[-(inst.arg or 1)], [other], {})
+
+
+@opcode("DICT_MERGE", "dict --")
+def dict_merge(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    other = frame.stack.pop()
+    target = frame.stack[-(inst.arg or 1)]
+    merged: dict[Any, Any] = {}
+    if not hasattr(ev.type_of(other), "keys"):
+        raise Raised(TypeError(f"argument after ** must be a mapping, not {ev.type_of(other).__name__}"))
+    models.dict_update(ev, merged, [other], {})
+    for key, value in merged.items():
+        if key in target:
+            raise Raised(TypeError(f"got multiple values for keyword argument '{key}'"))
+        target[key] = value
+
+
+@opcode("UNPACK_SEQUENCE", lambda inst: (1, inst.arg or 0))
+def unpack_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    count = inst.arg or 0
+    value = frame.stack[-1]
+    if type(value) is tuple:
+        items = list(value)
+    elif type(value) is list:
+        ev.heap.fill(value)
+        items = list(value)
+    else:
+        iterator = ev.iter(value)
+        items = []
+        while len(items) <= count and (item := ev.next(iterator)) is not ABSENT:
+            items.append(item)
+    frame.stack.pop()
+    if len(items) > count:
+        raise Raised(ValueError(f"too many values to unpack (expected {count})"))
+    if len(items) < count:
+        raise Raised(ValueError(f"not enough values to unpack (expected {count}, got {len(items)})"))
+    frame.stack.extend(reversed(items))
+
+
+@opcode("UNPACK_EX", lambda inst: (1, ((inst.arg or 0) & 255) + ((inst.arg or 0) >> 8) + 1))
+def unpack_ex(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    before, after = (inst.arg or 0) & 255, (inst.arg or 0) >> 8
+    items = ev.list_of(frame.stack.pop())
+    if len(items) < before + after:
+        raise Raised(
+            ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+        )
+    end = len(items) - after
+    frame.stack.extend(reversed([*items[:before], items[before:end], *items[end:]]))
+
+
+@opcode("GET_LEN", "-- length")
+def get_len(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(operations.length(ev, frame.stack[-1]))
+
+
+@opcode("MATCH_MAPPING", "-- bool")
+def match_mapping(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
+
+
+@opcode("MATCH_SEQUENCE", "-- bool")
+def match_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = frame.stack[-1]
+    matches = isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray))
+    frame.stack.append(matches)
+
+
+@opcode("MATCH_KEYS", "-- values")
+def match_keys(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    subject, keys = frame.stack[-2], frame.stack[-1]
+    values = []
+    for key in keys:
+        if not operations.contains(ev, key, subject):
+            frame.stack.append(None)
+            return
+        values.append(operations.subscript(ev, subject, key))
+    frame.stack.append(tuple(values))
+
+
+_SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+
+
+@opcode("MATCH_CLASS", "subject class names -- values")
+def match_class(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    subject, cls, names = frame.pop_many(3)
+    if not models.is_instance(ev, subject, cls):
+        frame.stack.append(None)
+        return
+    positional = inst.arg or 0
+    values: list[Any] = []
+    if positional:
+        wanted = ev.getattr_or(cls, "__match_args__", ABSENT)
+        if wanted is ABSENT:
+            if positional != 1 or not issubclass(cls, _SELF_MATCHING):
+                raise Raised(TypeError(f"{cls.__name__}() accepts 0 positional sub-patterns ({positional} given)"))
+            values.append(subject)
+        else:
+            if len(wanted) < positional:
+                raise Raised(
+                    TypeError(f"{cls.__name__}() accepts {len(wanted)} positional sub-patterns ({positional} given)")
+                )
+            names = (*wanted[:positional], *names)
+    for name in names:
+        value = ev.getattr_or(subject, name, ABSENT)
+        if value is ABSENT:
+            frame.stack.append(None)
+            return
+        values.append(value)
+    frame.stack.append(tuple(values))

@@ -1,0 +1,126 @@
+"""Jumps, loops and returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.evaluator import RETURN
+from fxloom_dynamo.marks import ABSENT, Mark
+from fxloom_dynamo.registry import opcode
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.frame import Frame
+
+
+@opcode("JUMP_FORWARD", "--")
+@opcode("JUMP_BACKWARD", "--")
+@opcode("JUMP_BACKWARD_NO_INTERRUPT", "--")
+def jump(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.ip = frame.info.targets[frame.ip - 1]
+
+
+@opcode("POP_JUMP_IF_TRUE", "value --")
+def pop_jump_if_true(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    taken = ev.truth(frame.stack[-1])
+    frame.stack.pop()
+    if taken:
+        frame.ip = frame.info.targets[frame.ip - 1]
+
+
+@opcode("POP_JUMP_IF_FALSE", "value --")
+def pop_jump_if_false(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    taken = not ev.truth(frame.stack[-1])
+    frame.stack.pop()
+    if taken:
+        frame.ip = frame.info.targets[frame.ip - 1]
+
+
+@opcode("POP_JUMP_IF_NONE", "value --")
+def pop_jump_if_none(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    if frame.stack.pop() is None:
+        frame.ip = frame.info.targets[frame.ip - 1]
+
+
+@opcode("POP_JUMP_IF_NOT_NONE", "value --")
+def pop_jump_if_not_none(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    if frame.stack.pop() is not None:
+        frame.ip = frame.info.targets[frame.ip - 1]
+
+
+@opcode("JUMP_IF_TRUE_OR_POP", "value --", last=(3, 11))
+def jump_if_true_or_pop(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    if ev.truth(frame.stack[-1]):
+        frame.ip = frame.info.targets[frame.ip - 1]
+    else:
+        frame.stack.pop()
+
+
+@opcode("JUMP_IF_FALSE_OR_POP", "value --", last=(3, 11))
+def jump_if_false_or_pop(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    if not ev.truth(frame.stack[-1]):
+        frame.ip = frame.info.targets[frame.ip - 1]
+    else:
+        frame.stack.pop()
+
+
+@opcode("GET_ITER", "value -- iterator")
+def get_iter(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = ev.iter(frame.stack[-1])
+    frame.stack[-1] = value
+
+
+@opcode("FOR_ITER", "-- item")
+def for_iter(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    index = frame.ip - 1
+    item = ev.next(frame.stack[-1])
+    if item is not ABSENT:
+        frame.stack.append(item)
+        return
+    frame.stack.pop()
+    frame.ip = exhausted_index(frame.info.body.instructions, frame.info.targets[index])
+
+
+def exhausted_index(instructions: list[Instruction], target: int) -> int:
+    """Where an exhausted FOR_ITER goes on, its iterator popped: 3.12 and 3.13 skip the clean-up at the target."""
+    if instructions[target].opname == "END_FOR":
+        target += 1
+        if POPS_AFTER_END_FOR and instructions[target].opname == "POP_TOP":
+            target += 1
+    return target
+
+
+@opcode("END_FOR", lambda inst: (1, 0) if POPS_AFTER_END_FOR else (2, 0), first=(3, 12))
+def end_for(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    """Only reached by code that jumps here with the loop's values on the stack."""
+    frame.stack.pop()
+    if not POPS_AFTER_END_FOR:
+        frame.stack.pop()
+
+
+@opcode("RETURN_VALUE", "value --")
+def return_value(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
+    frame.result = frame.stack.pop()
+    return RETURN
+
+
+@opcode("RETURN_CONST", "--", first=(3, 12))
+def return_const(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
+    frame.result = inst.argval
+    return RETURN
+
+
+@opcode("INTERPRETER_EXIT", "value --", first=(3, 12))
+@opcode("ENTER_EXECUTOR", "--", first=(3, 13))
+@opcode("EXIT_INIT_CHECK", "value --", first=(3, 13))
+def never_compiled(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    from fxloom_dynamo.breaks import graph_break
+
+    graph_break("unsupported_opcode", inst.opname)
+
+
+from fxloom_dynamo.bytecode.emit import _NULL_FIRST  # noqa: E402
+
+#: 3.13: END_FOR pops one value and a POP_TOP follows
+POPS_AFTER_END_FOR = not _NULL_FIRST

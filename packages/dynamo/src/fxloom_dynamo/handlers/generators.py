@@ -1,0 +1,92 @@
+"""Generators; coroutines are breaks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.evaluator import RETURN, YIELD, TracedGenerator
+from fxloom_dynamo.marks import Mark, Raised
+from fxloom_dynamo.registry import opcode
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.frame import Frame
+
+
+@opcode("RETURN_GENERATOR", "-- value")
+def return_generator(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
+    frame.result = TracedGenerator(ev, frame)
+    return RETURN
+
+
+@opcode("YIELD_VALUE", "value -- sent")
+def yield_value(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
+    frame.result = frame.stack.pop()
+    return YIELD
+
+
+@opcode("GET_YIELD_FROM_ITER", "value -- iterator")
+def get_yield_from_iter(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = ev.iter(frame.stack[-1])
+    frame.stack[-1] = value
+
+
+@opcode("SEND", "value -- value")
+def send(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    index = frame.ip - 1
+    value = frame.stack.pop()
+    receiver = frame.stack[-1]
+    try:
+        if type(receiver) is TracedGenerator:
+            item = receiver.advance(value)
+        elif value is None:
+            from fxloom_dynamo.marks import ABSENT
+
+            item = ev.next(receiver)
+            if item is ABSENT:
+                raise Raised(StopIteration())
+        else:
+            item = ev.call(ev.getattr(receiver, "send"), [value])
+    except Raised as raised:
+        if not isinstance(raised.exc, StopIteration):
+            raise
+        target = frame.info.targets[index]
+        if frame.info.body.instructions[target].opname == "END_SEND":
+            frame.stack.append(raised.exc.value)
+        else:
+            frame.stack[-1] = raised.exc.value
+        frame.ip = target
+        return
+    frame.stack.append(item)
+
+
+@opcode("END_SEND", "receiver value -- value", first=(3, 12))
+def end_send(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = frame.stack.pop()
+    frame.stack[-1] = value
+
+
+@opcode("CLEANUP_THROW", "receiver sent exception -- none value", first=(3, 12))
+def cleanup_throw(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    exc = frame.stack[-1]
+    if not isinstance(exc, StopIteration):
+        raise Raised(exc)
+    frame.pop_many(3)
+    frame.stack.extend((None, exc.value))
+
+
+def _asynchronous(ev: Evaluator, frame: Frame, inst: Instruction) -> Any:
+    graph_break("async", inst.opname)
+
+
+for _name, _effect, _first, _last in (
+    ("GET_AWAITABLE", "value -- iterator", (3, 11), (3, 13)),
+    ("GET_AITER", "value -- iterator", (3, 11), (3, 13)),
+    ("GET_ANEXT", "-- awaitable", (3, 11), (3, 13)),
+    ("BEFORE_ASYNC_WITH", "manager -- exit awaitable", (3, 11), (3, 13)),
+    ("END_ASYNC_FOR", "iterator exception --", (3, 11), (3, 13)),
+    ("ASYNC_GEN_WRAP", "value -- value", (3, 11), (3, 11)),
+):
+    opcode(_name, _effect, first=_first, last=_last)(_asynchronous)

@@ -1,0 +1,174 @@
+"""Variables: locals, cells, globals, class namespaces, imports."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import models
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.frame import Lazy
+from fxloom_dynamo.marks import ABSENT, DELETED, NULL, Raised
+from fxloom_dynamo.registry import opcode
+from fxloom_interfaces.sources import ClosureCellSource, ClosureSource
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.frame import Frame
+
+
+@opcode("LOAD_FAST", "-- value")
+@opcode("LOAD_FAST_CHECK", "-- value", first=(3, 12))
+@opcode("LOAD_CLOSURE", "-- cell", last=(3, 12))
+def load_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = frame.locals.get(inst.argval, ABSENT)
+    if type(value) is Lazy:
+        value = ev.load_local(frame, inst.argval)
+    elif value is ABSENT:
+        raise Raised(
+            UnboundLocalError(f"cannot access local variable '{inst.argval}' where it is not associated with a value")
+        )
+    frame.stack.append(value)
+
+
+@opcode("LOAD_FAST_AND_CLEAR", "-- value", first=(3, 12))
+def load_fast_and_clear(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = ev.load_local(frame, inst.argval)
+    frame.locals.pop(inst.argval, None)
+    frame.stack.append(NULL if value is ABSENT else value)
+
+
+@opcode("STORE_FAST", "value --")
+def store_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = frame.stack.pop()
+    if value is NULL:
+        frame.locals.pop(inst.argval, None)
+    else:
+        frame.locals[inst.argval] = value
+
+
+@opcode("DELETE_FAST", "--")
+def delete_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    if inst.argval not in frame.locals:
+        raise Raised(
+            UnboundLocalError(f"cannot access local variable '{inst.argval}' where it is not associated with a value")
+        )
+    del frame.locals[inst.argval]
+
+
+@opcode("MAKE_CELL", "--")
+def make_cell(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = ev.load_local(frame, inst.argval)
+    cell = types.CellType() if value is ABSENT else types.CellType(value)
+    frame.locals[inst.argval] = ev.heap.add_fresh(cell)
+
+
+@opcode("COPY_FREE_VARS", "--")
+def copy_free_vars(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    top = frame is ev.frames[0]
+    for name, cell in zip(frame.code.co_freevars, frame.closure, strict=True):
+        if top:
+            cell = ev.heap.translate_cell(cell, ClosureCellSource(name), ClosureSource(name))
+        frame.locals[name] = cell
+
+
+def _unbound(name: str, frame: Frame) -> Raised:
+    if name in frame.code.co_freevars:
+        return Raised(
+            NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+        )
+    return Raised(UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value"))
+
+
+@opcode("LOAD_DEREF", "-- value")
+def load_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = ev.heap.cell_get(frame.locals[inst.argval])
+    if value is ABSENT:
+        raise _unbound(inst.argval, frame)
+    frame.stack.append(value)
+
+
+@opcode("STORE_DEREF", "value --")
+def store_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.locals[inst.argval].cell_contents = frame.stack.pop()
+
+
+@opcode("DELETE_DEREF", "--")
+def delete_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    cell = frame.locals[inst.argval]
+    if ev.heap.cell_get(cell) is ABSENT:
+        raise _unbound(inst.argval, frame)
+    del cell.cell_contents
+
+
+@opcode("LOAD_GLOBAL", lambda inst: (0, 2 if inst.push_null else 1))
+def load_global(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    namespace = frame.namespace
+    value = namespace.values.get(inst.argval, ABSENT) if namespace is not None else ABSENT
+    if value is ABSENT or value is DELETED:
+        value = ev.load_global(frame, inst.argval)
+    if inst.push_null:
+        if _NULL_FIRST:
+            frame.stack.append(NULL)
+            frame.stack.append(value)
+        else:
+            frame.stack.append(value)
+            frame.stack.append(NULL)
+    else:
+        frame.stack.append(value)
+
+
+@opcode("STORE_GLOBAL", "value --")
+def store_global(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    ev.global_namespace(frame).set(inst.argval, frame.stack.pop())
+
+
+@opcode("DELETE_GLOBAL", "--")
+def delete_global(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    namespace = ev.global_namespace(frame)
+    if ev.heap.name_get(namespace, inst.argval) is ABSENT:
+        raise Raised(NameError(f"name '{inst.argval}' is not defined"))
+    namespace.set(inst.argval, DELETED)
+
+
+@opcode("IMPORT_NAME", "level fromlist -- module")
+def import_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    level, fromlist = frame.pop_many(2)
+    frame.stack.append(models.import_module(ev, inst.argval, frame.globals, None, fromlist, level))
+
+
+@opcode("IMPORT_FROM", "-- value")
+def import_from(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    module = frame.stack[-1]
+    value = ev.getattr_or(module, inst.argval, ABSENT)
+    if value is ABSENT:
+        import sys
+
+        value = sys.modules.get(f"{module.__name__}.{inst.argval}", ABSENT)
+        if value is ABSENT:
+            raise Raised(ImportError(f"cannot import name {inst.argval!r} from {module.__name__!r}"))
+        value = ev.heap.adopt(value)
+    frame.stack.append(value)
+
+
+def _class_body(ev: Evaluator, frame: Frame, inst: Instruction) -> Any:
+    graph_break("class_definition", f"{inst.opname} {inst.argval or ''}")
+
+
+for _name, _effect, _first, _last in (
+    ("LOAD_NAME", "-- value", (3, 11), (3, 13)),
+    ("STORE_NAME", "value --", (3, 11), (3, 13)),
+    ("DELETE_NAME", "--", (3, 11), (3, 13)),
+    ("LOAD_BUILD_CLASS", "-- function", (3, 11), (3, 13)),
+    ("LOAD_CLASSDEREF", "-- value", (3, 11), (3, 11)),
+    ("LOAD_LOCALS", "-- dict", (3, 12), (3, 13)),
+    ("LOAD_FROM_DICT_OR_GLOBALS", "dict -- value", (3, 12), (3, 13)),
+    ("LOAD_FROM_DICT_OR_DEREF", "dict -- value", (3, 12), (3, 13)),
+    ("SETUP_ANNOTATIONS", "--", (3, 11), (3, 13)),
+    ("IMPORT_STAR", "module --", (3, 11), (3, 11)),
+    ("PRINT_EXPR", "value --", (3, 11), (3, 11)),
+):
+    opcode(_name, _effect, first=_first, last=_last)(_class_body)
+
+from fxloom_dynamo.bytecode.emit import _NULL_FIRST  # noqa: E402  # order of callable and NULL on the stack

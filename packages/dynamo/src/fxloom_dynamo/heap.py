@@ -1,0 +1,646 @@
+"""The shadow heap: stand-ins for what existed before the frame, so that running the program changes nothing real.
+
+The evaluator works on ordinary Python objects. What the program makes itself is simply made. What existed before is
+replaced, when the program first reaches it, by a *stand-in*:
+
+- literals stand for themselves, under a guard on their value;
+- functions, classes, modules, other C objects and enum members stand for themselves, under a guard on their identity;
+  writes to them go to an overlay;
+- a tensor's stand-in is its fake;
+- a list, dict, set, deque, tuple or instance of a Python class gets an object of the same type whose contents are read
+  from the original on demand, each read with its guard. Python and C code change the stand-in as they would change the
+  original; what differs from what was read is the side effect (`changes`), written to the original when the graph has
+  run.
+
+So a rollback is dropping the heap, two names of one object stay two names of one stand-in, and no effect can be
+forgotten by a handler. Invariant: every read of an original leaves a guard on what was read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fxloom_dynamo._torch_private import DisableTorchFunction
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import Guard, GuardKind, TensorProperties, identity_guard
+from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD
+from fxloom_interfaces.errors import GraphBreak, Site
+from fxloom_interfaces.sources import (
+    AttrSource,
+    DictItemSource,
+    DictKeySource,
+    InstanceDictSource,
+    ObjectSource,
+    SequenceItemSource,
+    Source,
+)
+from fxloom_shapes import FakeMode, FakeTensor
+
+#: Python classes of the standard library whose instances nobody changes; they stand for themselves without guards
+FROZEN: frozenset[type] = frozenset({dataclasses.Field, inspect.Signature, inspect.Parameter})
+#: guarded by value; an equal object of the same type is as good
+LITERALS: frozenset[type] = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range}
+    | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}
+)
+_SINGLETONS = frozenset({bool, type(None), type(...), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format})
+_CONTAINER_BASES: tuple[type, ...] = (OrderedDict, defaultdict, dict, list, set, deque)
+_EXACT_CONTAINERS = frozenset(_CONTAINER_BASES)
+_FUNCTION_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_HEAPTYPE = 1 << 9
+_IMMUTABLETYPE = 1 << 8
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """One original and its stand-in.
+
+    kind: `instance`, a container base's name, `tuple`, `tensor`, `cell` or `opaque` (stands for itself).
+    read: contents as they were read, by key or index; what differs from them was written by the program.
+    keys: of a dict in original order. filled: nothing is UNREAD any more, and the whole contents are guarded.
+    """
+
+    original: Any
+    stand_in: Any
+    source: Source
+    kind: str
+    read: dict[Any, Any] = field(default_factory=dict)
+    keys: tuple[Any, ...] = ()
+    filled: bool = False
+    sources: list[Source] = field(default_factory=list)
+
+
+def is_mutable_type(cls: type) -> bool:
+    """True when attributes of `cls` itself can change (false for types written in C)."""
+    return bool(cls.__flags__ & _HEAPTYPE) and not cls.__flags__ & _IMMUTABLETYPE
+
+
+def container_base(cls: type) -> type | None:
+    """The mutable builtin container that `cls` is or derives from."""
+    for base in _CONTAINER_BASES:
+        if issubclass(cls, base):
+            return base
+    return None
+
+
+def _can_shadow(cls: type) -> bool:
+    """True when an instance's whole state lies in its `__dict__`, `__slots__` and a builtin container."""
+    if not cls.__flags__ & _HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor)):
+        return False
+    for base in cls.__mro__:
+        if base is not object and base not in _EXACT_CONTAINERS and not base.__flags__ & _HEAPTYPE:
+            return False
+        if base.__flags__ & _IMMUTABLETYPE and base not in _EXACT_CONTAINERS and base is not object:
+            return False
+    return True
+
+
+class Heap:
+    """See the module's docstring. One per capture attempt."""
+
+    def __init__(self, fake_mode: FakeMode, on_tensor: Callable[[FakeTensor, torch.Tensor, Source], None]) -> None:
+        self.fake_mode = fake_mode
+        self.on_tensor = on_tensor
+        self.site: Callable[[], Site | None] = lambda: None
+        self.guards: list[Guard] = []
+        self._guarded: set[tuple[Source, GuardKind, Any]] = set()
+        self._sources: dict[Any, Source] = {}
+        self.by_original: dict[int, Record] = {}
+        self.by_stand_in: dict[int, Record] = {}
+        self.fresh: dict[int, Any] = {}
+        self.class_reads: dict[tuple[type, str], Any] = {}
+        self.class_writes: dict[tuple[type, str], Any] = {}
+        self.class_values: dict[tuple[type, str], Any] = {}
+        self.namespaces: dict[int, Namespace] = {}
+        self._object_sources: dict[int, ObjectSource] = {}
+        self.untraceable: dict[int, GraphBreak] = {}
+        self._keep: list[Any] = []
+
+    # ------------------------------------------------------------------ guards and sources
+
+    def guard(self, source: Source, kind: GuardKind, expected: Any, key: Any = None) -> None:
+        """Add a guard once. key tells apart guards of one kind on one source."""
+        entry = (source, kind, key)
+        if entry in self._guarded:
+            return
+        self._guarded.add(entry)
+        if kind is GuardKind.IDENTITY:
+            self.guards.append(identity_guard(source, expected, self.site()))
+        else:
+            self.guards.append(Guard(source, kind, expected, self.site()))
+
+    def object_source(self, obj: Any, label: str = "") -> ObjectSource:
+        """A source for an object that the compiled code keeps alive."""
+        known = self._object_sources.get(id(obj))
+        if known is None:
+            known = ObjectSource(label or _label(obj), obj, id(obj))
+            self._object_sources[id(obj)] = known
+        return known
+
+    def source_of(self, obj: Any) -> Source:
+        """Where a stand-in or self-standing object came from; an object source when it was never seen."""
+        record = self.by_stand_in.get(id(obj))
+        return record.source if record is not None else self.object_source(obj)
+
+    def _derive(self, make: Callable[..., Source], base: Source, *key: Any) -> Source:
+        memo = (make, id(base), *(id(part) if not isinstance(part, (str, int)) else part for part in key))
+        found = self._sources.get(memo)
+        if found is None:
+            found = self._sources[memo] = make(base, *key)
+            self._keep.append(base)
+        return found
+
+    def attr_source(self, base: Source, attr: str) -> Source:
+        return self._derive(AttrSource, base, attr)
+
+    def item_source(self, base: Source, index: int) -> Source:
+        return self._derive(SequenceItemSource, base, index)
+
+    def key_source(self, base: Source, key: Any) -> Source:
+        return self._derive(DictItemSource, base, key)
+
+    # ------------------------------------------------------------------ what existed before
+
+    def record(self, obj: Any) -> Record | None:
+        """The record of a stand-in; None for what the program made."""
+        return self.by_stand_in.get(id(obj))
+
+    def is_fresh(self, obj: Any) -> bool:
+        return id(obj) in self.fresh
+
+    def add_fresh(self, obj: Any) -> Any:
+        """Note that the program made this instance."""
+        self.fresh[id(obj)] = obj
+        return obj
+
+    def translate(self, original: Any, source: Source) -> Any:
+        """The stand-in of an object found at `source`, with a guard on what was found."""
+        cls = type(original)
+        if cls in LITERALS:
+            kind = GuardKind.IDENTITY if cls in _SINGLETONS else GuardKind.EQUALITY
+            self.guard(source, kind, original)
+            return original
+        known = self.by_original.get(id(original))
+        if known is not None:
+            return self._again(known, source)
+        if id(original) in self.by_stand_in:
+            raise AssertionError(f"stand-in of {cls.__name__} found at {source}: something wrote it to the real heap")
+        try:
+            return self._stand_in(original, source, cls)
+        except GraphBreak as error:
+            return self._untraceable(original, source, error)
+
+    def _untraceable(self, original: Any, source: Source, error: GraphBreak) -> Any:
+        """Something that capture can't follow: it may be moved about, but its use is a break."""
+        record = self.by_original.get(id(original))
+        if record is not None:
+            self.by_stand_in.pop(id(record.stand_in), None)
+        self._add(original, original, source, "untraceable")
+        self.untraceable[id(original)] = error
+        if not isinstance(source, ObjectSource):
+            self.guard(source, GuardKind.TYPE, type(original))
+        return original
+
+    def refuse(self, obj: Any) -> None:
+        """Break if `obj` is something that capture can't follow."""
+        error = self.untraceable.get(id(obj))
+        if error is not None:
+            raise GraphBreak(error.key, error.details)
+
+    def _stand_in(self, original: Any, source: Source, cls: type) -> Any:
+        if isinstance(original, torch.Tensor):
+            return self._tensor(original, source)
+        if isinstance(original, _FUNCTION_TYPES):
+            return self._function(original, source)
+        if isinstance(original, tuple):
+            return self._tuple(original, source)
+        if cls is types.MethodType:
+            return self._method(original, source)
+        if cls is functools.partial:
+            return self._partial(original, source)
+        if cls in FROZEN:
+            return self._opaque(original, source)
+        if cls in _EXACT_CONTAINERS:
+            return self._container(original, source, cls)
+        if _can_shadow(cls):
+            return self._instance(original, source)
+        if cls is frozenset or cls is slice:
+            return self._immutable(original, source)
+        return self._opaque(original, source)
+
+    def adopt(self, obj: Any) -> Any:
+        """The stand-in of an object that native code handed out and that nothing of ours made."""
+        if id(obj) in self.by_stand_in or id(obj) in self.fresh or type(obj) in FROZEN:
+            return obj
+        known = self.by_original.get(id(obj))
+        if known is not None:
+            return known.stand_in
+        return self.translate(obj, self.object_source(obj))
+
+    def _again(self, known: Record, source: Source) -> Any:
+        """A second way to an object."""
+        if source is known.source or source == known.source:
+            return known.stand_in
+        if isinstance(source, ObjectSource):
+            return known.stand_in
+        if known.kind in ("opaque", "function"):
+            self.guard(source, GuardKind.IDENTITY, known.original)
+        else:
+            self.guard(source, GuardKind.SAME_OBJECT, (known.source,), known.source)
+        known.sources.append(source)
+        return known.stand_in
+
+    def _add(self, original: Any, stand_in: Any, source: Source, kind: str) -> Record:
+        record = Record(original, stand_in, source, kind)
+        self.by_original[id(original)] = record
+        self.by_stand_in[id(stand_in)] = record
+        return record
+
+    def _tensor(self, real: torch.Tensor, source: Source) -> Any:
+        with DisableTorchFunction():
+            fake = self.fake_mode.from_tensor(real)
+            self.guard(source, GuardKind.TENSOR, TensorProperties.of(real))
+        self._add(real, fake, source, "tensor")
+        self.on_tensor(fake, real, source)
+        return fake
+
+    def _function(self, original: Any, source: Source) -> Any:
+        record = self._add(original, original, source, "function")
+        if isinstance(source, ObjectSource):
+            return original
+        if isinstance(original, types.FunctionType) and "<locals>" in original.__qualname__:
+            # Made anew on every call of what encloses it: the code is the same, cells and defaults are guarded as read.
+            record.kind = "closure"
+            self.guard(source, GuardKind.FUNCTION_CODE, original.__code__)
+            return original
+        self.guard(source, GuardKind.IDENTITY, original)
+        return original
+
+    def _tuple(self, original: tuple[Any, ...], source: Source) -> Any:
+        cls = type(original)
+        self.guard(source, GuardKind.TYPE, cls)
+        if not cls.__flags__ & _HEAPTYPE and cls is not tuple:  # torch.return_types and other struct sequences
+            items = [self.translate(item, self.item_source(source, i)) for i, item in enumerate(original)]
+            stand_in = cls(items)
+        else:
+            self.guard(source, GuardKind.LENGTH, len(original))
+            items = [self.translate(item, self.item_source(source, i)) for i, item in enumerate(original)]
+            if all(new is old for new, old in zip(items, original, strict=True)) and cls is tuple:
+                stand_in = original
+            else:
+                stand_in = tuple.__new__(cls, items)
+        record = self._add(original, stand_in, source, "tuple")
+        record.filled = True
+        return stand_in
+
+    def _method(self, original: types.MethodType, source: Source) -> Any:
+        self.guard(source, GuardKind.TYPE, types.MethodType)
+        func = self.translate(original.__func__, self.attr_source(source, "__func__"))
+        owner = self.translate(original.__self__, self.attr_source(source, "__self__"))
+        stand_in = types.MethodType(func, owner)
+        self._add(original, stand_in, source, "method")
+        return stand_in
+
+    def _partial(self, original: functools.partial[Any], source: Source) -> Any:
+        self.guard(source, GuardKind.TYPE, functools.partial)
+        func = self.translate(original.func, self.attr_source(source, "func"))
+        args = self.translate(original.args, self.attr_source(source, "args"))
+        keywords = self.translate(original.keywords, self.attr_source(source, "keywords"))
+        self.fill(keywords)
+        stand_in = functools.partial(func, *args, **keywords)
+        self._add(original, stand_in, source, "method")
+        return stand_in
+
+    def _immutable(self, original: Any, source: Source) -> Any:
+        parts = original if isinstance(original, frozenset) else (original.start, original.stop, original.step)
+        if all(type(part) in LITERALS for part in parts):
+            self.guard(source, GuardKind.EQUALITY, original)
+            return original
+        return self._opaque(original, source)
+
+    def _opaque(self, original: Any, source: Source) -> Any:
+        self._add(original, original, source, "opaque")
+        if not isinstance(source, ObjectSource):
+            self.guard(source, GuardKind.IDENTITY, original)
+        return original
+
+    def _container(self, original: Any, source: Source, cls: type) -> Any:
+        self.guard(source, GuardKind.TYPE, cls)
+        if cls is defaultdict:
+            factory = self.translate(original.default_factory, self.attr_source(source, "default_factory"))
+            stand_in: Any = defaultdict(factory)
+        elif cls is deque:
+            stand_in = deque(maxlen=original.maxlen)
+            self.guard(self.attr_source(source, "maxlen"), GuardKind.EQUALITY, original.maxlen)
+        else:
+            stand_in = cls()
+        record = self._add(original, stand_in, source, cls.__name__)
+        self._load_contents(record, cls)
+        return stand_in
+
+    def _instance(self, original: Any, source: Source) -> Any:
+        cls = type(original)
+        if "__del__" in dir(cls):
+            graph_break("finalizer", f"{cls.__qualname__} defines __del__")
+        if not isinstance(source, ObjectSource):
+            self.guard(source, GuardKind.TYPE, cls)
+        base = container_base(cls)
+        stand_in = (base or object).__new__(cls)  # type: ignore[call-overload]  # a container's __new__ takes the class
+        record = self._add(original, stand_in, source, "instance")
+        if base is not None:
+            self._load_contents(record, base)
+        names = getattr(original, "__dict__", None) if cls.__dictoffset__ else None
+        if type(names) is dict:
+            own = stand_in.__dict__
+            own.update(dict.fromkeys(names, UNREAD))
+            inner = self._add(names, own, self._derive(InstanceDictSource, source), "dict")
+            inner.keys = tuple(names)
+        return stand_in
+
+    def _load_contents(self, record: Record, base: type) -> None:
+        original, stand_in, source = record.original, record.stand_in, record.source
+        if issubclass(base, dict):
+            record.keys = tuple(dict.keys(original))
+            if all(type(key) in LITERALS for key in record.keys):
+                for key in record.keys:
+                    base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
+                return
+            self.guard(source, GuardKind.LENGTH, len(record.keys))
+            for index, key in enumerate(record.keys):
+                if not isinstance(key, (type, enum.Enum, *_FUNCTION_TYPES)) and type(key) not in LITERALS:
+                    if not (isinstance(key, tuple) and all(type(part) in LITERALS for part in key)):
+                        graph_break("dict_key", f"a key of type {type(key).__qualname__} in {source}")
+                    self.guard(self._derive(DictKeySource, source, index), GuardKind.EQUALITY, key)
+                else:
+                    self.translate(key, self._derive(DictKeySource, source, index))
+                base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
+        elif issubclass(base, set):
+            items = tuple(original)
+            if not all(type(item) in LITERALS or isinstance(item, (type, enum.Enum, *_FUNCTION_TYPES)) for item in items):
+                graph_break("dict_key", f"a set with members that are no literals in {source}")
+            self.guard(source, GuardKind.EQUALITY, frozenset(items))
+            set.update(stand_in, items)
+            record.read = dict.fromkeys(items)
+            record.filled = True
+        else:
+            self.guard(source, GuardKind.LENGTH, len(original))
+            if base is deque:
+                for index, item in enumerate(original):
+                    value = self.translate(item, self.item_source(source, index))
+                    deque.append(stand_in, value)
+                    record.read[index] = value
+                record.filled = True
+            else:
+                list.extend(stand_in, [UNREAD] * len(original))
+                record.filled = not original
+
+    # ------------------------------------------------------------------ contents of containers
+
+    def dict_get(self, container: dict[Any, Any], key: Any) -> Any:
+        """The value under a hashable key, ABSENT if there is none. `container` is a dict made or stood in for."""
+        value = dict.get(container, key, ABSENT)
+        if value is not ABSENT and value is not UNREAD:
+            return value
+        record = self.by_stand_in.get(id(container))
+        if record is None:
+            return value
+        if value is UNREAD:
+            return self._read_key(record, key)
+        if not record.filled and key not in record.read:
+            self.guard(record.source, GuardKind.CONTAINS, (key, False), key)
+        return ABSENT
+
+    def _read_key(self, record: Record, key: Any) -> Any:
+        found = self.translate(dict.__getitem__(record.original, key), self.key_source(record.source, key))
+        record.read[key] = found
+        dict.__setitem__(record.stand_in, key, found)
+        return found
+
+    def dict_contains(self, container: dict[Any, Any], key: Any) -> bool:
+        present = dict.__contains__(container, key)
+        record = self.by_stand_in.get(id(container))
+        if record is not None and not record.filled and key not in record.read and (key in record.keys) == present:
+            self.guard(record.source, GuardKind.CONTAINS, (key, present), key)
+        return present
+
+    def list_get(self, container: list[Any], index: int) -> Any:
+        """container[index] of a list; IndexError as Python raises it."""
+        value = list.__getitem__(container, index)
+        if value is not UNREAD:
+            return value
+        record = self.by_stand_in[id(container)]
+        if index < 0:
+            index += len(container)
+        found = self.translate(list.__getitem__(record.original, index), self.item_source(record.source, index))
+        record.read[index] = found
+        list.__setitem__(container, index, found)
+        return found
+
+    def fill(self, container: Any) -> None:
+        """Read what is still unread of one container, so that C code can work on it."""
+        record = self.by_stand_in.get(id(container))
+        if self.untraceable:
+            self.refuse(container)
+        if record is None or record.filled or record.kind in ("opaque", "function", "closure", "tensor", "method"):
+            return
+        record.filled = True
+        if isinstance(container, dict):
+            self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
+            for key, value in list(dict.items(container)):
+                if value is UNREAD:
+                    self._read_key(record, key)
+        elif isinstance(container, list):
+            for index in range(list.__len__(container)):
+                if list.__getitem__(container, index) is UNREAD:
+                    self.list_get(container, index)
+
+    def know_keys(self, container: dict[Any, Any]) -> None:
+        """The program looks at the keys (or their number) of a dict."""
+        record = self.by_stand_in.get(id(container))
+        if record is not None and not record.filled:
+            self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
+
+    def fill_deep(self, value: Any, seen: set[int] | None = None) -> None:
+        """Fill every container reachable through containers, for C code that looks into them."""
+        if type(value) in LITERALS:
+            return
+        seen = set() if seen is None else seen
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, (list, tuple, set, frozenset, deque)):
+            self.fill(value)
+            for item in tuple.__iter__(value) if isinstance(value, tuple) else list(value):
+                self.fill_deep(item, seen)
+        elif isinstance(value, dict):
+            self.fill(value)
+            for key, item in dict.items(value):
+                self.fill_deep(key, seen)
+                self.fill_deep(item, seen)
+        elif isinstance(value, types.MappingProxyType):
+            return
+
+    # ------------------------------------------------------------------ classes
+
+    def class_lookup(self, cls: type, name: str) -> Any:
+        """What the MRO of `cls` has under `name`, raw and not translated; ABSENT if nothing."""
+        key = (cls, name)
+        found = self.class_reads.get(key, UNREAD)
+        if found is not UNREAD and not self.class_writes:
+            return found
+        for base in cls.__mro__:
+            if self.class_writes:
+                written = self.class_writes.get((base, name), UNREAD)
+                if written is DELETED:
+                    continue
+                if written is not UNREAD:
+                    return written
+            namespace = base.__dict__
+            if name in namespace:
+                found = namespace[name]
+                break
+        else:
+            found = ABSENT
+        self.class_reads[key] = found
+        return found
+
+    def class_value(self, cls: type, name: str, raw: Any) -> Any:
+        """The stand-in for what `class_lookup` found."""
+        if self.class_writes and any((base, name) in self.class_writes for base in cls.__mro__):
+            return raw
+        key = (cls, name)
+        found = self.class_values.get(key, UNREAD)
+        if found is UNREAD:
+            if type(raw) in LITERALS:
+                found = raw  # guarded by the class's lookups
+            else:
+                source = self.class_item_source(cls, name)
+                known = self.by_original.get(id(raw))
+                if known is not None:
+                    found = known.stand_in
+                elif isinstance(raw, (types.FunctionType, staticmethod, classmethod, property)):
+                    self._add(raw, raw, source, "function")  # identity is guarded by the class's lookups
+                    found = raw
+                else:
+                    found = self.translate(raw, source)
+            self.class_values[key] = found
+        return found
+
+    def class_item_source(self, cls: type, name: str) -> Source:
+        """Where the MRO of `cls` has `name`: an item of the dict of the class that defines it."""
+        owner = next(base for base in cls.__mro__ if name in base.__dict__)
+        return self.key_source(self._derive(InstanceDictSource, self.object_source(owner)), name)
+
+    def guard_classes(self) -> None:
+        """What was looked up in classes still is what their MROs hold."""
+        for (cls, name), found in self.class_reads.items():
+            for base in cls.__mro__:
+                if not is_mutable_type(base):
+                    if name in base.__dict__:
+                        break
+                    continue
+                source = self._derive(InstanceDictSource, self.object_source(base))
+                if name not in base.__dict__:
+                    self.guard(source, GuardKind.CONTAINS, (name, False), name)
+                    continue
+                kind = GuardKind.EQUALITY if type(found) in LITERALS else GuardKind.IDENTITY
+                self.guard(self.key_source(source, name), kind, found)
+                break
+
+    # ------------------------------------------------------------------ namespaces that can't be replaced
+
+    def namespace(self, real: dict[str, Any], source: Source | None = None) -> Namespace:
+        """The overlay of a module's dict (or of another dict that stays what it is)."""
+        known = self.namespaces.get(id(real))
+        if known is None:
+            known = self.namespaces[id(real)] = Namespace(real, source or self.object_source(real, _namespace_label(real)))
+        return known
+
+    def name_get(self, namespace: Namespace, name: str) -> Any:
+        """The value under `name`, ABSENT if there is none."""
+        value = namespace.values.get(name, UNREAD)
+        if value is UNREAD:
+            real = namespace.real
+            if name in real:
+                value = self.translate(real[name], self.key_source(namespace.source, name))
+            else:
+                self.guard(namespace.source, GuardKind.CONTAINS, (name, False), name)
+                value = ABSENT
+            namespace.values[name] = value
+        return ABSENT if value is DELETED else value
+
+    # ------------------------------------------------------------------ cells
+
+    def cell_get(self, cell: types.CellType) -> Any:
+        """A cell's content; ABSENT when it is empty."""
+        record = self.by_stand_in.get(id(cell))
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            value = ABSENT
+        if record is None or value is not UNREAD:
+            return value
+        value = self.translate(record.original.cell_contents, record.read["source"])
+        record.read["value"] = value
+        cell.cell_contents = value
+        return value
+
+    def translate_cell(self, cell: types.CellType, cell_source: Source, content_source: Source) -> types.CellType:
+        """The stand-in of a cell that existed before."""
+        known = self.by_original.get(id(cell))
+        if known is not None:
+            stand_in: types.CellType = self._again(known, cell_source)
+            return stand_in
+        if id(cell) in self.by_stand_in or id(cell) in self.fresh:
+            return cell
+        try:
+            _ = cell.cell_contents
+            stand_in = types.CellType(UNREAD)
+            empty = False
+        except ValueError:
+            stand_in = types.CellType()
+            empty = True
+        record = self._add(cell, stand_in, cell_source, "cell")
+        record.read["source"] = content_source
+        record.read["value"] = ABSENT if empty else UNREAD
+        if empty:
+            graph_break("opaque_object", f"an empty closure cell ({cell_source})")
+        return stand_in
+
+
+@dataclass(slots=True, eq=False)
+class Namespace:
+    """A dict that can't be replaced (a module's globals): reads are cached, writes kept aside."""
+
+    real: dict[str, Any]
+    source: Source
+    values: dict[str, Any] = field(default_factory=dict)
+    written: dict[str, None] = field(default_factory=dict)
+
+    def set(self, name: str, value: Any) -> None:
+        self.values[name] = value
+        self.written[name] = None
+
+
+def _label(obj: Any) -> str:
+    if isinstance(obj, types.ModuleType):
+        return f"module({obj.__name__!r})"
+    name = getattr(obj, "__qualname__", None) if isinstance(obj, (type, *_FUNCTION_TYPES)) else None
+    return f"{obj.__module__}.{name}" if isinstance(name, str) else f"object({type(obj).__qualname__})"
+
+
+def _namespace_label(real: dict[str, Any]) -> str:
+    return f"globals({real.get('__name__', '?')!r})"
+
+
+__all__ = ["LITERALS", "Heap", "Namespace", "Record", "container_base", "is_mutable_type"]

@@ -1,0 +1,43 @@
+"""Marks that stand for things that are no values of the program, and exceptions of the evaluator itself.
+
+None of them may ever be seen by the program: a mark that reaches native code or a graph is a fault of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Mark:
+    """A named singleton. Marks compare by identity."""
+
+    __slots__ = ("label",)
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def __repr__(self) -> str:
+        return f"<{self.label}>"
+
+
+#: the NULL of CPython's calling convention on the value stack
+NULL = Mark("NULL")
+#: a slot of a stand-in whose original has not been read yet
+UNREAD = Mark("UNREAD")
+#: no such thing (a lookup's answer)
+ABSENT = Mark("ABSENT")
+#: a name that the program deleted from a namespace that capture only overlays
+DELETED = Mark("DELETED")
+
+
+class Raised(BaseException):
+    """The program raised `exc`. Carries it through the evaluator, so that our own faults are never taken for it."""
+
+    def __init__(self, exc: BaseException) -> None:
+        super().__init__(exc)
+        self.exc = exc
+
+
+def program_error(kind: type[BaseException], *args: Any) -> Raised:
+    """A `Raised` for an exception that Python itself would raise here."""
+    return Raised(kind(*args))

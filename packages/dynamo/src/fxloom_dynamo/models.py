@@ -1,0 +1,844 @@
+"""Models of builtins that look at types and identities, call back, or read attributes; and of a few library functions.
+
+Each model gets the evaluator, the arguments and the keyword arguments, and returns what the real callee would.
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import dataclasses
+import enum
+import functools
+import inspect
+import itertools
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fxloom_interfaces import regions
+
+from fxloom_dynamo import attributes, operations, polyfills
+from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.heap import LITERALS
+from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+Model = Callable[["Evaluator", Args, Kwargs], Any]
+
+FUNCTIONS: dict[Any, Model] = {}
+CLASSES: dict[type, Model] = {}
+METHODS: dict[tuple[type, str], Model] = {}
+OBJECT_CALLS: dict[type, Callable[..., Any]] = {}
+METACLASS_CALLS: dict[type, Callable[..., Any]] = {}
+OPERATOR_FUNCTIONS: dict[str, Model] = {}
+#: builtin function -> method that decides for Python classes
+DUNDER_OF = {
+    "abs": "__abs__", "round": "__round__", "divmod": "__divmod__", "pow": "__pow__", "index": "__index__", "floor": "__floor__",
+    "ceil": "__ceil__", "trunc": "__trunc__", "bin": "__index__", "hex": "__index__", "oct": "__index__",
+}  # fmt: skip
+
+_MISSING = object()
+
+
+def function(*targets: Any) -> Callable[[Model], Model]:
+    """Register the model of functions."""
+
+    def register(model: Model) -> Model:
+        for target in targets:
+            FUNCTIONS[target] = model
+        return model
+
+    return register
+
+
+def constructor(*targets: type) -> Callable[[Model], Model]:
+    """Register the model of calls of classes."""
+
+    def register(model: Model) -> Model:
+        for target in targets:
+            CLASSES[target] = model
+        return model
+
+    return register
+
+
+def method(owner: type, *names: str) -> Callable[[Model], Model]:
+    """Register the model of methods written in C."""
+
+    def register(model: Model) -> Model:
+        for name in names:
+            METHODS[owner, name] = model
+        return model
+
+    return register
+
+
+def _take(args: Args, kwargs: Kwargs, *names: str, defaults: tuple[Any, ...] = ()) -> list[Any]:
+    """Arguments by position or keyword, for models whose callee has a simple signature."""
+    values = list(args)
+    for index in range(len(args), len(names)):
+        if names[index] in kwargs:
+            values.append(kwargs[names[index]])
+        else:
+            at = index - (len(names) - len(defaults))
+            if at < 0:
+                raise Raised(TypeError(f"missing argument {names[index]!r}"))
+            values.append(defaults[at])
+    return values
+
+
+# ---------------------------------------------------------------------- types and attributes
+
+
+@function(builtins.isinstance)
+def _isinstance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    value, wanted = args
+    return is_instance(ev, value, wanted)
+
+
+def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, tuple):
+        return any(is_instance(ev, value, item) for item in wanted)
+    if isinstance(wanted, types.UnionType):
+        return any(is_instance(ev, value, item) for item in typing.get_args(wanted))
+    if not isinstance(wanted, type):
+        return bool(ev.native(isinstance, value, wanted))
+    cls = ev.type_of(value)
+    if cls is wanted:
+        return True
+    meta = type(wanted)
+    if wanted is torch.nn.Buffer and type(value) is FakeTensor:
+        info = ev.recorder.input_info.get(id(value))
+        return info is not None and getattr(info[1], "_is_buffer", False)
+    if type(value) is FakeTensor or cls is not type(value):
+        return issubclass(cls, wanted)
+    if meta is type or wanted is torch.nn.Parameter or meta.__module__.startswith("torch"):
+        return isinstance(value, wanted)
+    check = ev.heap.class_lookup(meta, "__instancecheck__")
+    if isinstance(check, types.FunctionType) and meta is not abc.ABCMeta and not issubclass(meta, (enum.EnumMeta,)):
+        if meta.__module__ == "typing":
+            return isinstance(value, wanted)
+        return ev.truth(ev.call(ev.heap.class_value(meta, "__instancecheck__", check), [wanted, value]))
+    return isinstance(value, wanted)
+
+
+@function(builtins.issubclass)
+def _issubclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    cls, wanted = args
+    if not isinstance(cls, type):
+        return bool(ev.native(issubclass, cls, wanted))
+    return issubclass(cls, wanted)
+
+
+@constructor(type)
+def _type(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        return ev.type_of(args[0])
+    graph_break("class_definition", "type(name, bases, namespace)")
+
+
+@function(builtins.callable)
+def _callable(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return callable(args[0])
+
+
+@constructor(super)
+def _super(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if args:
+        if len(args) == 1:
+            graph_break("native_call", "unbound super()")
+        return ev.native(super, *args)
+    frame = ev.frames[-1]
+    cell = frame.locals.get("__class__", ABSENT)
+    if cell is ABSENT:
+        raise Raised(RuntimeError("super(): __class__ cell not found"))
+    cls = ev.heap.cell_get(cell)
+    receiver = ev.load_local(frame, frame.code.co_varnames[0])
+    if isinstance(receiver, types.CellType):
+        receiver = ev.heap.cell_get(receiver)
+    return ev.native(super, cls, receiver)
+
+
+@function(builtins.getattr)
+def _getattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        return ev.getattr(args[0], args[1])
+    return ev.getattr_or(args[0], args[1], args[2])
+
+
+@function(builtins.hasattr)
+def _hasattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return ev.getattr_or(args[0], args[1], ABSENT) is not ABSENT
+
+
+@function(builtins.setattr)
+def _setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.setattr(args[0], args[1], args[2])
+
+
+@function(builtins.delattr)
+def _delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    attributes.delete(ev, args[0], args[1])
+
+
+@method(object, "__setattr__")
+def _object_setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    attributes.generic_store(ev, *args)
+
+
+@method(object, "__getattribute__")
+def _object_getattribute(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return attributes.generic_load(ev, *args)
+
+
+@method(object, "__delattr__")
+def _object_delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    attributes.generic_delete(ev, *args)
+
+
+@method(type, "__setattr__")
+def _type_setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    attributes.store_class(ev, *args)
+
+
+@method(type, "__getattribute__")
+def _type_getattribute(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return attributes.load(ev, *args)
+
+
+@method(object, "__init__")
+def _object_init(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    if len(args) > 1 or kwargs:
+        cls = type(args[0])
+        if ev.heap.class_lookup(cls, "__new__") is object.__new__ or ev.heap.class_lookup(cls, "__init__") is not object.__init__:
+            raise Raised(TypeError(f"{cls.__name__}.__init__() takes exactly one argument (the instance to initialize)"))
+
+
+@method(object, "__eq__")
+def _object_eq(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return True if args[0] is args[1] else NotImplemented
+
+
+@method(object, "__ne__")
+def _object_ne(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return not ev.truth(operations.compare(ev, "==", args[0], args[1]))
+
+
+@method(object, "__str__")
+def _object_str(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return operations.to_text(ev, args[0], "__repr__")
+
+
+@method(object, "__format__")
+def _object_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return operations.format_value(ev, args[0], args[1])
+
+
+@method(object, "__repr__", "__hash__")
+def _object_repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("identity", f"the default text or hash of a {type(args[0]).__qualname__}")
+
+
+@function(builtins.id)
+def _id(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    record = ev.heap.record(args[0])
+    if record is None:
+        if isinstance(args[0], type):
+            return id(args[0])
+        graph_break("identity", f"id() of a {type(args[0]).__qualname__}")
+    ev.heap.guard(record.source, GuardKind.IDENTITY, record.original, "id")
+    return id(record.original)
+
+
+@function(builtins.hash)
+def _hash(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    value = args[0]
+    found = operations.python_method(ev, value, "__hash__")
+    if found is not ABSENT:
+        return int(ev.call(found, [value]))
+    if type(value) in LITERALS or type(value) is tuple and all(type(item) in LITERALS for item in value):
+        return int(ev.native(hash, value))
+    record = ev.heap.record(value)
+    if record is not None:
+        ev.heap.guard(record.source, GuardKind.IDENTITY, record.original, "id")
+        return int(ev.native(hash, record.original))
+    graph_break("identity", f"hash() of a {type(value).__qualname__}")
+
+
+@function(builtins.vars)
+def _vars(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        graph_break("opaque_object", "vars() of the running frame")
+    return ev.getattr(args[0], "__dict__")
+
+
+@function(builtins.dir, builtins.locals, builtins.eval, builtins.exec, builtins.compile, builtins.input, builtins.open, builtins.breakpoint)
+def _unsupported(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("native_call", "dir, locals, eval, exec, compile, input, open or breakpoint")
+
+
+@function(builtins.globals)
+def _globals(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("opaque_object", "the globals dict as an object")
+
+
+@function(builtins.print)
+def _print(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("native_call", "print()")
+
+
+@function(builtins.__import__)
+def _import(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return import_module(ev, *args)
+
+
+def import_module(ev: Evaluator, name: str, global_names: Any = None, _: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    """An import statement whose module is loaded already."""
+    if level:
+        package = global_names["__package__"] or global_names["__name__"].rpartition(".")[0]
+        base = package.rsplit(".", level - 1)[0] if level > 1 else package
+        name = f"{base}.{name}" if name else base
+        if name not in sys.modules:
+            graph_break("import", name)
+        module = sys.modules[name]
+    else:
+        if name not in sys.modules:
+            found = _find_spec(name)
+            if not found:
+                raise Raised(ModuleNotFoundError(f"No module named {name!r}", name=name))
+            graph_break("import", name)
+        module = sys.modules[name if fromlist else name.partition(".")[0]]
+    for item in fromlist or ():
+        if item != "*" and not hasattr(module, item) and f"{module.__name__}.{item}" not in sys.modules:
+            if _find_spec(f"{module.__name__}.{item}"):
+                graph_break("import", f"{module.__name__}.{item}")
+    return ev.heap.adopt(module)
+
+
+def _find_spec(name: str) -> bool:
+    import importlib.util
+
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, AttributeError, ValueError):
+        return False
+
+
+# ---------------------------------------------------------------------- iteration
+
+
+@function(builtins.len)
+def _len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    return operations.length(ev, args[0])
+
+
+@function(builtins.iter)
+def _iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        return ev.call(polyfills.iterate_until, args)
+    return ev.iter(args[0])
+
+
+@function(builtins.next)
+def _next(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and type(args[0]).__name__ == "TracedGenerator":
+        return args[0].advance(None)
+    item = ev.next(args[0])
+    if item is not ABSENT:
+        return item
+    if len(args) > 1:
+        return args[1]
+    raise Raised(StopIteration())
+
+
+def _use(polyfill: Callable[..., Any]) -> Model:
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        return ev.call(polyfill, args, kwargs)
+
+    return model
+
+
+FUNCTIONS[builtins.any] = _use(polyfills.any_)
+FUNCTIONS[builtins.all] = _use(polyfills.all_)
+FUNCTIONS[functools.reduce] = _use(polyfills.reduce_)
+CLASSES[map] = _use(polyfills.map_)
+CLASSES[filter] = _use(polyfills.filter_)
+CLASSES[itertools.groupby] = _use(polyfills.groupby_)
+CLASSES[itertools.accumulate] = _use(polyfills.accumulate_)
+CLASSES[itertools.starmap] = _use(polyfills.starmap_)
+CLASSES[itertools.takewhile] = _use(polyfills.takewhile_)
+CLASSES[itertools.dropwhile] = _use(polyfills.dropwhile_)
+CLASSES[itertools.filterfalse] = _use(polyfills.filterfalse_)
+
+
+def _literals(ev: Evaluator, values: Any) -> bool:
+    if not isinstance(values, (list, tuple)):
+        return False
+    ev.heap.fill(values)
+    return all(type(item) in LITERALS for item in values)
+
+
+def _extreme(native: Callable[..., Any], polyfill: Callable[..., Any]) -> Model:
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        if not kwargs and args and (_literals(ev, args) if len(args) > 1 else _literals(ev, args[0])):
+            return ev.native(native, *args)
+        return ev.call(polyfill, args, kwargs)
+
+    return model
+
+
+FUNCTIONS[builtins.max] = _extreme(max, polyfills.max_)
+FUNCTIONS[builtins.min] = _extreme(min, polyfills.min_)
+
+
+@function(builtins.sum)
+def _sum(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not kwargs and _literals(ev, args[0]):
+        return ev.native(sum, *args)
+    return ev.call(polyfills.sum_, args, kwargs)
+
+
+@function(builtins.sorted)
+def _sorted(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    items = ev.list_of(args[0])
+    if kwargs.get("key") is None and all(type(item) in LITERALS for item in items):
+        return ev.native(sorted, items, reverse=ev.truth(kwargs.get("reverse", False)))
+    return ev.call(polyfills.sorted_, [items], kwargs)
+
+
+@method(list, "sort")
+def _list_sort(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    ev.heap.fill(args[0])
+    if kwargs.get("key") is None and all(type(item) in LITERALS for item in args[0]):
+        return ev.native(list.sort, args[0], reverse=ev.truth(kwargs.get("reverse", False)))
+    return ev.call(polyfills.sort_list, args, kwargs)
+
+
+def _list_search(native: Callable[..., Any], polyfill: Callable[..., Any]) -> Model:
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        ev.heap.fill(args[0])
+        if type(args[1]) in LITERALS and all(type(item) in LITERALS for item in operations.iter_native(args[0])):
+            return ev.native(native, *args)
+        return ev.call(polyfill, args, kwargs)
+
+    return model
+
+
+METHODS[list, "index"] = _list_search(list.index, polyfills.list_index)
+METHODS[list, "count"] = _list_search(list.count, polyfills.list_count)
+METHODS[list, "remove"] = _list_search(list.remove, polyfills.list_remove)
+METHODS[tuple, "index"] = _list_search(tuple.index, polyfills.list_index)
+METHODS[tuple, "count"] = _list_search(tuple.count, polyfills.list_count)
+
+
+@constructor(reversed)
+def _reversed(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    found = operations.python_method(ev, value, "__reversed__")
+    if found is not ABSENT:
+        return ev.call(found, [value])
+    if operations.is_pure_instance(value):
+        ev.heap.fill(value)
+        return ev.native(reversed, value)
+    if type(value) is FakeTensor:
+        return ev.torch_native(reversed, value)
+    if operations.python_method(ev, value, "__getitem__") is not ABSENT:
+        return ev.call(polyfills.reverse_by_index, [value])
+    return ev.native(reversed, value)
+
+
+# ---------------------------------------------------------------------- text and numbers
+
+
+@constructor(str)
+def _str(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        return operations.to_text(ev, args[0])
+    return ev.native(str, *args, **kwargs)
+
+
+@function(builtins.repr)
+def _repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return operations.to_text(ev, args[0], "__repr__")
+
+
+@function(builtins.format)
+def _format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return operations.format_value(ev, args[0], args[1] if len(args) > 1 else "")
+
+
+@method(str, "format")
+def _str_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    for value in (*args[1:], *kwargs.values()):
+        operations.check_printable(ev, value)
+    return str(ev.native(str.format, *args, **kwargs))
+
+
+@constructor(bool)
+def _bool(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return ev.truth(args[0]) if args else False
+
+
+def _number(target: type, *names: str) -> Model:
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        if args and type(args[0]) is FakeTensor:
+            return ev.torch_native(target, *args)
+        if args:
+            for name in names:
+                found = operations.python_method(ev, args[0], name)
+                if found is not ABSENT:
+                    return ev.native(target, ev.call(found, [args[0]]), *args[1:], **kwargs)
+        return ev.native(target, *args, **kwargs)
+
+    return model
+
+
+CLASSES[int] = _number(int, "__int__", "__index__", "__trunc__")
+CLASSES[float] = _number(float, "__float__", "__index__")
+CLASSES[complex] = _number(complex, "__complex__", "__float__", "__index__")
+
+
+# ---------------------------------------------------------------------- containers
+
+
+@constructor(list)
+def _list(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.list_of(args[0]) if args else []
+
+
+@constructor(tuple)
+def _tuple(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return ()
+    return args[0] if type(args[0]) is tuple else tuple(ev.list_of(args[0]))
+
+
+@constructor(dict)
+def _dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    result: dict[Any, Any] = {}
+    dict_update(ev, result, args, kwargs)
+    return result
+
+
+@constructor(collections.OrderedDict)
+def _ordered_dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    result: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+    dict_update(ev, result, args, kwargs)
+    return result
+
+
+@constructor(set, frozenset)
+def _set(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    items = ev.list_of(args[0]) if args else []
+    for item in items:
+        operations.check_hashable(ev, item)
+    return ev.native(set, items)
+
+
+@constructor(frozenset)
+def _frozenset(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return frozenset(_set(ev, args, kwargs))
+
+
+def dict_update(ev: Evaluator, target: Any, args: Args, kwargs: Kwargs) -> None:
+    """dict.update"""
+    for other in args:
+        if isinstance(other, dict) and operations.python_method(ev, other, "keys") is ABSENT:
+            if operations.python_method(ev, other, "__getitem__") is ABSENT or type(other).__iter__ is dict.__iter__:
+                ev.heap.fill(other)
+                ev.native(dict.update if type(target) is dict else type(target).update, target, other)
+                continue
+        ev.call(polyfills.dict_update, [target, other])
+    for key, value in kwargs.items():
+        operations.store_subscript(ev, target, key, value)
+
+
+@method(dict, "update")
+def _dict_update(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.heap.know_keys(args[0])
+    dict_update(ev, args[0], args[1:], kwargs)
+
+
+@method(dict, "get")
+def _dict_get(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    operations.check_hashable(ev, args[1])
+    try:
+        value = ev.heap.dict_get(args[0], args[1])
+    except TypeError as exc:
+        raise Raised(exc) from None
+    if value is not ABSENT:
+        return value
+    return args[2] if len(args) > 2 else None
+
+
+@method(dict, "__getitem__")
+def _dict_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return operations.dict_subscript(ev, args[0], args[1])
+
+
+@method(dict, "__contains__")
+def _dict_contains(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    operations.check_hashable(ev, args[1])
+    return ev.heap.dict_contains(args[0], args[1])
+
+
+@method(dict, "pop")
+def _dict_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    operations.check_hashable(ev, args[1])
+    value = ev.heap.dict_get(args[0], args[1])
+    if value is ABSENT:
+        if len(args) > 2:
+            return args[2]
+        raise Raised(KeyError(args[1]))
+    ev.native(dict.__delitem__, args[0], args[1])
+    return value
+
+
+@method(collections.OrderedDict, "pop")
+def _ordered_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    target, key, *rest = _take(args, kwargs, "self", "key", "default", defaults=(_MISSING,))
+    value = ev.heap.dict_get(target, key)
+    if value is ABSENT:
+        if rest[0] is not _MISSING:
+            return rest[0]
+        raise Raised(KeyError(key))
+    ev.native(collections.OrderedDict.__delitem__, target, key)
+    return value
+
+
+@method(dict, "setdefault")
+def _dict_setdefault(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    operations.check_hashable(ev, args[1])
+    value = ev.heap.dict_get(args[0], args[1])
+    if value is not ABSENT:
+        return value
+    default = args[2] if len(args) > 2 else None
+    ev.native(dict.__setitem__, args[0], args[1], default)
+    return default
+
+
+@method(dict, "keys", "__iter__", "__reversed__")
+def _dict_keys(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    ev.heap.know_keys(args[0])
+    return ev.native(dict.keys, args[0])
+
+
+@method(dict, "__iter__")
+def _dict_iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    ev.heap.know_keys(args[0])
+    return ev.native(dict.__iter__, args[0])
+
+
+@method(dict, "__reversed__")
+def _dict_reversed(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    ev.heap.know_keys(args[0])
+    return ev.native(dict.__reversed__, args[0])
+
+
+@method(dict, "__len__")
+def _dict_len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    ev.heap.know_keys(args[0])
+    return dict.__len__(args[0])
+
+
+@method(dict, "__setitem__")
+def _dict_setitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    operations.check_hashable(ev, args[1])
+    ev.native(dict.__setitem__, *args)
+
+
+@method(list, "__getitem__")
+def _list_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if isinstance(args[1], int):
+        try:
+            return ev.heap.list_get(args[0], args[1])
+        except IndexError as exc:
+            raise Raised(exc) from None
+    ev.heap.fill(args[0])
+    return ev.native(list.__getitem__, *args)
+
+
+@method(list, "append")
+def _list_append(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.heap.fill(args[0])
+    ev.native(list.append, *args)
+
+
+@method(list, "insert")
+def _list_insert(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.heap.fill(args[0])
+    ev.native(list.insert, *args)
+
+
+@method(list, "extend", "__iadd__")
+def _list_extend(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    extend_list(ev, args[0], args[1])
+    return None
+
+
+@method(list, "__iadd__")
+def _list_iadd(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    extend_list(ev, args[0], args[1])
+    return args[0]
+
+
+def extend_list(ev: Evaluator, target: Any, items: Any) -> None:
+    """list.extend, item by item, so that what the iterable does meanwhile is seen."""
+    ev.heap.fill(target)
+    if isinstance(items, (list, tuple)) and operations.python_method(ev, items, "__iter__") is ABSENT:
+        ev.heap.fill(items)
+        ev.native(list.extend, target, items)
+        return
+    iterator = ev.iter(items)
+    while (item := ev.next(iterator)) is not ABSENT:
+        list.append(target, item)
+
+
+@method(str, "join")
+def _join(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return str(ev.native(str.join, args[0], ev.list_of(args[1])))
+
+
+@constructor(functools.partial)
+def _partial(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.native(functools.partial, *args, **kwargs)
+
+
+# ---------------------------------------------------------------------- operator module
+
+
+def _binary_function(text: str) -> Model:
+    return lambda ev, args, kwargs: operations.binary(ev, text, args[0], args[1])
+
+
+for _text, (_function, *_) in operations.BINARY.items():
+    OPERATOR_FUNCTIONS[_function.__name__] = _binary_function(_text)
+
+
+def _compare_function(text: str) -> Model:
+    return lambda ev, args, kwargs: operations.compare(ev, text, args[0], args[1])
+
+
+for _text, (_function, *_) in operations.COMPARISONS.items():
+    OPERATOR_FUNCTIONS[_function.__name__] = _compare_function(_text)
+OPERATOR_FUNCTIONS.update(
+    {
+        "getitem": lambda ev, args, kwargs: operations.subscript(ev, *args),
+        "setitem": lambda ev, args, kwargs: operations.store_subscript(ev, *args),
+        "delitem": lambda ev, args, kwargs: operations.delete_subscript(ev, *args),
+        "contains": lambda ev, args, kwargs: operations.contains(ev, args[1], args[0]),
+        "not_": lambda ev, args, kwargs: not ev.truth(args[0]),
+        "truth": lambda ev, args, kwargs: ev.truth(args[0]),
+        "is_": lambda ev, args, kwargs: args[0] is args[1],
+        "is_not": lambda ev, args, kwargs: args[0] is not args[1],
+        "neg": lambda ev, args, kwargs: operations.unary(ev, "__neg__", args[0]),
+        "pos": lambda ev, args, kwargs: operations.unary(ev, "__pos__", args[0]),
+        "invert": lambda ev, args, kwargs: operations.unary(ev, "__invert__", args[0]),
+    }
+)
+
+
+def _itemgetter(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    keys = fn.__reduce__()[1]
+    found = [operations.subscript(ev, args[0], key) for key in keys]
+    return found[0] if len(keys) == 1 else tuple(found)
+
+
+def _attrgetter(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    found = []
+    for path in fn.__reduce__()[1]:
+        value = args[0]
+        for name in path.split("."):
+            value = ev.getattr(value, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _methodcaller(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    reduced = fn.__reduce__()
+    if isinstance(reduced[0], functools.partial):
+        name, rest, named = reduced[0].args[0], reduced[1], reduced[0].keywords
+    else:
+        name, rest, named = reduced[1][0], reduced[1][1:], {}
+    return ev.call(ev.getattr(args[0], name), list(rest), dict(named))
+
+
+OBJECT_CALLS[operator.itemgetter] = _itemgetter
+OBJECT_CALLS[operator.attrgetter] = _attrgetter
+OBJECT_CALLS[operator.methodcaller] = _methodcaller
+
+
+# ---------------------------------------------------------------------- libraries
+
+
+@function(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _is_compiling(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    """True: libraries that branch on it take the branch made for capture. Eager code between graphs answers False."""
+    return True
+
+
+@function(torch.compiler.is_exporting)
+def _is_exporting(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return False
+
+
+@function(set_grad_enabled_raw)
+def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    enabled = ev.truth(args[0])
+    if enabled == torch.is_grad_enabled():
+        return
+    ev.recorder.add_effect(regions.set_grad_enabled, enabled)
+    with DisableTorchFunction():
+        set_grad_enabled_raw(enabled)
+
+
+@function(torch.is_tensor)
+def _is_tensor(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return is_instance(ev, args[0], torch.Tensor)
+
+
+@function(dataclasses.fields)
+def _fields(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    target = args[0]
+    cls = target if isinstance(target, type) else type(target)
+    ev.heap.class_lookup(cls, "__dataclass_fields__")
+    return ev.native(dataclasses.fields, cls) if not hasattr(cls, "__dataclass_fields__") else dataclasses.fields(cls)
+
+
+@function(inspect.signature)
+def _signature(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    target = args[0]
+    inner = target.__func__ if isinstance(target, types.MethodType) else target
+    if not isinstance(inner, types.FunctionType) or kwargs or len(args) > 1:
+        graph_break("native_call", "inspect.signature of something that is no plain function")
+    while inner is not None:
+        ev.heap.adopt(inner)
+        record = ev.heap.record(inner)
+        if record is not None:
+            ev.heap.guard(record.source, GuardKind.FUNCTION_CODE, inner.__code__)
+        inner = inner.__dict__.get("__wrapped__")
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError) as exc:
+        raise Raised(exc) from None
+
+
+@function(sys.exc_info)
+def _exc_info(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    exc = ev.current_exception
+    if exc is None:
+        return (None, None, None)
+    return (type(exc), exc, None)

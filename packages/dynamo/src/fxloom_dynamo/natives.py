@@ -1,0 +1,121 @@
+"""Which C code may run while capturing: code whose only effects are on its operands, which are ours.
+
+Everything that is not listed here is a graph break: soundness is the default, coverage is what is added.
+"""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import collections
+import functools
+import itertools
+import math
+import operator
+import re
+import sys
+import types
+from typing import Any
+
+import torch
+
+#: instances' operators and methods touch nothing but themselves and their arguments
+PURE_TYPES: frozenset[type] = frozenset(
+    {
+        int, float, complex, bool, str, bytes, bytearray, type(None), type(...), type(NotImplemented), slice, range,
+        list, tuple, dict, set, frozenset, collections.OrderedDict, collections.defaultdict, collections.deque,
+        types.MappingProxyType, types.GenericAlias, types.UnionType, types.SimpleNamespace, re.Pattern, re.Match,
+        type({}.keys()), type({}.values()), type({}.items()),
+        type(collections.OrderedDict().keys()), type(collections.OrderedDict().values()),
+        type(collections.OrderedDict().items()),
+        type(iter([])), type(iter(())), type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())),
+        type(iter("")), type(iter("é")), type(iter(b"")), type(iter(range(0))), type(iter(range(1 << 70))),
+        type(reversed([])), type(reversed({})), type(iter(collections.deque())), type(reversed(collections.deque())),
+        type(iter(collections.OrderedDict())), reversed, enumerate, zip, map, filter, type(iter(int, 1)),
+        property, staticmethod, classmethod, BaseException, torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo,
+        torch.layout, torch.memory_format, operator.itemgetter, operator.attrgetter, operator.methodcaller,
+        types.CellType, memoryview,
+        *(value for value in vars(itertools).values() if isinstance(value, type)),
+    }
+)  # fmt: skip
+
+#: builtins that are safe as they are once their containers are read
+_BUILTIN_NAMES = (
+    "abs", "ascii", "bin", "chr", "divmod", "hex", "oct", "ord", "pow", "round", "format",
+)  # fmt: skip
+
+PURE_FUNCTIONS: set[Any] = {
+    *(getattr(builtins, name) for name in _BUILTIN_NAMES),
+    *(value for module in (math, cmath) for value in vars(module).values() if callable(value)),
+    *(
+        value
+        for name, value in vars(operator).items()
+        if isinstance(value, types.BuiltinFunctionType) and not name.startswith("_")
+    ),
+    sys.getrecursionlimit,
+    sys.intern,
+    str.maketrans,
+    dict.fromkeys,
+    bytes.fromhex,
+    float.fromhex,
+    int.from_bytes,
+    itertools.chain.from_iterable,
+}
+
+#: types whose constructor only looks at its arguments
+PURE_CONSTRUCTORS: frozenset[type] = frozenset(
+    {
+        int, float, complex, bool, str, bytes, bytearray, slice, range, list, tuple, dict, set, frozenset,
+        collections.OrderedDict, collections.defaultdict, collections.deque, types.MappingProxyType, types.SimpleNamespace,
+        types.MethodType, types.CellType, types.GenericAlias, property, staticmethod, classmethod, object, enumerate, zip, reversed,
+        functools.partial, torch.Size, torch.device, torch.finfo, torch.iinfo, operator.itemgetter, operator.attrgetter,
+        operator.methodcaller,
+        *(value for value in vars(itertools).values() if isinstance(value, type)),
+    }
+)  # fmt: skip
+
+#: methods that change the receiver by equality or order of its elements: the receiver has to be read completely
+DEEP_METHODS = frozenset({"index", "count", "remove", "sort", "__contains__", "__eq__", "__lt__", "copy", "__repr__"})
+
+_TORCH_ROOT = torch.__file__.rsplit("/", 1)[0] + "/"
+#: Python files of torch whose functions work on the program's objects and are inlined
+_INLINED_PARTS = (
+    "nn/modules/", "nn/parameter.py", "nn/utils/", "autograd/grad_mode.py", "utils/_contextlib.py", "utils/_pytree.py",
+    "amp/", "nn/parallel/", "utils/checkpoint.py", "testing/", "distributions/", "ao/", "fx/", "optim/", "func/",
+    "nn/attention/", "utils/data/", "overrides.py",
+)  # fmt: skip
+_REFUSED_PARTS = (
+    "_dynamo/", "_inductor/", "_functorch/", "_higher_order_ops/", "_export/", "export/", "onnx/", "jit/_trace",
+    "jit/_script", "hub.py", "serialization.py", "multiprocessing/", "profiler/", "random.py", "utils/cpp_extension",
+)  # fmt: skip
+_REFUSED_PREFIXES = ("set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_")
+
+
+def in_torch(filename: str) -> bool:
+    return filename.startswith(_TORCH_ROOT)
+
+
+def is_inlined_torch(filename: str) -> bool:
+    """True for torch's Python code that is evaluated like the program's own."""
+    return filename[len(_TORCH_ROOT) :].startswith(_INLINED_PARTS)
+
+
+def is_refused_torch(filename: str, name: str) -> bool:
+    """True for torch's Python code that must not run while capturing."""
+    rest = filename[len(_TORCH_ROOT) :]
+    return rest.startswith(_REFUSED_PARTS) or name.startswith(_REFUSED_PREFIXES)
+
+
+def is_torch_builtin(fn: Any) -> bool:
+    """True for C functions of torch's namespaces."""
+    module = getattr(fn, "__module__", None)
+    if isinstance(module, str):
+        return module == "torch" or module.startswith("torch.")
+    owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
+    owner = owner if isinstance(owner, type) else type(owner)
+    return getattr(owner, "__module__", "").split(".")[0] == "torch"
+
+
+def refused_torch_builtin(fn: Any) -> bool:
+    name = getattr(fn, "__name__", "")
+    return name.startswith(_REFUSED_PREFIXES)

@@ -1,0 +1,545 @@
+"""What operators, subscripts, truth tests and iteration mean, by the kinds of their operands."""
+
+from __future__ import annotations
+
+import enum
+import operator
+import types
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.heap import LITERALS, container_base
+from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+#: operator text -> (function, method, reflected method, in-place method or "")
+BINARY: dict[str, tuple[Callable[[Any, Any], Any], str, str, str]] = {}
+for _text, _name, _function in (
+    ("+", "add", operator.add), ("-", "sub", operator.sub), ("*", "mul", operator.mul),
+    ("/", "truediv", operator.truediv), ("//", "floordiv", operator.floordiv), ("%", "mod", operator.mod),
+    ("**", "pow", operator.pow), ("@", "matmul", operator.matmul), ("&", "and", operator.and_),
+    ("|", "or", operator.or_), ("^", "xor", operator.xor), ("<<", "lshift", operator.lshift),
+    (">>", "rshift", operator.rshift),
+):  # fmt: skip
+    BINARY[_text] = (_function, f"__{_name}__", f"__r{_name}__", "")
+    BINARY[f"{_text}="] = (getattr(operator, f"i{_name}"), f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
+
+COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "<": (operator.lt, "__lt__", "__gt__"),
+    "<=": (operator.le, "__le__", "__ge__"),
+    "==": (operator.eq, "__eq__", "__eq__"),
+    "!=": (operator.ne, "__ne__", "__ne__"),
+    ">": (operator.gt, "__gt__", "__lt__"),
+    ">=": (operator.ge, "__ge__", "__le__"),
+}
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "__neg__": operator.neg,
+    "__pos__": operator.pos,
+    "__invert__": operator.invert,
+}
+
+_PYTHON_HEAP = 1 << 9
+_SEQUENCES = (list, tuple, str, bytes, range)
+_TENSOR_PARTNERS = (int, float, complex, bool, FakeTensor)
+
+
+def python_method(ev: Evaluator, value: Any, name: str) -> Any:
+    """The method of a Python class, raw and guarded; ABSENT when the slot is C's or missing."""
+    cls = type(value)
+    if not cls.__flags__ & _PYTHON_HEAP or cls is FakeTensor:
+        return ABSENT
+    raw = ev.heap.class_lookup(cls, name)
+    if raw is ABSENT or raw is None or isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType)):
+        return ABSENT
+    if isinstance(raw, types.FunctionType):
+        return ev.heap.class_value(cls, name, raw)
+    if isinstance(raw, (classmethod, staticmethod)):
+        return raw.__func__
+    if isinstance(raw, types.BuiltinFunctionType):
+        return ABSENT
+    return ev.heap.class_value(cls, name, raw)
+
+
+def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
+    """`left text right`; text ends in `=` for the in-place form."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(left)
+        ev.heap.refuse(right)
+    function, method, reflected, inplace = BINARY[text]
+    kind_left, kind_right = type(left), type(right)
+    if kind_left in LITERALS and kind_right in LITERALS:
+        return ev.native(function, left, right)
+    if kind_left is FakeTensor or kind_right is FakeTensor:
+        if isinstance(left, _TENSOR_PARTNERS) and isinstance(right, _TENSOR_PARTNERS):
+            return ev.record_call(function, left, right)
+    if inplace:
+        found = python_method(ev, left, inplace)
+        if found is not ABSENT:
+            result = ev.call(found, [left, right])
+            if result is not NotImplemented:
+                return result
+    own = python_method(ev, left, method)
+    other = python_method(ev, right, reflected)
+    if own is ABSENT and other is ABSENT:
+        if kind_left is FakeTensor or kind_right is FakeTensor:
+            return ev.torch_native(function, left, right)
+        _fill_operand(ev, left)
+        _fill_operand(ev, right)
+        if text in ("%", "%=") and kind_left is str:
+            check_printable(ev, right)
+        if kind_left is type or isinstance(left, type) or isinstance(right, type) or is_pure_instance(left) and is_pure_instance(right):
+            return ev.native(function, left, right)
+        graph_break("native_call", f"{text} of {kind_left.__qualname__} and {kind_right.__qualname__}")
+    if other is not ABSENT and kind_left is not kind_right and issubclass(kind_right, kind_left):
+        result = ev.call(other, [right, left])
+        if result is not NotImplemented:
+            return result
+        other = ABSENT
+    if own is not ABSENT:
+        result = ev.call(own, [left, right])
+        if result is not NotImplemented:
+            return result
+    elif kind_left in LITERALS or is_pure_instance(left):
+        raw = getattr(kind_left, method, None)
+        if raw is not None and kind_left is not FakeTensor:
+            result = ev.native(raw, left, right)
+            if result is not NotImplemented:
+                return result
+    if other is not ABSENT and kind_left is not kind_right:
+        result = ev.call(other, [right, left])
+        if result is not NotImplemented:
+            return result
+    raise Raised(
+        TypeError(
+            f"unsupported operand type(s) for {text}: '{ev.type_of(left).__name__}' and '{ev.type_of(right).__name__}'"
+        )
+    )
+
+
+def _fill_operand(ev: Evaluator, value: Any) -> None:
+    if isinstance(value, (list, dict, tuple)):
+        ev.heap.fill_deep(value)
+
+
+def is_pure_instance(value: Any) -> bool:
+    """True for instances of C types whose operators and methods have no effects beyond their operands."""
+    from fxloom_dynamo.natives import PURE_TYPES
+
+    cls = type(value)
+    return any(base in PURE_TYPES for base in cls.__mro__[:-1]) or cls is object
+
+
+def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
+    """`left text right` of a rich comparison."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(left)
+        ev.heap.refuse(right)
+    function, method, reflected = COMPARISONS[text]
+    kind_left, kind_right = type(left), type(right)
+    if kind_left in LITERALS and kind_right in LITERALS:
+        return ev.native(function, left, right)
+    if kind_left is FakeTensor or kind_right is FakeTensor:
+        if isinstance(left, _TENSOR_PARTNERS) and isinstance(right, _TENSOR_PARTNERS):
+            return ev.record_call(function, left, right)
+        if text in ("==", "!=") and (left is None or right is None or isinstance(left, str) or isinstance(right, str)):
+            return text == "!="
+    own = python_method(ev, left, method)
+    other = python_method(ev, right, reflected)
+    if own is ABSENT and other is ABSENT:
+        if text == "!=":  # object.__ne__ inverts __eq__
+            if python_method(ev, left, "__eq__") is not ABSENT or python_method(ev, right, "__eq__") is not ABSENT:
+                return not ev.truth(compare(ev, "==", left, right))
+        if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and text in ("==", "!="):
+            return _compare_sequences(ev, text, left, right)
+        _fill_operand(ev, left)
+        _fill_operand(ev, right)
+        return ev.native(function, left, right)
+    if other is not ABSENT and kind_left is not kind_right and issubclass(kind_right, kind_left):
+        result = ev.call(other, [right, left])
+        if result is not NotImplemented:
+            return result
+        other = ABSENT
+    if own is not ABSENT:
+        result = ev.call(own, [left, right])
+        if result is not NotImplemented:
+            return result
+    if other is not ABSENT:
+        result = ev.call(other, [right, left])
+        if result is not NotImplemented:
+            return result
+    if text == "==":
+        return left is right
+    if text == "!=":
+        return left is not right
+    raise Raised(
+        TypeError(
+            f"'{text}' not supported between instances of '{ev.type_of(left).__name__}' and '{ev.type_of(right).__name__}'"
+        )
+    )
+
+
+def _compare_sequences(ev: Evaluator, text: str, left: Any, right: Any) -> bool:
+    ev.heap.fill(left)
+    ev.heap.fill(right)
+    same = isinstance(left, list) == isinstance(right, list) and len(left) == len(right)
+    if same:
+        for one, two in zip(list(left), list(right), strict=True):
+            if one is not two and not ev.truth(compare(ev, "==", one, two)):
+                same = False
+                break
+    return same == (text == "==")
+
+
+def unary(ev: Evaluator, method: str, value: Any) -> Any:
+    """-value, +value or ~value."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(value)
+    function = UNARY[method]
+    if type(value) in LITERALS:
+        return ev.native(function, value)
+    if type(value) is FakeTensor:
+        return ev.record_call(function, value)
+    found = python_method(ev, value, method)
+    if found is not ABSENT:
+        return ev.call(found, [value])
+    return ev.native(function, value)
+
+
+def truth(ev: Evaluator, value: Any) -> bool:
+    """bool(value)."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(value)
+    if value is True or value is False or value is None:
+        return bool(value)
+    cls = type(value)
+    if cls in LITERALS:
+        return bool(value)
+    if cls is FakeTensor:
+        return bool(ev.torch_native(bool, value))
+    if isinstance(value, (list, tuple, set, frozenset)) and python_method(ev, value, "__bool__") is ABSENT:
+        found = python_method(ev, value, "__len__")
+        if found is ABSENT:
+            return len(value) > 0
+    for name in ("__bool__", "__len__"):
+        found = python_method(ev, value, name)
+        if found is not ABSENT:
+            result = ev.call(found, [value])
+            return truth(ev, result)
+    if isinstance(value, dict):
+        return length(ev, value) > 0
+    if isinstance(value, (type, types.FunctionType, types.MethodType, types.ModuleType, types.BuiltinFunctionType)):
+        if isinstance(value, type) and type(value) is not type:
+            return bool(ev.native(bool, value))
+        return True
+    return bool(ev.native(bool, value))
+
+
+def length(ev: Evaluator, value: Any) -> int:
+    """len(value)."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(value)
+    cls = type(value)
+    if cls is FakeTensor:
+        return int(ev.torch_native(len, value))
+    found = python_method(ev, value, "__len__")
+    if found is not ABSENT:
+        result = ev.call(found, [value])
+        if not isinstance(result, int):
+            raise Raised(TypeError(f"'{type(result).__name__}' object cannot be interpreted as an integer"))
+        return result
+    if isinstance(value, dict):
+        record = ev.heap.record(value)
+        if record is not None and not record.filled:
+            ev.heap.guard(record.source, GuardKind.LENGTH, len(record.keys))
+        return dict.__len__(value)
+    return int(ev.native(len, value))
+
+
+def contains(ev: Evaluator, item: Any, container: Any) -> bool:
+    """`item in container`."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(container)
+    cls = type(container)
+    found = python_method(ev, container, "__contains__")
+    if found is not ABSENT:
+        return truth(ev, ev.call(found, [container, item]))
+    if cls is FakeTensor:
+        return bool(ev.torch_native(operator.contains, container, item))
+    if isinstance(container, dict):
+        check_hashable(ev, item)
+        try:
+            return ev.heap.dict_contains(container, item)
+        except TypeError as exc:
+            raise Raised(exc) from None
+    if isinstance(container, (list, tuple)):
+        ev.heap.fill(container)
+        return any(
+            element is item or truth(ev, compare(ev, "==", element, item)) for element in list(iter_native(container))
+        )
+    if isinstance(container, (set, frozenset, types.MappingProxyType, type({}.keys()))):
+        check_hashable(ev, item)
+        return bool(ev.native(operator.contains, container, item))
+    if is_pure_instance(container) and not _is_iterator(container):
+        if python_method(ev, container, "__iter__") is ABSENT:
+            ev.heap.fill_deep(container)
+            return bool(ev.native(operator.contains, container, item))
+    iterator = iterate(ev, container)
+    while (element := advance(ev, iterator)) is not ABSENT:
+        if element is item or truth(ev, compare(ev, "==", element, item)):
+            return True
+    return False
+
+
+def iter_native(container: Any) -> Any:
+    """Iterate a list or tuple (or subclass) as the plain type."""
+    return list.__iter__(container) if isinstance(container, list) else tuple.__iter__(container)
+
+
+def _is_iterator(value: Any) -> bool:
+    return hasattr(type(value), "__next__")
+
+
+def check_hashable(ev: Evaluator, key: Any) -> None:
+    """Break when hashing `key` would run Python code or depend on an address that is not the original's."""
+    cls = type(key)
+    if cls in LITERALS or cls is FakeTensor or isinstance(key, (type, enum.Enum)):
+        return
+    if cls is tuple:
+        for part in key:
+            check_hashable(ev, part)
+        return
+    if python_method(ev, key, "__hash__") is not ABSENT:
+        graph_break("native_callback", f"{cls.__qualname__}.__hash__ is written in Python")
+
+
+def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
+    """container[key]."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(container)
+    cls = type(container)
+    if cls is tuple or cls in LITERALS:
+        if type(key) is FakeTensor:
+            return ev.torch_native(operator.getitem, container, key)
+        return ev.native(operator.getitem, container, key)
+    if cls is FakeTensor:
+        return ev.record_call(operator.getitem, container, key)
+    found = python_method(ev, container, "__getitem__")
+    if found is not ABSENT:
+        return ev.call(found, [container, key])
+    if isinstance(container, list):
+        if isinstance(key, int):
+            try:
+                return ev.heap.list_get(container, int(key))
+            except IndexError as exc:
+                raise Raised(exc) from None
+        ev.heap.fill(container)
+        if type(key) is FakeTensor:
+            return ev.torch_native(operator.getitem, container, key)
+        return ev.native(operator.getitem, container, key)
+    if isinstance(container, dict):
+        return dict_subscript(ev, container, key)
+    if isinstance(container, type):
+        if issubclass(container, enum.Enum):
+            return ev.native(operator.getitem, container, key)
+        found = ev.heap.class_lookup(container, "__class_getitem__")
+        if found is ABSENT or isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
+            if found is ABSENT:
+                raise Raised(TypeError(f"type '{container.__name__}' is not subscriptable"))
+            return ev.call(found.__func__, [container, key])
+        return ev.native(operator.getitem, container, key)
+    if is_pure_instance(container):
+        ev.heap.fill(container)
+        if type(key) is FakeTensor:
+            return ev.torch_native(operator.getitem, container, key)
+        return ev.native(operator.getitem, container, key)
+    if not hasattr(cls, "__getitem__"):
+        raise Raised(TypeError(f"'{cls.__name__}' object is not subscriptable"))
+    graph_break("native_call", f"subscript of {cls.__qualname__}")
+
+
+def dict_subscript(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
+    """container[key] of a dict or subclass, `__getitem__` not overridden."""
+    check_hashable(ev, key)
+    try:
+        value = ev.heap.dict_get(container, key)
+    except TypeError as exc:
+        raise Raised(exc) from None
+    if value is not ABSENT:
+        return value
+    missing = python_method(ev, container, "__missing__")
+    if missing is not ABSENT:
+        return ev.call(missing, [container, key])
+    if isinstance(container, defaultdict) and container.default_factory is not None:
+        value = ev.call(container.default_factory, [])
+        container_base(type(container)).__setitem__(container, key, value)  # type: ignore[union-attr]  # a dict
+        return value
+    raise Raised(KeyError(key))
+
+
+def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None:
+    """container[key] = value."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(container)
+    cls = type(container)
+    if cls is FakeTensor:
+        ev.record_call(operator.setitem, container, key, value)
+        return
+    found = python_method(ev, container, "__setitem__")
+    if found is not ABSENT:
+        ev.call(found, [container, key, value])
+        return
+    if isinstance(container, list):
+        if not isinstance(key, int):
+            ev.heap.fill(container)
+            if isinstance(value, (list, tuple)):
+                ev.heap.fill(value)
+            else:
+                value = ev.list_of(value)
+        ev.native(operator.setitem, container, key, value)
+        return
+    if isinstance(container, dict):
+        check_hashable(ev, key)
+        ev.native(operator.setitem, container, key, value)
+        return
+    if is_pure_instance(container):
+        ev.heap.fill(container)
+        ev.native(operator.setitem, container, key, value)
+        return
+    graph_break("native_call", f"item assignment on {cls.__qualname__}")
+
+
+def delete_subscript(ev: Evaluator, container: Any, key: Any) -> None:
+    """del container[key]."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(container)
+    found = python_method(ev, container, "__delitem__")
+    if found is not ABSENT:
+        ev.call(found, [container, key])
+        return
+    if isinstance(container, dict):
+        check_hashable(ev, key)
+        contains(ev, key, container) if type(container) is dict else None
+    elif isinstance(container, list):
+        ev.heap.fill(container)
+    elif not is_pure_instance(container):
+        graph_break("native_call", f"item deletion on {type(container).__qualname__}")
+    ev.native(operator.delitem, container, key)
+
+
+def iterate(ev: Evaluator, value: Any) -> Any:
+    """iter(value)."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(value)
+    from fxloom_dynamo import polyfills
+    from fxloom_dynamo.evaluator import TracedGenerator
+
+    cls = type(value)
+    if cls is TracedGenerator:
+        return value
+    if cls is FakeTensor:
+        return ev.torch_native(iter, value)
+    found = python_method(ev, value, "__iter__")
+    if found is not ABSENT:
+        return ev.call(found, [value])
+    if isinstance(value, dict):
+        ev.heap.know_keys(value)
+        return ev.native(iter, value)
+    if isinstance(value, enum.EnumMeta):
+        return ev.native(iter, list(value.__members__.values()))
+    if is_pure_instance(value):
+        ev.heap.fill(value)
+        return ev.native(iter, value)
+    if python_method(ev, value, "__getitem__") is not ABSENT:
+        return ev.call(polyfills.iterate_by_index, [value])
+    if not hasattr(cls, "__iter__"):
+        raise Raised(TypeError(f"'{ev.type_of(value).__name__}' object is not iterable"))
+    graph_break("native_call", f"iteration over {cls.__qualname__}")
+
+
+def advance(ev: Evaluator, iterator: Any) -> Any:
+    """The next item of an iterator, ABSENT at its end."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(iterator)
+    from fxloom_dynamo.evaluator import TracedGenerator
+
+    try:
+        if type(iterator) is TracedGenerator:
+            return iterator.advance(None)
+        found = python_method(ev, iterator, "__next__")
+        if found is not ABSENT:
+            return ev.call(found, [iterator])
+        if is_pure_instance(iterator):
+            return ev.native(next, iterator, ABSENT)
+    except Raised as raised:
+        if isinstance(raised.exc, StopIteration):
+            return ABSENT
+        raise
+    if not hasattr(type(iterator), "__next__"):
+        raise Raised(TypeError(f"'{ev.type_of(iterator).__name__}' object is not an iterator"))
+    graph_break("native_call", f"next() of {type(iterator).__qualname__}")
+
+
+def check_printable(ev: Evaluator, value: Any, depth: int = 0) -> None:
+    """Break when the text of `value` would show an address, a tensor's values or run Python code unseen."""
+    cls = type(value)
+    if cls in LITERALS or isinstance(value, (enum.Enum, type)):
+        return
+    if cls is FakeTensor:
+        graph_break("data_dependent", "the text of a tensor shows its values")
+    if isinstance(value, (list, tuple, set, frozenset)):
+        ev.heap.fill(value)
+        for item in list(value):
+            check_printable(ev, item, depth + 1)
+        return
+    if isinstance(value, dict):
+        ev.heap.fill(value)
+        for key, item in list(dict.items(value)):
+            check_printable(ev, key, depth + 1)
+            check_printable(ev, item, depth + 1)
+        return
+    if isinstance(value, BaseException):
+        for item in value.args:
+            check_printable(ev, item, depth + 1)
+        return
+    if isinstance(value, (torch.finfo, torch.iinfo, slice)):
+        return
+    graph_break("identity", f"the text of a {cls.__qualname__}")
+
+
+def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
+    """str(value) or repr(value)."""
+    cls = type(value)
+    if cls in LITERALS:
+        return str(ev.native(str if how == "__str__" else repr, value))
+    names = (how, "__repr__") if how == "__str__" else (how,)
+    for name in names:
+        found = python_method(ev, value, name)
+        if found is not ABSENT:
+            return str(ev.call(found, [value]))
+    check_printable(ev, value)
+    return str(ev.native(str if how == "__str__" else repr, value))
+
+
+def format_value(ev: Evaluator, value: Any, spec: str) -> str:
+    """format(value, spec)."""
+    if type(value) in LITERALS:
+        return str(ev.native(format, value, spec))
+    found = python_method(ev, value, "__format__")
+    if found is not ABSENT:
+        return str(ev.call(found, [value, spec]))
+    if not spec:
+        return to_text(ev, value)
+    check_printable(ev, value)
+    return str(ev.native(format, value, spec))
+
+
+_ = _SEQUENCES

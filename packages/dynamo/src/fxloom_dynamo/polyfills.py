@@ -1,0 +1,249 @@
+"""Builtins written as plain Python, for the evaluator to trace when C code could not see what the program does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_MISSING = object()
+
+
+def iterate_by_index(sequence: Any) -> Iterator[Any]:
+    index = 0
+    while True:
+        try:
+            item = sequence[index]
+        except (IndexError, StopIteration):
+            return
+        yield item
+        index += 1
+
+
+def reverse_by_index(sequence: Any) -> Iterator[Any]:
+    index = len(sequence)
+    while index > 0:
+        index -= 1
+        yield sequence[index]
+
+
+def iterate_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
+    while True:
+        item = function()
+        if item == sentinel:
+            return
+        yield item
+
+
+def map_(function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+    if len(iterables) == 1:
+        for item in iterables[0]:
+            yield function(item)
+    else:
+        for items in zip(*iterables):  # noqa: B905  # map stops at the shortest
+            yield function(*items)
+
+
+def filter_(function: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
+    for item in iterable:
+        if item if function is None else function(item):
+            yield item
+
+
+def any_(iterable: Iterable[Any]) -> bool:
+    for item in iterable:  # noqa: SIM110  # this is what any() is made of
+        if item:
+            return True
+    return False
+
+
+def all_(iterable: Iterable[Any]) -> bool:
+    for item in iterable:  # noqa: SIM110  # this is what all() is made of
+        if not item:
+            return False
+    return True
+
+
+def sum_(iterable: Iterable[Any], start: Any = 0) -> Any:
+    for item in iterable:
+        start = start + item
+    return start
+
+
+def _best(better: Callable[[Any, Any], Any], name: str, args: tuple[Any, ...], key: Any, default: Any) -> Any:
+    if len(args) == 1:
+        items = iter(args[0])
+    else:
+        if default is not _MISSING:
+            raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
+        items = iter(args)
+    best = best_key = _MISSING
+    for item in items:
+        item_key = item if key is None else key(item)
+        if best is _MISSING or better(item_key, best_key):
+            best, best_key = item, item_key
+    if best is _MISSING:
+        if default is _MISSING:
+            raise ValueError(f"{name}() iterable argument is empty")
+        return default
+    return best
+
+
+def max_(*args: Any, key: Any = None, default: Any = _MISSING) -> Any:
+    return _best(lambda a, b: a > b, "max", args, key, default)
+
+
+def min_(*args: Any, key: Any = None, default: Any = _MISSING) -> Any:
+    return _best(lambda a, b: a < b, "min", args, key, default)
+
+
+def reduce_(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _MISSING) -> Any:
+    items = iter(iterable)
+    if initial is _MISSING:
+        try:
+            value = next(items)
+        except StopIteration:
+            raise TypeError("reduce() of empty iterable with no initial value") from None
+    else:
+        value = initial
+    for item in items:
+        value = function(value, item)
+    return value
+
+
+def sorted_(iterable: Iterable[Any], key: Any = None, reverse: Any = False) -> list[Any]:
+    """Stable merge sort with `<` only, as list.sort promises."""
+    items = list(iterable)
+    keys = items if key is None else [key(item) for item in items]
+    order = list(range(len(items)))
+    if reverse:
+        order.reverse()
+    order = _merge_sort(order, keys)
+    if reverse:
+        order.reverse()
+    return [items[i] for i in order]
+
+
+def _merge_sort(order: list[int], keys: list[Any]) -> list[int]:
+    if len(order) < 2:
+        return order
+    middle = len(order) // 2
+    left, right = _merge_sort(order[:middle], keys), _merge_sort(order[middle:], keys)
+    merged: list[int] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if keys[right[j]] < keys[left[i]]:
+            merged.append(right[j])
+            j += 1
+        else:
+            merged.append(left[i])
+            i += 1
+    return merged + left[i:] + right[j:]
+
+
+def sort_list(target: list[Any], key: Any = None, reverse: Any = False) -> None:
+    target[:] = sorted_(target, key, reverse)
+
+
+def groupby_(iterable: Iterable[Any], key: Any = None) -> Iterator[Any]:
+    group: list[Any] = []
+    group_key = _MISSING
+    for item in iterable:
+        item_key = item if key is None else key(item)
+        if group_key is _MISSING or item_key == group_key:
+            group.append(item)
+        else:
+            yield group_key, iter(group)
+            group = [item]
+        group_key = item_key
+    if group_key is not _MISSING:
+        yield group_key, iter(group)
+
+
+def accumulate_(iterable: Iterable[Any], func: Any = None, *, initial: Any = None) -> Iterator[Any]:
+    items = iter(iterable)
+    total = initial
+    if initial is None:
+        for total in items:
+            break
+        else:
+            return
+    yield total
+    for item in items:
+        total = total + item if func is None else func(total, item)
+        yield total
+
+
+def starmap_(function: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for items in iterable:
+        yield function(*items)
+
+
+def takewhile_(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for item in iterable:
+        if not predicate(item):
+            return
+        yield item
+
+
+def dropwhile_(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    items = iter(iterable)
+    for item in items:
+        if not predicate(item):
+            yield item
+            break
+    yield from items
+
+
+def filterfalse_(predicate: Any, iterable: Iterable[Any]) -> Iterator[Any]:
+    for item in iterable:
+        if not (item if predicate is None else predicate(item)):
+            yield item
+
+
+def dict_update(target: dict[Any, Any], *args: Any, **kwargs: Any) -> None:
+    """dict.update for arguments that are no plain dicts."""
+    for other in args:
+        if hasattr(other, "keys"):
+            for key in other.keys():  # noqa: SIM118  # the mapping protocol is keys() and []
+                target[key] = other[key]
+        else:
+            for key, value in other:
+                target[key] = value
+    for key, value in kwargs.items():
+        target[key] = value
+
+
+def is_equal_any(items: Iterable[Any], item: Any) -> bool:
+    for element in items:  # noqa: SIM110  # traced
+        if element is item or element == item:
+            return True
+    return False
+
+
+def list_index(items: list[Any], item: Any, start: int = 0, stop: int = 9223372036854775807) -> int:
+    for index in range(*slice(start, stop).indices(len(items))):
+        if items[index] is item or items[index] == item:
+            return index
+    raise ValueError(f"{item!r} is not in list")
+
+
+def list_count(items: list[Any], item: Any) -> int:
+    count = 0
+    for element in items:
+        if element is item or element == item:
+            count += 1
+    return count
+
+
+def list_remove(items: list[Any], item: Any) -> None:
+    for index in range(len(items)):
+        if items[index] is item or items[index] == item:
+            del items[index]
+            return
+    raise ValueError("list.remove(x): x not in list")
+
+
+def pass_through(iterator: Iterator[Any]) -> Iterator[Any]:
+    """A generator over an iterator whose `__next__` is Python code, so that C code can iterate it."""
+    for item in iterator:  # noqa: UP028  # `yield from` would hand over the very iterator
+        yield item

@@ -1,0 +1,492 @@
+"""Instructions that make the program's values again, from the graph's outputs and the frame's inputs.
+
+In: values as the evaluator holds them (stand-ins, fakes, objects made while capturing). Out: instructions that push the
+real ones. Objects that are referred to more than once, and all that can be part of a cycle, are made once and kept in a
+local variable, so identity and sharing are those of the program.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import re
+import types
+import warnings
+from collections import OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from fxloom_dynamo import effects
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.bytecode import Instruction, emit
+from fxloom_dynamo.heap import FROZEN, LITERALS, Record, container_base
+from fxloom_dynamo.marks import ABSENT, UNREAD, Mark
+from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.sources import ObjectSource, Source
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.frame import Frame
+
+_CONSTANTS = (
+    type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, enum.Enum,
+    types.CodeType, torch.finfo, torch.iinfo, re.Pattern, re.Match, types.GetSetDescriptorType, types.MemberDescriptorType,
+    types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType,
+)  # fmt: skip
+_REDUCIBLE = frozenset(
+    {"list_iterator", "tuple_iterator", "range_iterator", "longrange_iterator", "str_iterator", "str_ascii_iterator",
+     "bytes_iterator", "list_reverseiterator", "reversed", "enumerate", "zip", "dict_keyiterator", "dict_valueiterator",
+     "dict_itemiterator", "set_iterator", "odict_iterator", "_deque_iterator", "callable_iterator"}
+)  # fmt: skip
+INPUTS_LOCAL = "__fxloom_inputs"
+
+
+class Rebuilder:
+    """See the module's docstring. One per replacement code."""
+
+    def __init__(self, ev: Evaluator, frame: Frame) -> None:
+        self.ev = ev
+        self.frame = frame
+        self.out: list[Instruction] = []
+        self.inputs: dict[Source, int] = {}
+        self.outputs: dict[int, tuple[int, FakeTensor]] = {}
+        self.temporaries: list[str] = []
+        self._kept: dict[int, str] = {}
+        self._counts: dict[int, int] = {}
+        self._keep_alive: list[Any] = []
+        self._own_cells = {id(frame.locals[name]): name for name in frame.code.co_cellvars if name in frame.locals}
+        self.needed_cells: dict[str, None] = {}
+        self._fill: list[Any] = []
+        self._open: set[int] = set()
+        for source, _, _ in ev.recorder.inputs:
+            self.inputs[source] = len(self.inputs)
+
+    # ------------------------------------------------------------------ first pass
+
+    def scan(self, value: Any) -> None:
+        """Count references to what has an identity; called for every root before anything is emitted."""
+        if type(value) in LITERALS or isinstance(value, (*_CONSTANTS, Mark)):
+            return
+        count = self._counts.get(id(value), 0)
+        self._counts[id(value)] = count + 1
+        self._keep_alive.append(value)
+        if count:
+            return
+        if type(value) is FakeTensor:
+            if id(value) not in self.ev.recorder.input_info:
+                self.outputs.setdefault(id(value), (len(self.outputs), value))
+            return
+        if self.ev.heap.record(value) is not None:
+            return
+        if id(value) in self._own_cells:
+            self._need_cell(self._own_cells[id(value)])
+            return
+        for part in self._parts(value):
+            self.scan(part)
+
+    def _need_cell(self, name: str) -> None:
+        if name not in self.needed_cells:
+            self.needed_cells[name] = None
+            content = self.ev.heap.cell_get(self.frame.locals[name])
+            if content is not ABSENT:
+                self.scan(content)
+
+    def _parts(self, value: Any) -> list[Any]:
+        """What an object made while capturing refers to."""
+        cls = type(value)
+        if cls is types.FunctionType:
+            return [*(value.__closure__ or ()), *self._function_state(value).values()]
+        if cls is types.CellType:
+            content = self.ev.heap.cell_get(value)
+            return [] if content is ABSENT else [content]
+        if cls is types.MethodType:
+            return [value.__func__, value.__self__]
+        if cls is types.BuiltinFunctionType or cls is types.MethodWrapperType:
+            return [value.__self__]
+        if cls is functools.partial:
+            return [value.func, *value.args, *value.keywords.values()]
+        if cls is super:
+            return [value.__thisclass__, value.__self__]
+        if cls.__name__ in _REDUCIBLE:
+            return list(self._reduced(value)[1:])
+        if cls is slice:
+            return [value.start, value.stop, value.step]
+        parts: list[Any] = []
+        if isinstance(value, dict):
+            for key, item in dict.items(value):
+                parts += (key, item)
+            if isinstance(value, defaultdict):
+                parts.append(value.default_factory)
+        elif isinstance(value, (list, set, frozenset, deque)):
+            parts += list(value) if not isinstance(value, list) else list.__iter__(value)
+        elif isinstance(value, tuple):
+            parts += tuple.__iter__(value)
+        elif isinstance(value, (staticmethod, classmethod)):
+            parts.append(value.__func__)
+        elif isinstance(value, BaseException):
+            parts += [*value.args, value.__cause__, value.__context__]
+        if cls.__dictoffset__ and not isinstance(value, (type, types.ModuleType)):
+            parts += value.__dict__.values()
+        for slot in _slots(cls):
+            held = _slot_value(slot, value)
+            if held is not ABSENT:
+                parts.append(held)
+        return parts
+
+    def _function_state(self, fn: types.FunctionType) -> dict[str, Any]:
+        state: dict[str, Any] = {"__name__": fn.__name__, "__qualname__": fn.__qualname__}
+        if fn.__defaults__:
+            state["__defaults__"] = fn.__defaults__
+        if fn.__kwdefaults__:
+            state["__kwdefaults__"] = fn.__kwdefaults__
+        if fn.__annotations__:
+            state["__annotations__"] = fn.__annotations__
+        if fn.__doc__ is not None:
+            state["__doc__"] = fn.__doc__
+        state["__module__"] = fn.__module__
+        state.update(fn.__dict__)
+        return state
+
+    def _reduced(self, value: Any) -> tuple[Any, Any, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            reduced = value.__reduce__()
+        return reduced[0], tuple(reduced[1]), reduced[2] if len(reduced) > 2 else ABSENT
+
+    # ------------------------------------------------------------------ second pass
+
+    def load(self, value: Any) -> None:
+        """Emit instructions that push `value`."""
+        if isinstance(value, Mark):
+            raise InternalError("dynamo.rebuild", f"{value!r} as a value")
+        if type(value) in LITERALS or isinstance(value, _CONSTANTS):
+            self.out += emit.load_const(value)
+            return
+        kept = self._kept.get(id(value))
+        if kept is not None:
+            self.out += emit.load_fast(kept)
+            return
+        if type(value) is FakeTensor:
+            self._tensor(value)
+            return
+        record = self.ev.heap.record(value)
+        if record is not None:
+            self._existing(record)
+            return
+        if id(value) in self._own_cells:
+            self.out += emit.load_cell(self._own_cells[id(value)])
+            return
+        if id(value) in self._open:
+            graph_break("cannot_rebuild", f"a cycle through a {type(value).__qualname__}")
+        self._open.add(id(value))
+        self._make(value)
+        self._open.discard(id(value))
+        if id(value) not in self._kept and self._counts.get(id(value), 0) > 1:
+            self.out += emit.copy(1)
+            self._keep(value)
+
+    def _keep(self, value: Any) -> None:
+        """Store the top of the stack as the one object that stands for `value`."""
+        name = self.temporary()
+        self.out += emit.store_fast(name)
+        self._kept[id(value)] = name
+
+    def temporary(self) -> str:
+        name = f"__kept_{len(self.temporaries)}"
+        self.temporaries.append(name)
+        return name
+
+    def keep_as(self, value: Any, name: str) -> None:
+        """`value` can be loaded from local `name`."""
+        self._kept[id(value)] = name
+
+    def load_input(self, source: Source) -> None:
+        """Push what the guard tree read at `source`."""
+        if isinstance(source, ObjectSource):
+            self.out += emit.load_const(source.value)
+            return
+        index = self.inputs.setdefault(source, len(self.inputs))
+        self.out += [*emit.load_fast(INPUTS_LOCAL), *emit.load_const(index), *emit.subscript()]
+
+    def _tensor(self, fake: FakeTensor) -> None:
+        info = self.ev.recorder.input_info.get(id(fake))
+        if info is None:
+            raise InternalError("dynamo.rebuild", f"a graph output that was not scanned: {fake!r}")
+        self.load_input(info[2])
+
+    def _existing(self, record: Record) -> None:
+        if record.stand_in is record.original and isinstance(record.original, (types.FunctionType, types.BuiltinFunctionType)):
+            if record.kind != "closure":
+                self.out += emit.load_const(record.original)
+                return
+        self.load_input(record.source)
+
+    def call(self, fn: Any, *values: Any) -> None:
+        """Push fn(*values); fn is one of ours or a builtin."""
+        self.begin_call(fn)
+        for value in values:
+            self.load(value)
+        self.out += emit.call(len(values))
+
+    def begin_call(self, fn: Any) -> None:
+        self.out += emit.push_callable(emit.load_const(fn))
+
+    def _many(self, values: Any) -> int:
+        count = 0
+        for value in values:
+            self.load(value)
+            count += 1
+        return count
+
+    def load_tuple(self, values: Any) -> None:
+        self.out += emit.build_tuple(self._many(values))
+
+    def load_dict(self, items: dict[Any, Any]) -> None:
+        for key, value in items.items():
+            self.load(key)
+            self.load(value)
+        self.out += emit.build_map(len(items))
+
+    def _make(self, value: Any) -> None:
+        cls = type(value)
+        if cls is tuple:
+            self.load_tuple(value)
+        elif cls is list:
+            self.out += emit.build_list(self._many(value))
+        elif cls is dict:
+            self.load_dict(value)
+        elif cls is set:
+            self.out += emit.build_set(self._many(value))
+        elif cls is frozenset:
+            self.call(frozenset, list(value))
+        elif cls is OrderedDict:
+            self.begin_call(OrderedDict)
+            self.load_dict(dict(value))
+            self.out += emit.call(1)
+        elif cls is defaultdict:
+            self.begin_call(defaultdict)
+            self.load(value.default_factory)
+            self.load_dict(dict(value))
+            self.out += emit.call(2)
+        elif cls is deque:
+            self.call(deque, list(value), value.maxlen)
+        elif cls is slice:
+            self.call(slice, value.start, value.stop, value.step)
+        elif cls is types.MethodType:
+            self.call(types.MethodType, value.__func__, value.__self__)
+        elif cls is types.FunctionType:
+            self._function(value)
+        elif cls is types.CellType:
+            self._cell(value)
+        elif cls is types.MethodWrapperType or cls is types.BuiltinFunctionType:
+            self.call(getattr, value.__self__, value.__name__)
+        elif cls is functools.partial:
+            self._partial(value)
+        elif cls is super:
+            self.call(super, value.__thisclass__, value.__self__)
+        elif cls in (staticmethod, classmethod):
+            self.call(cls, value.__func__)
+        elif cls in FROZEN:
+            self.out += emit.load_const(value)
+        elif cls.__name__ in _REDUCIBLE and cls.__flags__ & (1 << 9) == 0:
+            self._reduced_call(value)
+        elif isinstance(value, tuple):
+            self._tuple_subclass(value, cls)
+        elif isinstance(value, BaseException):
+            self._exception(value, cls)
+        elif self.ev.heap.is_fresh(value):
+            self._instance(value, cls)
+        else:
+            graph_break("cannot_rebuild", f"a {cls.__module__}.{cls.__qualname__}")
+
+    def _function(self, fn: types.FunctionType) -> None:
+        state = self._function_state(fn)
+        self.begin_call(effects.new_function)
+        self.out += [*emit.load_const(fn.__code__), *emit.load_const(fn.__globals__)]
+        if fn.__closure__:
+            self.load_tuple(fn.__closure__)
+        else:
+            self.out += emit.load_const(None)
+        self.load_dict({"__name__": fn.__name__})
+        self.out += emit.call(4)
+        self._keep(fn)
+        self.begin_call(effects.fill_function)
+        self.out += emit.load_fast(self._kept[id(fn)])
+        self.load_dict(state)
+        self.out += [*emit.call(2), *emit.pop(), *emit.load_fast(self._kept[id(fn)])]
+
+    def _cell(self, cell: types.CellType) -> None:
+        self.call(types.CellType)
+        self._keep(cell)
+        content = self.ev.heap.cell_get(cell)
+        if content is not ABSENT:
+            self.begin_call(effects.write_cell)
+            self.out += emit.load_fast(self._kept[id(cell)])
+            self.load(content)
+            self.out += [*emit.call(2), *emit.pop()]
+        self.out += emit.load_fast(self._kept[id(cell)])
+
+    def _partial(self, value: functools.partial[Any]) -> None:
+        self.begin_call(functools.partial)
+        self.load(value.func)
+        self._many(value.args)
+        self._many(value.keywords.values())
+        self.out += emit.call(1 + len(value.args), tuple(value.keywords))
+
+    def _reduced_call(self, value: Any) -> None:
+        function, args, state = self._reduced(value)
+        self.begin_call(effects.call_reduced)
+        self.load(function)
+        self.load_tuple(args)
+        self.load(None if state is ABSENT else state)
+        self.load(state is not ABSENT)
+        self.out += emit.call(4)
+
+    def _tuple_subclass(self, value: tuple[Any, ...], cls: type) -> None:
+        if not cls.__flags__ & (1 << 9):  # a struct sequence
+            self.begin_call(cls)
+            self.load_tuple(tuple.__iter__(value))
+            self.out += emit.call(1)
+            return
+        self.begin_call(tuple.__new__)
+        self.out += emit.load_const(cls)
+        self.load_tuple(tuple.__iter__(value))
+        self.out += emit.call(2)
+        if cls.__dictoffset__ and value.__dict__:
+            self._keep(value)
+            self._fill_instance(value, cls, None)
+
+    def _exception(self, value: BaseException, cls: type) -> None:
+        self.begin_call(effects.new_instance)
+        self.out += [*emit.load_const(cls), *emit.load_const(BaseException)]
+        self.load_tuple(value.args)
+        self.out += emit.call(3)
+        self._keep(value)
+        attributes = dict(value.__dict__)
+        for name in ("__cause__", "__suppress_context__"):
+            attributes.pop(name, None)
+        self._fill_instance(value, cls, None)
+        if value.__cause__ is not None:
+            self.begin_call(setattr)
+            self.out += [*emit.load_fast(self._kept[id(value)]), *emit.load_const("__cause__")]
+            self.load(value.__cause__)
+            self.out += [*emit.call(3), *emit.pop()]
+
+    def _instance(self, value: Any, cls: type) -> None:
+        base = container_base(cls)
+        args: tuple[Any, ...] = ()
+        root: type = base or object
+        if base is None:
+            for literal in (int, float, str, bytes, complex, frozenset):
+                if issubclass(cls, literal):
+                    root, args = literal, (literal(value),)
+                    break
+        self.begin_call(effects.new_instance)
+        self.out += [*emit.load_const(cls), *emit.load_const(root)]
+        self.load_tuple(args)
+        self.out += emit.call(3)
+        self._keep(value)
+        self._fill_instance(value, cls, base)
+
+    def _fill_instance(self, value: Any, cls: type, base: type | None) -> None:
+        name = self._kept[id(value)]
+        attributes = value.__dict__ if cls.__dictoffset__ else None
+        slots = [(slot, _slot_value(slot, value)) for slot in _slots(cls)]
+        filled = [(slot, held) for slot, held in slots if held is not ABSENT]
+        if attributes or filled or (base is not None and len(list(_contents(value)))):
+            self.begin_call(effects.fill_instance)
+            self.out += emit.load_fast(name)
+            if attributes:
+                self.load_dict(attributes)
+            else:
+                self.out += emit.load_const(None)
+            for slot, held in filled:
+                self.out += emit.load_const(slot)
+                self.load(held)
+            self.out += emit.build_tuple(2 * len(filled))
+            if base is None:
+                self.out += emit.load_const(None)
+            elif issubclass(base, dict):
+                self.load_dict(dict(dict.items(value)))
+            else:
+                self.out += emit.build_list(self._many(_contents(value)))
+            self.out += [*emit.call(4), *emit.pop()]
+        self.out += emit.load_fast(name)
+
+
+def _contents(value: Any) -> Any:
+    if isinstance(value, dict):
+        return dict.__iter__(value)
+    return list.__iter__(value) if isinstance(value, list) else iter(value)
+
+
+def _slots(cls: type) -> list[Any]:
+    """Slot descriptors of a Python class, `__dict__` and `__weakref__` aside."""
+    if not cls.__flags__ & (1 << 9) or issubclass(cls, (FakeTensor,)):
+        return []
+    found = []
+    for base in cls.__mro__:
+        if "__slots__" in base.__dict__ and base.__flags__ & (1 << 9):
+            found += [slot for slot in base.__dict__.values() if inspect.ismemberdescriptor(slot)]
+    return found
+
+
+def _slot_value(slot: Any, obj: Any) -> Any:
+    try:
+        return slot.__get__(obj)
+    except AttributeError:
+        return ABSENT
+
+
+def changed_records(ev: Evaluator) -> list[tuple[Record, str]]:
+    """Records whose stand-in differs from what was read, with the kind of write that they need."""
+    found = []
+    for record in list(ev.heap.by_stand_in.values()):
+        kind = _change_of(record)
+        if kind is not None:
+            found.append((record, kind))
+    return found
+
+
+def _change_of(record: Record) -> str | None:
+    stand_in = record.stand_in
+    if stand_in is record.original and record.kind != "cell":
+        return None
+    if record.kind == "cell":
+        try:
+            value = stand_in.cell_contents
+        except ValueError:
+            value = ABSENT
+        return None if value is record.read["value"] else "cell"
+    if isinstance(stand_in, dict):
+        if tuple(dict.keys(stand_in)) == record.keys and all(
+            value is record.read.get(key, UNREAD) for key, value in dict.items(stand_in)
+        ):
+            return None
+        return "dict"
+    if isinstance(stand_in, list):
+        items = list(list.__iter__(stand_in))
+        same = len(items) == list.__len__(record.original)
+        return None if same and all(item is record.read.get(i, UNREAD) for i, item in enumerate(items)) else "list"
+    if isinstance(stand_in, set):
+        return None if set(stand_in) == set(record.read) else "set"
+    if isinstance(stand_in, deque):
+        same = len(stand_in) == len(record.original)
+        return None if same and all(item is record.read.get(i, UNREAD) for i, item in enumerate(stand_in)) else "deque"
+    return None
+
+
+def changed_slots(record: Record) -> list[tuple[Any, Any]]:
+    """Slots of a stand-in that the program wrote: (descriptor, value)."""
+    found = []
+    for key, value in record.read.items():
+        if isinstance(key, tuple) and len(key) == 2 and key[0] == "slot" and record.kind == "instance":
+            slot = next(base.__dict__[key[1]] for base in type(record.stand_in).__mro__ if key[1] in base.__dict__)
+            now = _slot_value(slot, record.stand_in)
+            if now is not value and now is not ABSENT:
+                found.append((slot, now))
+    return found

@@ -1,0 +1,300 @@
+"""Recording of torch calls into an FX graph of the torch dialect.
+
+In: calls of torch's public functions on fakes, wherever they come from: a `TorchFunctionMode` is on while the program is
+evaluated, so an operator called by C code (`map(torch.sin, xs)`, `sum(tensors)`) is recorded like one that the evaluator
+calls itself. Out: a graph whose placeholders carry their sources, and the fake of every node.
+
+Invariant: a fake is known by identity to exactly one node; a fake that no node made is a fault of ours.
+What only asks for metadata (`x.shape`, `x.dtype`) is answered from the fake and leaves no node; what needs the values of
+a tensor is a graph break.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.fx
+
+from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.marks import Mark
+from fxloom_interfaces import meta
+from fxloom_interfaces.errors import GraphBreak, InternalError, Site
+from fxloom_interfaces.sources import Source
+from fxloom_shapes import FakeMode, FakeTensor
+
+_NUMBERS = (int, float, complex, bool, str, bytes, type(None))
+_PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format, type(...), torch.finfo, torch.iinfo)
+
+#: method of TensorBase -> Python operator that says the same and reads better in a graph
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+}
+
+
+class Recorder:
+    """See the module's docstring. One per capture attempt."""
+
+    def __init__(self, fake_mode: FakeMode) -> None:
+        self.fake_mode = fake_mode
+        self.graph = torch.fx.Graph()
+        self.nodes: dict[int, torch.fx.Node] = {}
+        self.inputs: list[tuple[Source, torch.Tensor, torch.fx.Node]] = []
+        self.input_info: dict[int, tuple[FakeTensor, torch.Tensor, Source]] = {}
+        self.python_type: dict[int, type] = {}
+        self.written: dict[int, FakeTensor] = {}
+        self.step_of: dict[torch.fx.Node, int] = {}
+        self.step: int = 0
+        self.calls = 0
+        self.mode = _RecordingMode(self)
+        self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
+        self._keep: list[Any] = []
+        self._last_placeholder: torch.fx.Node | None = None
+
+    # ------------------------------------------------------------------ inputs
+
+    def know_input(self, fake: FakeTensor, real: torch.Tensor, source: Source) -> None:
+        """A tensor that existed before; it becomes a placeholder when an operator first uses it."""
+        self.input_info[id(fake)] = (fake, real, source)
+        self.python_type[id(fake)] = type(real)
+
+    def is_known(self, fake: FakeTensor) -> bool:
+        return id(fake) in self.nodes or id(fake) in self.input_info
+
+    def node_of(self, fake: FakeTensor) -> torch.fx.Node:
+        """The node whose value `fake` is."""
+        node = self.nodes.get(id(fake))
+        if node is not None:
+            return node
+        if id(fake) not in self.input_info:
+            raise InternalError("dynamo.record", f"a fake tensor that no node made: {fake!r}")
+        _, real, source = self.input_info[id(fake)]
+        with self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before():
+            node = self.graph.placeholder(_placeholder_name(source, len(self.inputs)))
+        self._last_placeholder = node
+        meta.set_fake(node, fake)
+        meta.set_source(node, source)
+        meta.set_static_address(node, isinstance(real, torch.nn.Parameter) or _is_buffer(source))
+        self.nodes[id(fake)] = node
+        self.inputs.append((source, real, node))
+        return node
+
+    # ------------------------------------------------------------------ calls
+
+    def call_function(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `target` on fakes and record it as it stands."""
+        with DisableTorchFunction():
+            return self._record("call_function", target, target, args, kwargs)
+
+    def _record(
+        self, op: str, target: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        _refuse_real(args)
+        if kwargs:
+            _refuse_real(tuple(kwargs.values()))
+        value = run(*args, **kwargs)
+        if not _has_tensor(value) and value is not None and not _is_effect(target):
+            return value  # metadata: answered by the fake
+        node = self.graph.create_node(op, target, self._argument(args), self._argument(kwargs))
+        meta.set_sites(node, self.sites())
+        self.step_of[node] = self.step
+        self.calls += 1
+        self._keep.append((args, kwargs))
+        meta.set_fake(node, value)
+        self._register(value, node)
+        return value
+
+    def add_effect(self, target: Callable[..., Any], *args: Any) -> torch.fx.Node:
+        """Record a call that has no tensor result (a change of mode), without running it."""
+        node = self.graph.call_function(target, args)
+        meta.set_sites(node, self.sites())
+        meta.set_fake(node, None)
+        self.step_of[node] = self.step
+        return node
+
+    def _register(self, value: Any, node: torch.fx.Node) -> None:
+        if isinstance(value, FakeTensor):
+            if id(value) not in self.nodes and id(value) not in self.input_info:
+                self.nodes[id(value)] = node
+                self._keep.append(value)
+        elif isinstance(value, (tuple, list)):
+            for index, item in enumerate(value):
+                if isinstance(item, FakeTensor) and self.is_known(item):
+                    continue
+                if _has_tensor(item):
+                    part = self.graph.call_function(operator.getitem, (node, index))
+                    meta.set_sites(part, meta.get_sites(node))
+                    meta.set_fake(part, item)
+                    self.step_of[part] = self.step
+                    self._register(item, part)
+            self._keep.append(value)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, FakeTensor):
+            return self.node_of(value)
+        kind = type(value)
+        if kind in _NUMBERS or kind in _PLAIN:
+            return value
+        if kind is tuple or kind is list:
+            return kind([self._argument(item) for item in value])
+        if isinstance(value, torch.Size):
+            return tuple(value)
+        if isinstance(value, tuple):
+            return tuple(self._argument(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self._argument(item) for key, item in value.items()}
+        if kind is slice:
+            return slice(self._argument(value.start), self._argument(value.stop), self._argument(value.step))
+        if kind is range:
+            return list(value)
+        if isinstance(value, Mark):
+            raise InternalError("dynamo.record", f"{value!r} as an argument")
+        if isinstance(value, (torch.Generator, torch.Tensor)):
+            graph_break("torch_call", f"an argument of type {kind.__qualname__} that is no traced value")
+        if isinstance(value, (int, float, str)):  # enum members and other subclasses
+            return value
+        graph_break("torch_call", f"an argument of type {kind.__qualname__}")
+
+    def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the mode does for one call of a torch function."""
+        _refuse_real(args)
+        if isinstance(func, types.MethodWrapperType):  # a property's __get__, __set__ or __delete__
+            return self._property(func, args)
+        name = getattr(func, "__name__", "")
+        owner = getattr(func, "__objclass__", None)
+        if owner is TensorBase or _is_tensor_method(func):
+            if name in _ASKS_VALUES:
+                return self._value(func, name, args, kwargs)
+            if name in _BREAKS:
+                graph_break("torch_call", f"Tensor.{name} is not modelled")
+            if name in _OPERATORS:
+                return self._record("call_function", _OPERATORS[name], func, args, kwargs)
+            if name in _PLAIN_METHODS:
+                return func(*args, **kwargs)
+            if not isinstance(args[0], FakeTensor):
+                return self._record("call_function", func, func, args, kwargs)
+            return self._record("call_method", name, func, args, kwargs)
+        if func in _REFUSED:
+            graph_break("torch_call", f"{getattr(func, '__module__', 'torch')}.{name}")
+        return self._record("call_function", func, func, args, kwargs)
+
+    def _property(self, func: Any, args: tuple[Any, ...]) -> Any:
+        name = func.__self__.__name__
+        what = func.__name__
+        if what == "__get__":
+            if name in _REFUSED_PROPERTIES:
+                graph_break("torch_call", f"Tensor.{name} is not modelled")
+            if name == "grad":
+                return self._grad(args[0])
+            value = func(*args)
+            if not isinstance(value, FakeTensor):
+                return value
+            return self._record("call_function", builtins.getattr, lambda *_: value, (args[0], name), {})
+        graph_break("torch_call", f"writing Tensor.{name} is not modelled")
+
+    def _grad(self, tensor: Any) -> Any:
+        if id(tensor) in self.input_info:
+            graph_break("torch_call", "reading .grad of an input is not modelled")
+        return None  # made inside: backward() is a graph break, so it has none
+
+    def _value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`bool(x)`, `x.item()` and the like: known for small constants, else a break."""
+        try:
+            return func(*args, **kwargs)
+        except GraphBreak as error:
+            graph_break("data_dependent", error.details or f"Tensor.{name} needs the values of a tensor")
+
+    # ------------------------------------------------------------------ the end
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Torch calls within the block are recorded."""
+        with self.fake_mode, self.mode:
+            yield
+
+
+_ASKS_VALUES = frozenset(
+    {"__bool__", "__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__", "is_nonzero"}
+)
+_BREAKS = frozenset(
+    {"backward", "register_hook", "data_ptr", "untyped_storage", "storage", "set_", "resize_", "share_memory_", "__reduce_ex__",
+     "register_post_accumulate_grad_hook", "retain_grad", "__deepcopy__", "__repr__", "__format__", "__str__", "to_sparse",
+     "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
+)
+#: Python methods of Tensor that only arrange calls of others: run them, what they call is recorded
+_PLAIN_METHODS = frozenset({"__len__", "__hash__", "dim_order"})
+_REFUSED_PROPERTIES = frozenset({"grad_fn", "_backward_hooks", "__cuda_array_interface__", "_version", "volatile", "_base"})
+
+
+def _refused() -> frozenset[Any]:
+    names = ("manual_seed", "seed", "initial_seed", "save", "load", "from_numpy", "frombuffer", "from_dlpack", "set_default_dtype",
+             "set_default_device", "set_rng_state", "get_rng_state", "autograd.backward", "autograd.grad", "compile", "equal",
+             "allclose", "use_deterministic_algorithms", "set_num_threads", "as_tensor", "asarray")
+    found = []
+    for name in names:
+        obj: Any = torch
+        for part in name.split("."):
+            obj = getattr(obj, part)
+        found.append(obj)
+    return frozenset(found) - {torch.as_tensor, torch.asarray}
+
+
+_REFUSED = _refused()
+
+
+class _RecordingMode(TorchFunctionMode):
+    """Hands every call of a torch function to the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.recorder.handle(func, args, kwargs or {})
+
+
+def _is_tensor_method(func: Any) -> bool:
+    if isinstance(func, types.FunctionType):
+        return func.__qualname__ == f"Tensor.{func.__name__}" and getattr(torch.Tensor, func.__name__, None) is func
+    return isinstance(func, types.WrapperDescriptorType) and issubclass(torch.Tensor, func.__objclass__)
+
+
+def _is_effect(target: Any) -> bool:
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name in ("setitem", "__setitem__") or (name.endswith("_") and not name.endswith("__"))
+
+
+def _refuse_real(values: Any) -> None:
+    """A tensor that is no fake must not reach an operator: it would run for real."""
+    for value in values:
+        kind = type(value)
+        if kind is FakeTensor:
+            continue
+        if kind is tuple or kind is list:
+            _refuse_real(value)
+        elif isinstance(value, torch.Tensor):
+            graph_break("unsupported_tensor", f"a {kind.__qualname__} ({value.layout}) that capture does not model")
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    return isinstance(value, (tuple, list)) and any(_has_tensor(item) for item in value)
+
+
+def _is_buffer(source: Source) -> bool:
+    parent = source.parent
+    return parent is not None and getattr(parent, "key", None) == "_buffers"
+
+
+def _placeholder_name(source: Source, index: int) -> str:
+    keep = [char if char.isalnum() else "_" for char in source.name.replace("__dict__", "").replace("_parameters", "p")]
+    text = "_".join(part for part in "".join(keep).split("_") if part)
+    return text[-60:].lstrip("_0123456789") or f"input_{index}"

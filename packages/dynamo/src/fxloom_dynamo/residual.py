@@ -1,0 +1,399 @@
+"""Replacement code: run the graph, write the side effects, make the live values again, and return or go on.
+
+In: the evaluator after it finished a frame or stopped at an instruction. Out: a code object with the original's
+signature. At a break it executes the instruction natively and hands stack and locals to a continuation. Where the
+instruction lies in a `try` or `with`, the original body follows, so that an exception finds its handler.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fxloom_interfaces.sources import Source
+
+from fxloom_dynamo import effects
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
+from fxloom_dynamo.frame import Frame, Lazy
+from fxloom_dynamo.handlers.control import exhausted_index
+from fxloom_dynamo.liveness import live_locals
+from fxloom_dynamo.marks import ABSENT, DELETED, NULL
+from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
+from fxloom_dynamo.registry import stack_effect
+from fxloom_dynamo.resume import body_start, continuation_of, first_parameter, make_continuation, origin_of
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_shapes import FakeTensor
+
+#: makes the compiled callable from the graph's output values, in order
+Compile = Callable[[list["FakeTensor"]], Callable[..., Any] | None]
+
+_TWO_WAY = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE"})
+_NO_WAY_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
+
+
+class Residual:
+    """Builds the replacement code of one frame."""
+
+    def __init__(self, ev: Evaluator, frame: Frame, compile_graph: Compile, entry_grad: bool, exit_grad: bool) -> None:
+        self.ev = ev
+        self.frame = frame
+        self.compile_graph = compile_graph
+        self.entry_grad, self.exit_grad = entry_grad, exit_grad
+        self.rebuilder = Rebuilder(ev, frame)
+        self.code = frame.code
+        self.regions: list[ExceptionRegion] = []
+        self.tail: list[Instruction] = []
+        self.tail_regions: list[ExceptionRegion] = []
+
+    @property
+    def out(self) -> list[Instruction]:
+        return self.rebuilder.out
+
+    # ------------------------------------------------------------------ the two ends
+
+    def finish_return(self) -> tuple[types.CodeType, tuple[Source, ...]]:
+        """The frame ran to its end."""
+        value = self.frame.result
+        writes = self._collect_writes()
+        self.rebuilder.scan(value)
+        self._run_graph()
+        self._own_cells()
+        self.rebuilder.load(value)
+        if writes:
+            result = self.rebuilder.temporary()
+            self.out.extend(emit.store_fast(result))
+            self._write(writes)
+            self.out.extend(emit.load_fast(result))
+        self.out.extend(emit.return_value())
+        return self._assemble()
+
+    def finish_break(self, index: int) -> tuple[types.CodeType, tuple[Source, ...]]:
+        """The frame stopped before the instruction (group) at `index`."""
+        frame, rebuilder = self.frame, self.rebuilder
+        instructions = frame.info.body.instructions
+        start, end = _group(instructions, index)
+        region = frame.info.regions[end]
+        live = self._live_names(start, end, region)
+        stack = list(frame.stack)
+        writes = self._collect_writes()
+        for name in frame.code.co_cellvars:
+            if isinstance(frame.locals.get(name), types.CellType):
+                rebuilder._need_cell(name)
+        for value in (*stack, *(frame.locals[name] for name in live)):
+            rebuilder.scan(value)
+        self._run_graph()
+        loaded = []
+        for name in live:
+            rebuilder.load(frame.locals[name])
+            temporary = rebuilder.temporary()
+            self.out.extend(emit.store_fast(temporary))
+            loaded.append((temporary, name))
+        slots = self._stack_to_temporaries(stack)
+        self._own_cells()
+        self._write(writes)
+        for temporary, name in loaded:
+            self.out.extend([*emit.load_fast(temporary), *emit.store_fast(name)])
+        self._unbind_deleted(region is not None)
+        for slot in slots:
+            self.out.extend([Instruction("PUSH_NULL")] if slot is None else emit.load_fast(slot))
+        self._execute(start, end, [value is NULL for value in stack], region)
+        return self._assemble()
+
+    # ------------------------------------------------------------------ pieces
+
+    def _live_names(self, start: int, end: int, region: Any) -> list[str]:
+        """Locals to be made again: live at a place where the program can go on, bound, and touched by capture."""
+        frame = self.frame
+        wanted = set(live_locals(frame.code, start))
+        first = first_parameter(origin_of(frame.code))
+        names = []
+        for name, value in frame.locals.items():
+            if type(value) is Lazy or isinstance(value, types.CellType) and self._is_variable_cell(name):
+                continue
+            if name in wanted or name == first:
+                names.append(name)
+        return names
+
+    def _is_variable_cell(self, name: str) -> bool:
+        return name in self.frame.code.co_cellvars or name in self.frame.code.co_freevars
+
+    def _stack_to_temporaries(self, stack: list[Any]) -> list[str | None]:
+        slots: list[str | None] = []
+        for value in stack:
+            if value is NULL:
+                slots.append(None)
+                continue
+            self.rebuilder.load(value)
+            name = self.rebuilder.temporary()
+            self.out.extend(emit.store_fast(name))
+            slots.append(name)
+        return slots
+
+    def _run_graph(self) -> None:
+        """Call the compiled graph and keep its outputs in locals."""
+        rebuilder = self.rebuilder
+        fakes = [fake for _, fake in sorted(rebuilder.outputs.values(), key=lambda entry: entry[0])]
+        compiled = self.compile_graph(fakes)
+        if compiled is not None:
+            count = len(self.ev.recorder.inputs)
+            self._graph_call_at = len(self.out)
+            self.out.extend(emit.push_callable(emit.load_const(compiled)))
+            self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
+            self._slice_at = len(self.out)
+            self.out.extend(emit.call_star())
+            if fakes:
+                self.out.extend(emit.unpack_sequence(len(fakes)))
+                for number, fake in enumerate(fakes):
+                    name = f"__out_{number}"
+                    rebuilder.temporaries.append(name)
+                    self.out.extend(emit.store_fast(name))
+                    rebuilder.keep_as(fake, name)
+            else:
+                self.out.extend(emit.pop())
+        if self.entry_grad != self.exit_grad:
+            rebuilder.begin_call(effects.set_grad_mode)
+            self.out.extend([*emit.load_const(self.exit_grad), *emit.call(1), *emit.pop()])
+
+    def _own_cells(self) -> None:
+        """Contents of the frame's own cells, where something can still see them."""
+        for name in self.rebuilder.needed_cells:
+            content = self.ev.heap.cell_get(self.frame.locals[name])
+            if content is ABSENT:
+                if name in self.code.co_varnames[: _parameter_count(self.code)]:
+                    self.out.append(Instruction("DELETE_DEREF", argval=name))
+                continue
+            self.rebuilder.load(content)
+            self.out.extend(emit.store_deref(name))
+
+    def _collect_writes(self) -> list[tuple[Any, ...]]:
+        """What has to be written to the real heap; scans the values."""
+        ev, scan = self.ev, self.rebuilder.scan
+        writes: list[tuple[Any, ...]] = []
+        changed = changed_records(ev)
+        for record, kind in changed:
+            if kind in ("list", "deque"):
+                ev.heap.fill(record.stand_in)
+        for record, kind in changed:
+            writes.append((kind, record))
+            if kind == "dict":
+                for key, value in dict.items(record.stand_in):
+                    if value is not record.read.get(key, _UNREAD):
+                        scan(key)
+                        scan(value)
+            elif kind == "cell":
+                content = ev.heap.cell_get(record.stand_in)
+                if content is not ABSENT:
+                    scan(content)
+            else:
+                for item in list(record.stand_in):
+                    scan(item)
+        for record in list(ev.heap.by_stand_in.values()):
+            if record.kind == "instance":
+                for slot, value in changed_slots(record):
+                    writes.append(("slot", record, slot, value))
+                    scan(value)
+        for namespace in ev.heap.namespaces.values():
+            for name in namespace.written:
+                value = namespace.values[name]
+                writes.append(("name", namespace, name, value))
+                if value is not DELETED:
+                    scan(value)
+        for (cls, name), value in ev.heap.class_writes.items():
+            writes.append(("class", cls, name, value))
+            if value is not DELETED:
+                scan(value)
+        return writes
+
+    def _write(self, writes: list[tuple[Any, ...]]) -> None:
+        rebuilder, out = self.rebuilder, self.out
+        for kind, target, *rest in writes:
+            if kind == "dict":
+                self._write_dict(target)
+                continue
+            if kind == "name":
+                self._write_name(target, *rest)
+                continue
+            if kind == "class":
+                name, value = rest
+                rebuilder.begin_call(effects.delete_class if value is DELETED else effects.write_class)
+                out.extend([*emit.load_const(target), *emit.load_const(name)])
+                if value is not DELETED:
+                    rebuilder.load(value)
+                out.extend([*emit.call(2 if value is DELETED else 3), *emit.pop()])
+                continue
+            if kind == "slot":
+                slot, value = rest
+                rebuilder.begin_call(effects.write_slot)
+                rebuilder.load_input(target.source)
+                out.extend(emit.load_const(slot))
+                rebuilder.load(value)
+                out.extend([*emit.call(3), *emit.pop()])
+                continue
+            if kind == "cell":
+                content = self.ev.heap.cell_get(target.stand_in)
+                rebuilder.begin_call(effects.clear_cell if content is ABSENT else effects.write_cell)
+                rebuilder.load_input(target.source)
+                if content is not ABSENT:
+                    rebuilder.load(content)
+                out.extend([*emit.call(1 if content is ABSENT else 2), *emit.pop()])
+                continue
+            writer = {"list": effects.write_list, "set": effects.write_set, "deque": effects.write_deque}[kind]
+            rebuilder.begin_call(writer)
+            rebuilder.load_input(target.source)
+            items = list(target.stand_in)
+            for item in items:
+                rebuilder.load(item)
+            out.extend([*emit.build_list(len(items)), *emit.call(2), *emit.pop()])
+
+    def _write_dict(self, record: Any) -> None:
+        rebuilder, out = self.rebuilder, self.out
+        now = record.stand_in
+        keys = tuple(dict.keys(now))
+        kept = [key for key in record.keys if key in now]
+        changed = {key: value for key, value in dict.items(now) if value is not record.read.get(key, _UNREAD)}
+        if keys[: len(kept)] == tuple(kept):
+            removed = tuple(key for key in record.keys if key not in now)
+            rebuilder.begin_call(effects.write_dict)
+            rebuilder.load_input(record.source)
+            rebuilder.load_tuple(removed)
+        else:
+            rebuilder.begin_call(effects.write_dict_in_order)
+            rebuilder.load_input(record.source)
+            rebuilder.load_tuple(keys)
+        rebuilder.load_dict(changed)
+        out.extend([*emit.call(3), *emit.pop()])
+
+    def _write_name(self, namespace: Any, name: str, value: Any) -> None:
+        load = emit.load_const(namespace.real)
+        if value is DELETED:
+            self.out.extend([*load, *emit.load_const(name), *emit.delete_subscript()])
+            return
+        self.rebuilder.load(value)
+        self.out.extend([*load, *emit.load_const(name), *emit.store_subscript()])
+
+    def _unbind_deleted(self, wanted: bool) -> None:
+        if not wanted:
+            return
+        for name in self.code.co_varnames[: _parameter_count(self.code)]:
+            if name not in self.frame.locals and name not in self.code.co_cellvars:
+                self.out.extend(emit.delete_fast(name))
+
+    # ------------------------------------------------------------------ going on after a break
+
+    def _execute(self, start: int, end: int, nulls: list[bool], region: Any) -> None:
+        """Run the instructions `start` to `end` natively and go on in continuations."""
+        instructions = self.frame.info.body.instructions
+        inst = instructions[end]
+        native = [_copy(instructions[number]) for number in range(start, end + 1)]
+        depth = len(nulls)
+        ways: list[tuple[Instruction | None, int, list[bool]]] = []
+        if inst.opname in _TWO_WAY or "OR_POP" in inst.opname:
+            label = Instruction("NOP")
+            native[-1].target = label
+            target = self.frame.info.targets[end]
+            ways.append((None, end + 1, nulls[:-1]))
+            ways.append((label, target, nulls if "OR_POP" in inst.opname else nulls[:-1]))
+        elif inst.opname == "FOR_ITER":
+            target = self.frame.info.targets[end]
+            after = exhausted_index(instructions, target)
+            label = Instruction("NOP") if instructions[target].opname != "END_FOR" else Instruction("END_FOR")
+            native[-1].target = label
+            ways.append((None, end + 1, [*nulls, False]))
+            ways.append((label, after, nulls[:-1]))
+        elif inst.opname not in _NO_WAY_ON:
+            taken = sum(stack_effect(instructions[number])[0] for number in range(start, end + 1))
+            left = stack_effect(inst)[1]
+            ways.append((None, end + 1, [*nulls[: depth - taken], *([False] * left)]))
+        self.out.extend(native)
+        if region is not None:
+            self._append_body(native, region)
+        for label, index, after_nulls in ways:
+            if label is not None:
+                self.out.append(label)
+                if label.opname == "END_FOR":
+                    # the interpreter jumps past END_FOR (and the POP_TOP of 3.13), the iterator popped
+                    extra = exhausted_index(instructions, self.frame.info.targets[end]) - self.frame.info.targets[end] - 1
+                    self.out.extend(Instruction("POP_TOP") for _ in range(extra))
+            self._go_on(index, after_nulls)
+
+    def _go_on(self, index: int, nulls: list[bool]) -> None:
+        """The stack holds `nulls`; call the continuation at `index` with it and the live locals."""
+        frame = self.frame
+        origin = origin_of(frame.code)
+        live = live_locals(frame.code, index)
+        bound = [name for name in frame.locals if not self._is_variable_cell(name)]
+        first = first_parameter(origin)
+        if "__class__" in origin.co_freevars and first is None and origin.co_argcount:
+            graph_break("opaque_object", "super() in a function whose first parameter is captured by an inner function")
+        names = tuple(name for name in bound if name in live or name == first)
+        made = make_continuation(frame.code, index, tuple(nulls), names)
+        slots = []
+        for null in reversed(nulls):
+            name = self.rebuilder.temporary()
+            self.out.extend(emit.store_fast(name))
+            if not null:
+                slots.append(name)
+        slots.reverse()
+        runner = effects.TailCall if continuation_of(frame.code) is not None else effects.run_to_end
+        self.rebuilder.begin_call(runner)
+        self.out.extend(emit.make_function(made.code, closure=made.closure))
+        order = [*slots, *names]
+        if first is not None and first in names:
+            order.remove(first)
+            order.insert(0, first)
+        for name in order:
+            self.out.extend(emit.load_fast(name))
+        self.out.extend([*emit.build_tuple(len(order)), *emit.call(2), *emit.return_value()])
+
+    def _append_body(self, native: list[Instruction], region: Any) -> None:
+        """The original body, for the handler of the natively run instructions."""
+        body = disassemble(self.code)
+        start = body_start(body.instructions)
+        handler = body.instructions[region.handler]
+        self.tail = body.instructions[start:]
+        self.tail_regions = body.regions
+        self.regions.append(ExceptionRegion(native[0], native[-1], handler, region.depth, region.lasti))
+
+    def _assemble(self) -> tuple[types.CodeType, tuple[Source, ...]]:
+        code, rebuilder = self.code, self.rebuilder
+        inputs = tuple(rebuilder.inputs)
+        count = len(self.ev.recorder.inputs)
+        out = self.out
+        if len(inputs) > count and getattr(self, "_slice_at", None) is not None and count:
+            out[self._slice_at : self._slice_at] = [*emit.load_const(slice(0, count)), *emit.subscript()]
+        head = [_copy(inst) for inst in disassemble(code).instructions]
+        head = head[: body_start(head)]
+        varnames = [*code.co_varnames, *rebuilder.temporaries]
+        if inputs:
+            varnames.append(INPUTS_LOCAL)
+        body = Body([*head, *out, *self.tail], [*self.regions, *self.tail_regions])
+        return assemble(body, code, varnames=tuple(dict.fromkeys(varnames))), inputs
+
+
+from fxloom_dynamo.marks import UNREAD as _UNREAD  # noqa: E402
+
+
+def _parameter_count(code: types.CodeType) -> int:
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+
+
+def _copy(inst: Instruction) -> Instruction:
+    return Instruction(inst.opname, inst.arg, inst.argval, inst.push_null, inst.target, inst.position, inst.offset)
+
+
+def _group(instructions: list[Instruction], index: int) -> tuple[int, int]:
+    """First and last instruction of a call (KW_NAMES, PRECALL, CALL belong together)."""
+    start = end = index
+    while instructions[end].opname in ("KW_NAMES", "PRECALL"):
+        end += 1
+    while start > 0 and instructions[end].opname == "CALL" and instructions[start - 1].opname in ("KW_NAMES", "PRECALL"):
+        start -= 1
+    return start, end
+
+
+_ = torch
