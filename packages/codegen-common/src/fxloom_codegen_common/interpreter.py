@@ -56,9 +56,9 @@ class _Run:
     def __init__(self, kernel: Kernel, buffers: Mapping[str, Tensor], sizes: Mapping[str, int]) -> None:
         self.kernel = kernel
         self.sizes = dict(sizes)
+        self.symbols: dict[str, Tensor | int] = dict(self.sizes)
         self.outer = [self.extent(axis) for axis in kernel.outer]
         self.inner = [self.extent(axis) for axis in kernel.inner]
-        self.symbols: dict[str, Tensor | int] = dict(self.sizes)
         rank = len(self.outer) + len(self.inner)
         for position, axis in enumerate((*kernel.outer, *kernel.inner)):
             shape = [1] * rank
@@ -74,7 +74,7 @@ class _Run:
                 self.buffers[buffer.name] = torch.zeros(math.prod(self.outer) * numel, dtype=torch_dtype(buffer.dtype))
 
     def extent(self, axis: Axis) -> int:
-        return axis.size if isinstance(axis.size, int) else int(axis.size.subs({k: v for k, v in self.sizes.items()}))
+        return int(self.evaluate(axis.size))
 
     def run(self) -> None:
         for stage in self.kernel.stages:

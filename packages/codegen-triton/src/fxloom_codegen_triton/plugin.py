@@ -1,0 +1,55 @@
+"""The entry object of the Triton code generator. Importing it pulls in neither torch nor Triton."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxloom_interfaces.codegen import BuiltKernels, Capabilities, KernelSource
+from fxloom_interfaces.versions import LOOP_IR, Version
+
+if TYPE_CHECKING:
+    from fxloom_interfaces.program import Kernel
+
+#: Rows of up to so many elements stay in registers from the first stage of a kernel to the last.
+PERSISTENT_NUMEL = 16384
+
+_DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class TritonCodegen:
+    """Triton kernels for CUDA devices; see `emit` for what a kernel looks like."""
+
+    name: str = "triton"
+    device_types: tuple[str, ...] = ("cuda",)
+    loop_ir: Version = LOOP_IR
+    capabilities: Capabilities = Capabilities(
+        arguments="tensor",
+        fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+        reductions=frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "argmax", "argmin", "welford"}),
+        dtypes=frozenset(_DTYPES),
+        atomic_add=True,
+        two_pass_numel=PERSISTENT_NUMEL,
+        parallelism=132 * 8,
+        templates=frozenset({"mm"}),
+    )
+
+    def emit(self, kernel: Kernel, name: str) -> KernelSource:
+        """A Triton function `name`, with its block sizes and grid in `details`. PluginError for what Triton can't express."""
+        from fxloom_codegen_triton.emit import emit_kernel
+
+        return emit_kernel(kernel, name)
+
+    def build(self, sources: Sequence[KernelSource], store: Any) -> BuiltKernels:
+        """Write the sources as one module into `store`, import it and compile its kernels.
+
+        ToolchainError when Triton is missing or refuses a kernel.
+        """
+        from fxloom_codegen_triton.build import build_kernels
+
+        return build_kernels(sources, store)
+
+
+PLUGIN = TritonCodegen()

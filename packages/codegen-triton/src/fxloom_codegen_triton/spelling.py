@@ -1,0 +1,176 @@
+"""How Triton spells each op of the loop IR: one table, op -> text of its operands. An op that is not here is refused.
+
+Float maths comes from libdevice, which is as accurate as what eager runs; `tl.exp` and its like are faster and less so.
+Division and square root are the correctly rounded ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Spell = Callable[..., str]
+
+
+def _infix(operator: str) -> Spell:
+    return lambda a, b: f"{a} {operator} {b}"
+
+
+def _call(function: str) -> Spell:
+    return lambda *args: f"{function}({', '.join(args)})"
+
+
+_LIBDEVICE = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "copysign", "nextafter", "lgamma", "floor", "ceil", "trunc", "rsqrt",
+)  # fmt: skip
+
+#: Ops of floats. Names of helpers (`remainder_float`) are functions of `helpers`.
+FLOAT: dict[str, Spell] = {
+    "add": _infix("+"),
+    "sub": _infix("-"),
+    "mul": _infix("*"),
+    "remainder": _call("remainder_float"),
+    "fmod": _call("libdevice.fmod"),
+    "neg": lambda a: f"-{a}",
+    "abs": _call("tl.abs"),
+    "sign": _call("sign_float"),
+    "maximum": _call("maximum_nan"),
+    "minimum": _call("minimum_nan"),
+    "fma": _call("tl.fma"),
+    "isnan": lambda a: f"{a} != {a}",
+    "isinf": lambda a: f'tl.abs({a}) == float("inf")',
+    "round": _call("libdevice.rint"),
+    "sqrt": _call("libdevice.sqrt"),
+    "reciprocal": lambda a: f"1.0 / {a}",
+    "sigmoid": lambda a: f"1.0 / (1.0 + libdevice.exp(-{a}))",
+    "div": _infix("/"),
+    **{name: _call(f"libdevice.{name}") for name in _LIBDEVICE},
+}
+
+#: Where float32 has correctly rounded forms of its own.
+FLOAT32: dict[str, Spell] = {
+    "div": _call("tl.div_rn"),
+    "sqrt": _call("tl.sqrt_rn"),
+}
+
+#: Ops of signed and unsigned integers.
+INTEGER: dict[str, Spell] = {
+    "add": _infix("+"),
+    "sub": _infix("-"),
+    "mul": _infix("*"),
+    "floor_div": _call("floor_div"),
+    "trunc_div": _infix("//"),
+    "remainder": _call("remainder_integer"),
+    "fmod": _infix("%"),
+    "neg": lambda a: f"0 - {a}",
+    "abs": _call("tl.abs"),
+    "sign": lambda a: f"({a} > 0).to({a}.dtype) - ({a} < 0).to({a}.dtype)",
+    "maximum": _call("tl.maximum"),
+    "minimum": _call("tl.minimum"),
+    "bitwise_and": _infix("&"),
+    "bitwise_or": _infix("|"),
+    "bitwise_xor": _infix("^"),
+    "bitwise_not": lambda a: f"~{a}",
+    "shift_left": _call("shift_left"),
+    "shift_right": _call("shift_right"),
+}
+
+BOOL: dict[str, Spell] = {
+    "maximum": _infix("|"),
+    "minimum": _infix("&"),
+    "logical_and": _infix("&"),
+    "logical_or": _infix("|"),
+    "logical_xor": _infix("^"),
+    "logical_not": lambda a: f"({a}) == 0",
+    "bitwise_and": _infix("&"),
+    "bitwise_or": _infix("|"),
+    "bitwise_xor": _infix("^"),
+    "bitwise_not": lambda a: f"({a}) == 0",
+}
+
+COMPARE: dict[str, Spell] = {
+    "eq": _infix("=="),
+    "ne": _infix("!="),
+    "lt": _infix("<"),
+    "le": _infix("<="),
+    "gt": _infix(">"),
+    "ge": _infix(">="),
+}
+
+#: Functions that spellings and folds may name; the text of each goes into the module that uses it.
+HELPERS: dict[str, str] = {
+    "maximum_nan": """
+@triton.jit
+def maximum_nan(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "minimum_nan": """
+@triton.jit
+def minimum_nan(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "multiply": """
+@triton.jit
+def multiply(a, b):
+    return a * b
+""",
+    "sign_float": """
+@triton.jit
+def sign_float(a):
+    return tl.where(a > 0, 1.0, tl.where(a < 0, -1.0, 0.0)).to(a.dtype)
+""",
+    "remainder_float": """
+@triton.jit
+def remainder_float(a, b):  # sign of b, as Python's %
+    r = libdevice.fmod(a, b)
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+""",
+    "floor_div": """
+@triton.jit
+def floor_div(a, b):  # toward minus infinity
+    q = a // b
+    return tl.where((a % b != 0) & ((a < 0) != (b < 0)), q - 1, q)
+""",
+    "remainder_integer": """
+@triton.jit
+def remainder_integer(a, b):  # sign of b, as Python's %
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+""",
+    "shift_left": """
+@triton.jit
+def shift_left(a, b):  # 0 for counts outside of the width
+    inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)
+    return tl.where(inside, a << tl.where(inside, b, 0), 0)
+""",
+    "shift_right": """
+@triton.jit
+def shift_right(a, b):  # all value bits out for counts outside of the width
+    last = a.dtype.primitive_bitwidth - 1
+    return a >> tl.where((b >= 0) & (b <= last), b, last)
+""",
+    "larger_first": """
+@triton.jit
+def larger_first(a, i, b, j):  # NaN counts as largest; among equals the first position wins
+    a_nan = a != a
+    b_nan = b != b
+    take = (a > b) | (a_nan & ~b_nan) | (((a == b) | (a_nan & b_nan)) & (i < j))
+    return tl.where(take, a, b), tl.where(take, i, j)
+""",
+    "smaller_first": """
+@triton.jit
+def smaller_first(a, i, b, j):  # NaN counts as smallest; among equals the first position wins
+    a_nan = a != a
+    b_nan = b != b
+    take = (a < b) | (a_nan & ~b_nan) | (((a == b) | (a_nan & b_nan)) & (i < j))
+    return tl.where(take, a, b), tl.where(take, i, j)
+""",
+    "welford_merge": """
+@triton.jit
+def welford_merge(mean_a, m2_a, count_a, mean_b, m2_b, count_b):  # Chan et al. 1979, eq. 1.5
+    count = count_a + count_b
+    share = tl.where(count == 0, 0.0, count_b / tl.where(count == 0, 1.0, count))
+    delta = mean_b - mean_a
+    return mean_a + delta * share, m2_a + m2_b + delta * delta * count_a * share, count
+""",
+}

@@ -1,0 +1,299 @@
+"""Generated kernels against the reference interpreter of the loop IR, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fxloom_codegen_common.interpreter import interpret_positional
+from fxloom_codegen_triton import PLUGIN, emit
+from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, INTEGER
+from fxloom_interfaces.artifacts import FileStore
+from fxloom_interfaces.dtypes import torch_dtype
+from fxloom_interfaces.expr import symbol, value_symbol
+from fxloom_interfaces.ops import OPS
+from fxloom_interfaces.program import Axis, Compute, Constant, IndexValue, Indirect, Kernel, KernelBuffer, Load, Reduce, Stage, Store
+
+X, Y, R, Q = symbol("x0"), symbol("x1"), symbol("r0"), symbol("r1")
+
+
+def check(kernel: Kernel, tensors: list[torch.Tensor], tmp_path: Path, sizes: tuple[int, ...] = (), **tolerance: Any) -> str:
+    """Run `kernel` both ways on copies of `tensors`; returns the source."""
+    expected = [tensor.clone() for tensor in tensors]
+    actual = [tensor.clone() for tensor in tensors]
+    interpret_positional(kernel, *expected, *sizes)
+    source = PLUGIN.emit(kernel, "kernel_0")
+    built = PLUGIN.build([source], FileStore(tmp_path))
+    built.callables["kernel_0"](*actual, *sizes)
+    for buffer, want, got in zip(kernel.arguments, expected, actual, strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True, msg=lambda m, b=buffer: f"{b}: {m}\n{built.source}", **tolerance)
+    assert any(not torch.equal(before, after) for before, after in zip(tensors, actual, strict=True)) or len(tensors) == 0
+    return built.source
+
+
+def bias_relu(n: int, m: int, dtype: str = "float32") -> Kernel:
+    body = (
+        Load(0, "x", m * X + Y, dtype),
+        Load(1, "bias", Y, dtype),
+        Compute(2, "add", (0, 1), dtype),
+        Constant(3, 0.0, dtype),
+        Compute(4, "maximum", (2, 3), dtype),
+        Store("out", m * X + Y, 4),
+    )
+    buffers = (KernelBuffer("x", dtype, "in"), KernelBuffer("bias", dtype, "in"), KernelBuffer("out", dtype, "out"))
+    return Kernel((Axis("x0", n), Axis("x1", m)), (), (Stage(False, body),), buffers, title=("add", "relu"))
+
+
+def test_pointwise_with_broadcast(tmp_path: Path) -> None:
+    check(bias_relu(37, 50), [torch.randn(37, 50), torch.randn(50), torch.empty(37, 50)], tmp_path)
+
+
+def test_nan_passes_through_maximum(tmp_path: Path) -> None:
+    x = torch.randn(4, 8)
+    x[1, 2] = float("nan")
+    check(bias_relu(4, 8), [x, torch.zeros(8), torch.empty(4, 8)], tmp_path)
+
+
+def softmax(rows: int, width: int) -> Kernel:
+    at = width * X + R
+    first = (Load(0, "x", at, "float32"), Reduce((1,), "max", 0, "float32"))
+    second = (
+        Load(2, "x", at, "float32"),
+        Compute(3, "sub", (2, 1), "float32"),
+        Compute(4, "exp", (3,), "float32"),
+        Reduce((5,), "sum", 4, "float32"),
+    )
+    third = (
+        Load(6, "x", at, "float32"),
+        Compute(7, "sub", (6, 1), "float32"),
+        Compute(8, "exp", (7,), "float32"),
+        Compute(9, "div", (8, 5), "float32"),
+        Store("out", at, 9),
+    )
+    buffers = (KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "out"))
+    return Kernel(
+        (Axis("x0", rows),), (Axis("r0", width),), tuple(Stage(True, body) for body in (first, second, third)), buffers, title=("softmax",)
+    )
+
+
+@pytest.mark.parametrize("width", [1, 64, 100])
+def test_persistent_softmax_loads_and_computes_once(width: int, tmp_path: Path) -> None:
+    source = check(softmax(9, width), [torch.randn(9, width), torch.empty(9, width)], tmp_path)
+    assert source.count("tl.load") == 1  # three stages, one tile
+    assert source.count("libdevice.exp(") == 1
+    assert "for roffset" not in source
+
+
+def test_looped_softmax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 0)
+    source = check(softmax(3, 5000), [torch.randn(3, 5000), torch.empty(3, 5000)], tmp_path)
+    assert source.count("for roffset") == 3
+
+
+def reduction(kind: str, dtype: str, acc: str, rows: int, inner: tuple[int, int], results: int = 1) -> Kernel:
+    a, b = inner
+    result_dtype = {"argmax": "int64", "argmin": "int64", "any": "bool", "all": "bool"}.get(kind, acc)
+    values = tuple(range(2, 2 + results))
+    body: list[Any] = [Load(0, "x", a * b * X + b * R + Q, dtype)]
+    value = 0
+    if acc != dtype and kind not in ("argmax", "argmin", "any", "all"):
+        body.append(Compute(1, "to_dtype", (0,), acc))
+        value = 1
+    body.append(Reduce(values, kind, value, "bool" if kind in ("any", "all") else acc))
+    outs = tuple(Store(f"out{i}", X, v) for i, v in enumerate(values))
+    buffers = (KernelBuffer("x", dtype, "in"), *(KernelBuffer(f"out{i}", result_dtype, "out") for i in range(results)))
+    return Kernel((Axis("x0", rows),), (Axis("r0", a), Axis("r1", b)), (Stage(True, tuple(body)), Stage(False, outs)), buffers)
+
+
+KINDS = [
+    ("sum", "float32", "float32"), ("sum", "float16", "float32"), ("sum", "int64", "int64"), ("prod", "float32", "float32"),
+    ("max", "float32", "float32"), ("min", "float32", "float32"), ("max", "int32", "int32"), ("min", "int64", "int64"),
+    ("any", "bool", "bool"), ("all", "bool", "bool"), ("argmax", "float32", "int64"), ("argmin", "float32", "int64"),
+    ("argmax", "int64", "int64"), ("welford", "float32", "float32"), ("xor_sum", "int64", "int64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "looped"])
+@pytest.mark.parametrize(("kind", "dtype", "acc"), KINDS)
+def test_reductions(kind: str, dtype: str, acc: str, persistent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not persistent:
+        monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 0)
+        monkeypatch.setattr(emit, "choose_blocks", lambda kernel: emit.Blocks(2, 16, 4, False))
+    rows, inner = 3, (7, 5)
+    if dtype == "bool":
+        x = torch.zeros(rows, *inner, dtype=torch.bool)
+        x[1, 3, 2] = True
+        x[2] = True
+    elif dtype.startswith("int"):
+        x = torch.randint(-9, 9, (rows, *inner), dtype=torch_dtype(dtype))
+    else:
+        x = torch.randn(rows, *inner).to(torch_dtype(dtype))
+        if kind in ("max", "min", "argmax", "argmin"):
+            x[1, 4, 1] = float("nan")
+            x[1, 5, 0] = float("nan")
+            x[2, 2, 2] = x[2, 6, 4] = x[2].amax() + (1 if "max" in kind else -9)
+    results = 3 if kind == "welford" else 1
+    kernel = reduction(kind, dtype, acc, rows, inner, results)
+    out_dtypes = [torch_dtype(buffer.dtype) for buffer in kernel.arguments[1:]]
+    outs = [torch.full((rows,), 3).to(d) if d is not torch.bool else torch.tensor([True, True, False]) for d in out_dtypes]
+    check(kernel, [x, *outs], tmp_path)
+
+
+def test_strided_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column sum: contiguous along the outer axis."""
+    monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 0)
+    body = (Load(0, "x", 70 * R + X, "float32"), Reduce((1,), "sum", 0, "float32"))
+    buffers = (KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "out"))
+    kernel = Kernel((Axis("x0", 70),), (Axis("r0", 100),), (Stage(True, body), Stage(False, (Store("out", X, 1),))), buffers)
+    assert emit.choose_blocks(kernel).xblock == 64
+    check(kernel, [torch.randn(100, 70), torch.empty(70)], tmp_path)
+
+
+def test_reduction_of_everything(tmp_path: Path) -> None:
+    body = (Load(0, "x", R, "float32"), Reduce((1,), "sum", 0, "float32"))
+    buffers = (KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "out"))
+    kernel = Kernel((), (Axis("r0", 300),), (Stage(True, body), Stage(False, (Store("out", 0, 1),))), buffers)
+    check(kernel, [torch.randn(300), torch.empty(())], tmp_path)
+
+
+def gather(check_index: bool = True) -> Kernel:
+    index = value_symbol("i0")
+    body = (
+        Load(0, "index", X, "int64"),
+        Indirect("i0", 0, 11, check_index, True),
+        Load(1, "table", 8 * index + Y, "float32"),
+        Store("out", 8 * X + Y, 1),
+    )
+    buffers = (KernelBuffer("index", "int64", "in"), KernelBuffer("table", "float32", "in"), KernelBuffer("out", "float32", "out"))
+    return Kernel((Axis("x0", 5), Axis("x1", 8)), (), (Stage(False, body),), buffers)
+
+
+def test_indirect_load_wraps(tmp_path: Path) -> None:
+    check(gather(), [torch.tensor([0, 10, -1, -11, 3]), torch.randn(11, 8), torch.empty(5, 8)], tmp_path)
+
+
+def test_indirect_load_out_of_range_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime import interpreter
+
+    # the interpreter does not read `debug=True` of the decorator
+    monkeypatch.setattr(interpreter.interpreter_builder, "options", interpreter.InterpreterOptions(debug=True))
+    source = PLUGIN.emit(gather(), "kernel_0")
+    assert "device_assert" in source.text
+    assert "debug=True" in source.text
+    kernel = PLUGIN.build([source], FileStore(tmp_path)).callables["kernel_0"]
+    with pytest.raises(Exception, match="index out of range"):
+        kernel(torch.tensor([0, 11, 1, 1, 1]), torch.randn(11, 8), torch.empty(5, 8))
+
+
+def test_masked_load_touches_nothing_outside(tmp_path: Path) -> None:
+    """A padded read: out[i] = x[i - 2] where that exists, else 7."""
+    body = (
+        IndexValue(0, X, "int64"),
+        Constant(1, 2, "int64"),
+        Compute(2, "ge", (0, 1), "bool"),
+        Load(3, "x", X - 2, "float32", mask=2),
+        Constant(4, 7.0, "float32"),
+        Compute(5, "where", (2, 3, 4), "float32"),
+        Store("out", X, 5),
+    )
+    buffers = (KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "out"))
+    check(Kernel((Axis("x0", 10),), (), (Stage(False, body),), buffers), [torch.randn(8), torch.empty(10)], tmp_path)
+
+
+def test_atomic_add_of_repeated_indices(tmp_path: Path) -> None:
+    index = value_symbol("i0")
+    body = (
+        Load(0, "index", X, "int64"),
+        Indirect("i0", 0, 4, True, False),
+        Load(1, "x", X, "float32"),
+        Store("out", index, 1, "add"),
+    )
+    buffers = (KernelBuffer("index", "int64", "in"), KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "inout"))
+    kernel = Kernel((Axis("x0", 20),), (), (Stage(False, body),), buffers)
+    check(kernel, [torch.randint(0, 4, (20,)), torch.randn(20), torch.randn(4)], tmp_path)
+
+
+def test_symbolic_sizes_reuse_one_kernel(tmp_path: Path) -> None:
+    n = symbol("s0")
+    body = (Load(0, "x", X, "float32"), Compute(1, "neg", (0,), "float32"), Store("out", X, 1))
+    buffers = (KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "out"))
+    kernel = Kernel((Axis("x0", n),), (), (Stage(False, body),), buffers, sizes=("s0",))
+    texts = {check(kernel, [torch.randn(m), torch.empty(m)], tmp_path, sizes=(m,)) for m in (1, 100, 3000)}
+    assert len(texts) == 1
+
+
+def elementwise(op: str, dtype: str) -> Kernel:
+    arity = OPS[op].arity
+    result = "bool" if OPS[op].result == "bool" else dtype
+    loads = tuple(Load(i, f"in{i}", X, dtype) for i in range(arity))
+    body = (*loads, Compute(arity, op, tuple(range(arity)), result), Store("out", X, arity))
+    buffers = (*(KernelBuffer(f"in{i}", dtype, "in") for i in range(arity)), KernelBuffer("out", result, "out"))
+    return Kernel((Axis("x0", 64),), (), (Stage(False, body),), buffers)
+
+
+CASES = [(op, "float32") for op in {**FLOAT, **COMPARE}] + [(op, "int64") for op in {**INTEGER, **COMPARE}]
+CASES += [(op, "int32") for op in INTEGER] + [(op, "bool") for op in BOOL] + [("div", "float64"), ("exp", "float64"), ("tanh", "float64")]
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES)
+def test_every_op_has_the_meaning_of_the_table(op: str, dtype: str, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    arity = OPS[op].arity
+    tensors: list[torch.Tensor] = []
+    for position in range(arity):
+        if dtype == "bool":
+            tensors.append(torch.rand(64, generator=generator) > 0.5)
+        elif dtype.startswith("int"):
+            value = torch.randint(-20, 20, (64,), generator=generator, dtype=torch_dtype(dtype))
+            divides = op in ("floor_div", "trunc_div", "remainder", "fmod") and position == 1
+            tensors.append(torch.where(value == 0, 3, value) if divides else value)
+        else:
+            value = torch.randn(64, generator=generator).to(torch_dtype(dtype)) * 2
+            if op in ("acosh",):
+                value = value.abs() + 1
+            elif op in ("asin", "acos", "atanh"):
+                value = value.clamp(-0.9, 0.9)
+            elif op in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "lgamma", "pow"):
+                value = value.abs() + 0.1
+            elif op not in ("remainder", "fmod", "nextafter", "fma", "atan2"):
+                value[:3] = torch.tensor([float("nan"), float("inf"), 0.0])
+            tensors.append(value)
+    result = torch.bool if OPS[op].result == "bool" else torch_dtype(dtype)
+    out = torch.full((64,), 5).to(result) if result is not torch.bool else torch.arange(64) % 2 == 0
+    check(elementwise(op, dtype), [*tensors, out], tmp_path, rtol=2e-6, atol=1e-6)
+
+
+def test_conversions(tmp_path: Path) -> None:
+    dtypes = ["float32", "float16", "bfloat16", "float64", "int64", "int32", "int8", "uint8", "bool"]
+    for source in dtypes:
+        for target in dtypes:
+            if source == target:
+                continue
+            body = (Load(0, "x", X, source), Compute(1, "to_dtype", (0,), target), Store("out", X, 1))
+            buffers = (KernelBuffer("x", source, "in"), KernelBuffer("out", target, "out"))
+            kernel = Kernel((Axis("x0", 16),), (), (Stage(False, body),), buffers)
+            x = (torch.arange(16) * 3 % 7).to(torch_dtype(source))
+            out = torch.arange(16).flip(0).to(torch_dtype(target))
+            check(kernel, [x, out], tmp_path)
+
+
+def test_64_bit_indices_where_32_do_not_reach() -> None:
+    def source(stride: int) -> str:
+        body = (Load(0, "x", stride * X, "int8"), Store("out", X, 0))
+        buffers = (KernelBuffer("x", "int8", "in"), KernelBuffer("out", "int8", "out"))
+        return PLUGIN.emit(Kernel((Axis("x0", 4096),), (), (Stage(False, body),), buffers), "k").text
+
+    assert "tl.int32" in source(1)
+    assert "tl.int64" in source(1 << 20)
+
+
+def test_same_kernel_same_bytes() -> None:
+    assert PLUGIN.emit(softmax(4, 10), "k") == PLUGIN.emit(softmax(4, 10), "k")
+
+
+def test_second_build_finds_the_module(tmp_path: Path) -> None:
+    source = PLUGIN.emit(bias_relu(3, 4), "k")
+    assert not PLUGIN.build([source], FileStore(tmp_path)).cached
+    assert PLUGIN.build([source], FileStore(tmp_path)).cached
