@@ -424,7 +424,7 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
         return _call_descriptor(ev, fn, fn.__objclass__, fn.__name__, args, kwargs)
     if kind is types.MethodWrapperType:
         return _call_descriptor(ev, fn, fn.__objclass__, fn.__name__, [owner, *args], kwargs)
-    if owner is None or isinstance(owner, types.ModuleType):
+    if owner is None or isinstance(owner, types.ModuleType) or type(owner).__name__.startswith("pybind11_"):
         return _call_c_function(ev, fn, args, kwargs)
     if isinstance(owner, type):  # a classmethod, or __new__
         if fn.__name__ == "__new__":
@@ -479,6 +479,7 @@ def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
     for arg in (*args, *kwargs.values()):
         if not is_plain(arg):
+            ev.heap.refuse(arg)
             graph_break("torch_call", f"{fn.__qualname__} of a {type(arg).__qualname__}")
     return ev.torch_native(fn, *args, **kwargs)
 

@@ -31,7 +31,7 @@ from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.residual import Residual
-from fxloom_dynamo.resume import continuation_count
+from fxloom_dynamo.resume import body_start, continuation_count
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -155,6 +155,8 @@ class _Attempt:
                 self._check_generators()
             except BreakHere:
                 broke = self.breaks[ev.steps]
+                if frame.ip < body_start(frame.info.body.instructions):
+                    raise _GiveUp(broke) from None
             except GraphBreak as error:
                 raise self._restart(error, ev.steps - 1) from error
             except Raised as raised:

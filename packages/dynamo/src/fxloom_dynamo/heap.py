@@ -37,6 +37,7 @@ from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
     AttrSource,
+    CallSource,
     DictItemSource,
     DictKeySource,
     InstanceDictSource,
@@ -57,6 +58,8 @@ _SINGLETONS = frozenset({bool, type(None), type(...), type(NotImplemented), torc
 _CONTAINER_BASES: tuple[type, ...] = (OrderedDict, defaultdict, dict, list, set, deque)
 _EXACT_CONTAINERS = frozenset(_CONTAINER_BASES)
 _FUNCTION_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+#: of a cell: cells compare by content, and only an empty one equals an empty one
+_IS_EMPTY_CELL = types.CellType().__eq__
 _HEAPTYPE = 1 << 9
 _IMMUTABLETYPE = 1 << 8
 
@@ -614,7 +617,7 @@ class Heap:
         record.read["source"] = content_source
         record.read["value"] = ABSENT if empty else UNREAD
         if empty:
-            graph_break("opaque_object", f"an empty closure cell ({cell_source})")
+            self.guard(CallSource(cell_source, getter=_IS_EMPTY_CELL, label="is_empty({})"), GuardKind.TRUTH, True)
         return stand_in
 
 

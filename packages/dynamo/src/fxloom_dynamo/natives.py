@@ -88,6 +88,7 @@ _REFUSED_PARTS = (
     "_dynamo/", "_inductor/", "_functorch/", "_higher_order_ops/", "_export/", "export/", "onnx/", "jit/_trace",
     "jit/_script", "hub.py", "serialization.py", "multiprocessing/", "profiler/", "random.py", "utils/cpp_extension",
 )  # fmt: skip
+_QUERIES = ("is_", "has_")
 _REFUSED_PREFIXES = ("set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_")
 
 
@@ -103,6 +104,8 @@ def is_inlined_torch(filename: str) -> bool:
 def is_refused_torch(filename: str, name: str) -> bool:
     """True for torch's Python code that must not run while capturing."""
     rest = filename[len(_TORCH_ROOT) :]
+    if name.startswith(_QUERIES):
+        return False
     return rest.startswith(_REFUSED_PARTS) or name.startswith(_REFUSED_PREFIXES)
 
 

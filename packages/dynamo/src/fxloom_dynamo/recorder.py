@@ -12,6 +12,7 @@ a tensor is a graph break.
 from __future__ import annotations
 
 import builtins
+import keyword
 import operator
 import types
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ class Recorder:
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
         self._keep: list[Any] = []
         self._last_placeholder: torch.fx.Node | None = None
+        self._names: set[str] = set()
 
     # ------------------------------------------------------------------ inputs
 
@@ -77,7 +79,7 @@ class Recorder:
             raise InternalError("dynamo.record", f"a fake tensor that no node made: {fake!r}")
         _, real, source = self.input_info[id(fake)]
         with self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before():
-            node = self.graph.placeholder(_placeholder_name(source, len(self.inputs)))
+            node = self.graph.placeholder(self._placeholder_name(source))
         self._last_placeholder = node
         meta.set_fake(node, fake)
         meta.set_source(node, source)
@@ -85,6 +87,14 @@ class Recorder:
         self.nodes[id(fake)] = node
         self.inputs.append((source, real, node))
         return node
+
+    def _placeholder_name(self, source: Source) -> str:
+        """A readable name from the source, unique in the graph."""
+        name = _name_of(source) or f"input_{len(self.inputs)}"
+        if name in self._names:
+            name = f"{name}_{len(self.inputs)}"
+        self._names.add(name)
+        return name
 
     # ------------------------------------------------------------------ calls
 
@@ -294,7 +304,12 @@ def _is_buffer(source: Source) -> bool:
     return parent is not None and getattr(parent, "key", None) == "_buffers"
 
 
-def _placeholder_name(source: Source, index: int) -> str:
-    keep = [char if char.isalnum() else "_" for char in source.name.replace("__dict__", "").replace("_parameters", "p")]
+def _name_of(source: Source) -> str:
+    text = source.name
+    for word in (".__dict__", "_parameters", "_buffers", "_modules"):
+        text = text.replace(word, "")
+    text = text.removeprefix("L")
+    keep = [char if char.isalnum() else "_" for char in text]
     text = "_".join(part for part in "".join(keep).split("_") if part)
-    return text[-60:].lstrip("_0123456789") or f"input_{index}"
+    text = f"p_{text}" if text[:1].isdigit() else text
+    return text if text.isidentifier() and not keyword.iskeyword(text) else f"{text}_" if text.isidentifier() else ""
