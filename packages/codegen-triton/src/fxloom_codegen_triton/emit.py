@@ -563,7 +563,7 @@ def _convert(text: str, source: str, target: str) -> str | None:
         return None
     if target == "bool":
         return f"{text} != 0"
-    if source == "float64" and target in ("float16", "bfloat16"):
+    if target in ("float16", "bfloat16") and source not in ("float32", "float16", "bfloat16"):
         text = f"({text}).to(tl.float32)"  # in two steps, as torch does it
     return f"{text}.to({_type(target)})" if re.fullmatch(r"[\w.]+|[\w.]+\(.*\)", text) else f"({text}).to({_type(target)})"
 
