@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
+from fxloom_interfaces.errors import FxloomError
 
 from fxloom_dynamo import natives, polyfills
 from fxloom_dynamo.breaks import graph_break
@@ -43,11 +44,10 @@ class TracedFunction:
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._ev.off_net():
-            try:
-                return call(self._ev, self.function, list(args), kwargs)
-            except Raised as raised:
-                raise raised.exc from None
+        try:
+            return self._ev.off_net(lambda: call(self._ev, self.function, list(args), kwargs))
+        except Raised as raised:
+            raise raised.exc from None
 
 
 def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
@@ -137,17 +137,12 @@ def _call_ours(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: K
     from fxloom_dynamo.evaluator import TracedGenerator
 
     if args and type(args[0]) is TracedGenerator:
-        with ev.off_net():
-            try:
-                return fn(*args, **kwargs)
-            except StopIteration as stop:
-                raise Raised(stop) from None
-            except Exception as exc:
-                from fxloom_interfaces.errors import FxloomError
-
-                if isinstance(exc, FxloomError):
-                    raise
-                raise Raised(exc) from None
+        try:
+            return ev.off_net(lambda: fn(*args, **kwargs))
+        except Exception as exc:
+            if isinstance(exc, FxloomError):
+                raise
+            raise Raised(exc) from None
     graph_break("asked_for", f"calls {fn.__module__}.{fn.__qualname__}")
 
 
@@ -323,11 +318,12 @@ def _refuse_class(cls: type) -> Any:
 def call_new(ev: Evaluator, cls: type, new: Any, args: list[Any], kwargs: Kwargs) -> Any:
     """cls.__new__(cls, *args, **kwargs); `new` is the raw lookup."""
     if isinstance(new, (staticmethod, classmethod)):
-        new = new.__func__
+        from fxloom_dynamo import attributes
+
+        new = attributes._member(ev, cls, "__new__", new, new.__func__)
     if isinstance(new, types.FunctionType):
         if new.__code__.co_filename.startswith("<string>") and issubclass(cls, tuple) or new.__code__.co_name == "__new__" and new.__code__.co_filename.startswith("<namedtuple"):
             return native_named_tuple(ev, cls, new, args, kwargs)
-        ev.heap.class_value(cls, "__new__", new) if id(new) not in ev.heap.by_original else None
         return call_function(ev, new, [cls, *args], kwargs)
     owner = getattr(new, "__self__", object)
     return allocate(ev, owner, cls, args, kwargs)

@@ -110,6 +110,8 @@ class _GiveUp(Exception):
 def _skip_reason(code: types.CodeType) -> str | None:
     if code.co_flags & _GENERATORS:
         return "a generator or coroutine"
+    if not code.co_flags & inspect.CO_OPTIMIZED:
+        return "a module's or class's body"
     name = code.co_filename
     if natives.in_torch(name) and not natives.is_inlined_torch(name):
         return "torch's own file"

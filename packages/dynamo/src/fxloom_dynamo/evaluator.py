@@ -9,11 +9,9 @@ Handlers move values; meaning lives in `attributes`, `operations`, `calls` and `
 
 from __future__ import annotations
 
-import builtins
 import sys
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -176,17 +174,16 @@ class Evaluator:
             sys.setprofile(outer)
             self._net_on = False
 
-    @contextmanager
-    def off_net(self) -> Iterator[None]:
-        """For our own code that C code calls back (a traced generator's `__next__`)."""
-        was, self._net_on = self._net_on, False
+    def off_net(self, act: Callable[[], Any]) -> Any:
+        """Run our own code that C code calls back (a traced generator's `__next__`)."""
         profile = sys.getprofile()
         sys.setprofile(None)
+        was, self._net_on = self._net_on, False
         try:
-            yield
+            return act()
         finally:
-            sys.setprofile(profile)
             self._net_on = was
+            sys.setprofile(profile)
 
     def torch_native(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
@@ -318,11 +315,10 @@ class TracedGenerator:
         self._from_native(self.close_in)
 
     def _from_native(self, act: Callable[[], Any]) -> Any:
-        with self._ev.off_net():
-            try:
-                return act()
-            except Raised as raised:
-                raise raised.exc from None
+        try:
+            return self._ev.off_net(act)
+        except Raised as raised:
+            raise raised.exc from None
 
     def advance(self, value: Any) -> Any:
         """The next yielded value; Raised(StopIteration) at the end."""
@@ -442,4 +438,3 @@ def _trusted(name: str, code: types.CodeType) -> bool:
     return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor
 
 
-_ = builtins

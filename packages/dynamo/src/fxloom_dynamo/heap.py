@@ -103,6 +103,8 @@ def _can_shadow(cls: type) -> bool:
     for base in cls.__mro__:
         if base is not object and base not in _EXACT_CONTAINERS and not base.__flags__ & _HEAPTYPE:
             return False
+        if base.__module__ != "builtins" and type(base).__name__ == "pybind11_type":
+            return False
         if base.__flags__ & _IMMUTABLETYPE and base not in _EXACT_CONTAINERS and base is not object:
             return False
     return True
@@ -233,6 +235,8 @@ class Heap:
             return self._partial(original, source)
         if cls in FROZEN:
             return self._opaque(original, source)
+        if hasattr(cls, "__next__") and not _can_shadow(cls):
+            graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
         if cls in _EXACT_CONTAINERS:
             return self._container(original, source, cls)
         if _can_shadow(cls):

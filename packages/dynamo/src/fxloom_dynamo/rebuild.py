@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fxloom_dynamo.frame import Frame
 
 _CONSTANTS = (
-    type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, enum.Enum,
+    type, types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType, enum.Enum,
     types.CodeType, torch.finfo, torch.iinfo, re.Pattern, re.Match, types.GetSetDescriptorType, types.MemberDescriptorType,
     types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType,
 )  # fmt: skip
@@ -69,7 +69,7 @@ class Rebuilder:
 
     def scan(self, value: Any) -> None:
         """Count references to what has an identity; called for every root before anything is emitted."""
-        if type(value) in LITERALS or isinstance(value, (*_CONSTANTS, Mark)):
+        if _is_constant(value) or isinstance(value, Mark):
             return
         count = self._counts.get(id(value), 0)
         self._counts[id(value)] = count + 1
@@ -163,7 +163,7 @@ class Rebuilder:
         """Emit instructions that push `value`."""
         if isinstance(value, Mark):
             raise InternalError("dynamo.rebuild", f"{value!r} as a value")
-        if type(value) in LITERALS or isinstance(value, _CONSTANTS):
+        if _is_constant(value):
             self.out += emit.load_const(value)
             return
         kept = self._kept.get(id(value))
@@ -283,7 +283,7 @@ class Rebuilder:
         elif cls is types.CellType:
             self._cell(value)
         elif cls is types.MethodWrapperType or cls is types.BuiltinFunctionType:
-            self.call(getattr, value.__self__, value.__name__)
+            self.call(_descriptor_of(value).__get__, value.__self__)
         elif cls is functools.partial:
             self._partial(value)
         elif cls is super:
@@ -416,6 +416,24 @@ class Rebuilder:
                 self.out += emit.build_list(self._many(_contents(value)))
             self.out += [*emit.call(4), *emit.pop()]
         self.out += emit.load_fast(name)
+
+
+def _is_constant(value: Any) -> bool:
+    """True for what may stand in the constants of replacement code."""
+    if type(value) is types.BuiltinFunctionType:
+        owner = value.__self__
+        return owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__name__.startswith("pybind11_")
+    return type(value) in LITERALS or isinstance(value, _CONSTANTS)
+
+
+def _descriptor_of(method: Any) -> Any:
+    """The C descriptor that a bound C method came from (it may be hidden by an override in the object's class)."""
+    owner, name = method.__self__, method.__name__
+    for base in type(owner).__mro__:
+        found = base.__dict__.get(name)
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found.__get__(owner) == method:
+            return found
+    graph_break("cannot_rebuild", f"a bound method {name} of a {type(owner).__qualname__}")
 
 
 def _contents(value: Any) -> Any:
