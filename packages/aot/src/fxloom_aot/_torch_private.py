@@ -10,11 +10,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "TorchDispatchMode",
+    "below_autograd",
     "current_autograd_number",
     "disable_torch_dispatch",
     "next_autograd_number",
     "plain_batch_norm",
 ]
+
+#: context manager: below, operators go past autograd (which insists that a view is a new tensor)
+below_autograd = torch._C._AutoDispatchBelowAutograd
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 import torch.fx
+
+from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.meta import copy_origin, set_fake, set_source, set_static_address
 from fxloom_interfaces.signature import InputKind, InputSpec
 from fxloom_shapes import FakeTensor
-
-from fxloom_aot.log import FunctionalLog
 
 
 def build_graph(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch.fx
-from fxloom_interfaces.signature import GraphSignature
 
 from fxloom_aot.runtime import Compiled
+from fxloom_interfaces.signature import GraphSignature
 
 
 def eager_compiler(gm: torch.fx.GraphModule, signature: GraphSignature) -> Compiled:

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 import torch.fx
-from fxloom_interfaces.errors import GraphRejected, InternalError
-from fxloom_interfaces.signature import ViewStep
-from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
-from fxloom_shapes.descriptor import extent_of
-from fxloom_shapes.operators import facts_of
 
 from fxloom_aot.log import Decompositions, FunctionalLog, values_of
 from fxloom_aot.recorder import Entry
 from fxloom_aot.twins import LIARS, UNSOUND, twin_of
 from fxloom_aot.views import Chain, Step, UnsupportedView, is_dense, overlaps_itself, replay, write_back
+from fxloom_interfaces.errors import GraphRejected, InternalError
+from fxloom_interfaces.signature import ViewStep
+from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
+from fxloom_shapes.descriptor import extent_of
+from fxloom_shapes.operators import facts_of
 
 aten = torch.ops.aten
 

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 
 import torch
 import torch.fx
+
+from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import InternalError
 from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, make_fake, propagate
 from fxloom_shapes.operators import Op, facts_of
-
-from fxloom_aot._torch_private import TorchDispatchMode
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]
@@ -108,7 +108,7 @@ class FunctionalLog(TorchDispatchMode):
         kwargs = kwargs or {}
         rule = self.decompositions.get(op)
         if rule is not None:
-            with self:
+            with below_autograd(), self:
                 result = rule(*args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -121,12 +121,16 @@ class FunctionalLog(TorchDispatchMode):
             if same is not None:
                 return same
         if facts.composite:
-            with self:
+            with below_autograd(), self:
                 result = op.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         if op in _RESHAPES:
             return self._reshape(args[0], args[1])
+        if op is aten.permute.default:
+            args = self._compose_permutes(args[0], args[1])
+            if args[1] == list(range(len(args[1]))):
+                return args[0]
         args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
         key = None
         if merge and not facts.seeded:
@@ -161,6 +165,9 @@ class FunctionalLog(TorchDispatchMode):
     def _reshape(self, value: FakeTensor, size: Any) -> FakeTensor:
         """`view`, by way of a copy where this value's strides, other than the program's, don't allow a view."""
         wanted = infer_size(tuple(size), value.numel())
+        below = self._made_by(value, aten.view.default)
+        if below is not None and viewable(below.args[0].desc, wanted):  # view(view(x, a), b) -> view(x, b)
+            value = below.args[0]
         if wanted == value.desc.size:
             return value
         if not viewable(value.desc, wanted):
@@ -173,6 +180,22 @@ class FunctionalLog(TorchDispatchMode):
             self._merged[key] = known
         assert isinstance(known, FakeTensor)
         return known
+
+    def _compose_permutes(self, value: FakeTensor, order: Any) -> tuple[FakeTensor, list[int]]:
+        """permute(permute(x, a), b) -> permute(x, a[b])"""
+        rank = value.dim()
+        order = [axis % rank for axis in order]
+        below = self._made_by(value, aten.permute.default)
+        if below is None:
+            return value, order
+        inner = [axis % rank for axis in below.args[1]]
+        return below.args[0], [inner[axis] for axis in order]
+
+    def _made_by(self, value: FakeTensor, op: Op) -> Call | None:
+        """The call that made `value`, if it is one of `op`."""
+        number = self.origins[id(value)].call
+        call = self.calls[number] if number >= 0 else None
+        return call if call is not None and call.op is op and call.region == self.region else None
 
     @contextmanager
     def at(self, node: torch.fx.Node | None, backward: bool, region: int) -> Iterator[None]:
@@ -290,7 +313,7 @@ def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
 
 
 def _same_size(value: FakeTensor, size: Any, **kwargs: Any) -> FakeTensor | None:
-    return value if tuple(size) == value.desc.size or all(extent == -1 for extent in size) and len(size) == value.dim() else None
+    return value if tuple(size) == value.desc.size or (all(extent == -1 for extent in size) and len(size) == value.dim()) else None
 
 
 _IDENTITIES: dict[Op, Callable[..., FakeTensor | None]] = {

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 import torch.fx
-from fxloom_interfaces.dialects.aten_dialect import verify
-from fxloom_interfaces.signature import GraphSignature
 
 from fxloom_aot.partition import save_all
 from fxloom_aot.runtime import Compiled, inference_wrapper
 from fxloom_aot.trace import Partitioner, Traced, trace_graph
 from fxloom_aot.training import training_wrapper
+from fxloom_interfaces.dialects.aten_dialect import verify
+from fxloom_interfaces.signature import GraphSignature
 
 Compiler = Callable[[torch.fx.GraphModule, GraphSignature], Compiled]
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from fxloom_aot.functionalize import Functionalizer, Memory, View
+from fxloom_aot.views import Chain, UnsupportedView, is_dense, with_strides_of
 from fxloom_interfaces.signature import (
     FromConstant,
     FromInput,
@@ -25,9 +28,6 @@ from fxloom_interfaces.signature import (
     ViewStep,
 )
 from fxloom_shapes import FakeTensor
-
-from fxloom_aot.functionalize import Functionalizer, Memory, View
-from fxloom_aot.views import Chain, UnsupportedView, is_dense, with_strides_of
 
 aten = torch.ops.aten
 

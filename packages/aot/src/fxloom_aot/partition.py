@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fxloom_aot.log import FunctionalLog, has_effect, values_of
 from fxloom_interfaces.errors import InternalError
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.operators import Op, facts_of
-
-from fxloom_aot.log import FunctionalLog, has_effect, values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,7 @@ def save_all(
             if call.region and facts_of(call.op).seeded:
                 raise InternalError("aot partition", "a recomputed region draws random numbers", node=str(call.op))
             backward.add(number)
+    only_backward = frozenset(backward)
     saved: dict[int, FakeTensor] = {}
     todo = [value for number in sorted(backward) for value in values_of([log.calls[number].args, log.calls[number].kwargs])]
     todo += [value for value in values_of(list(gradients))]
@@ -57,15 +57,11 @@ def save_all(
             call = log.calls[origin.call]
             backward.add(origin.call)
             todo.extend(values_of([call.args, call.kwargs]))
-        elif _is_constant(log, value):
-            backward_constant = origin.call
-            if backward_constant >= 0:
-                backward.add(backward_constant)
-        else:
+        elif origin.call >= 0 and _is_constant(log, origin.call):
+            backward.add(origin.call)
+        elif origin.call >= 0 or origin.placeholder >= 0:
             saved[id(value)] = value
-    forward = log.live_calls([*forward_outputs, *saved.values()])
-    wrong = [number for number in forward if log.calls[number].backward and number in backward]
-    forward = [number for number in forward if number not in wrong]
+    forward = [number for number in log.live_calls([*forward_outputs, *saved.values()]) if number not in only_backward]
     return Partition(tuple(forward), tuple(sorted(backward)), tuple(saved.values()))
 
 
@@ -75,10 +71,7 @@ def is_view(op: Op) -> bool:
     return len(returned) == 1 and returned[0].alias_info is not None and not facts_of(op).writes
 
 
-def _is_constant(log: FunctionalLog, value: FakeTensor) -> bool:
-    """A small thing that needs no input: a filled or counted tensor, a constant of the graph."""
-    origin = log.origins[id(value)]
-    if origin.call < 0:
-        return False
-    call = log.calls[origin.call]
+def _is_constant(log: FunctionalLog, number: int) -> bool:
+    """True for a call that needs no input (a filled or counted tensor): making it again is as good as saving it."""
+    call = log.calls[number]
     return not any(True for _ in values_of([call.args, call.kwargs])) and not facts_of(call.op).seeded

@@ -15,10 +15,6 @@ from typing import Any, ClassVar
 
 import torch
 import torch.fx
-from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError
-from fxloom_interfaces.meta import get_site
-from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
-from fxloom_shapes.operators import Op, facts_of
 
 from fxloom_aot._torch_private import (
     TorchDispatchMode,
@@ -26,6 +22,10 @@ from fxloom_aot._torch_private import (
     next_autograd_number,
     plain_batch_norm,
 )
+from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError
+from fxloom_interfaces.meta import get_site
+from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
+from fxloom_shapes.operators import Op, facts_of
 
 Where = tuple[Descriptor, FakeStorage]
 

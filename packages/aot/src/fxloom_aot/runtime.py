@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.signature import (
     FromConstant,

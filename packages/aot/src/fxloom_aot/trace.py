@@ -14,11 +14,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from fxloom_interfaces.errors import GraphRejected
-from fxloom_interfaces.meta import get_source, is_static_address
-from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
-from fxloom_interfaces.telemetry import phase
-from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, describe, make_fake, trace_context
 
 from fxloom_aot.build_fx import build_graph
 from fxloom_aot.functionalize import Functionalizer, ProgramInput
@@ -28,6 +23,11 @@ from fxloom_aot.partition import Partition, save_all
 from fxloom_aot.recorder import Recorder, run_graph
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.views import UnsupportedView, is_dense
+from fxloom_interfaces.errors import GraphRejected
+from fxloom_interfaces.meta import get_source, is_static_address
+from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
+from fxloom_interfaces.telemetry import phase
+from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, describe, make_fake, trace_context
 
 aten = torch.ops.aten
 Partitioner = Callable[[FunctionalLog, Sequence[Any], Sequence[Any], Sequence[FakeTensor]], Partition]

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
-from fxloom_shapes import Descriptor
 from torch.autograd.function import once_differentiable
 
 from fxloom_aot.runtime import Compiled, StorageCheck, finisher, input_gatherer
+from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
+from fxloom_shapes import Descriptor
 
 
 def training_wrapper(

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import torch
+
 from fxloom_shapes.operators import Op, facts_of
 
 aten = torch.ops.aten

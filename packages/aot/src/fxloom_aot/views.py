@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
 from fxloom_shapes.descriptor import extent_of
-
-from fxloom_aot.log import FunctionalLog
 
 aten = torch.ops.aten
 

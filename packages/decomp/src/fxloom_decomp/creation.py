@@ -1,0 +1,129 @@
+"""Tensors from nothing: everything is `full` or `arange`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxloom_decomp.registry import cast, decomposition
+
+aten = torch.ops.aten
+Number = float | int | bool
+
+
+def _full(size: Any, value: Number, dtype: torch.dtype | None, device: Any) -> Tensor:
+    return torch.full(size, value, dtype=dtype or torch.get_default_dtype(), device=device)
+
+
+@decomposition(aten.zeros.default)
+def zeros(size: list[int], dtype: torch.dtype | None = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return _full(size, False if dtype is torch.bool else 0, dtype, device)
+
+
+@decomposition(aten.ones.default)
+def ones(size: list[int], dtype: torch.dtype | None = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return _full(size, dtype is torch.bool or 1, dtype, device)
+
+
+@decomposition(aten.new_zeros.default)
+def new_zeros(x: Tensor, size: list[int], dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return _full(size, 0, dtype or x.dtype, device or x.device)
+
+
+@decomposition(aten.new_ones.default)
+def new_ones(x: Tensor, size: list[int], dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return _full(size, 1, dtype or x.dtype, device or x.device)
+
+
+@decomposition(aten.new_full.default)
+def new_full(
+    x: Tensor, size: list[int], value: Number, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
+    return _full(size, value, dtype or x.dtype, device or x.device)
+
+
+def _filled_like(x: Tensor, value: Number, dtype: Any, device: Any, memory_format: Any) -> Tensor:
+    """`full` with the strides that `empty_like` gives."""
+    result = dtype or x.dtype
+    if memory_format not in (None, torch.preserve_format, torch.contiguous_format):
+        return NotImplemented
+    order = sorted(range(x.dim()), key=lambda axis: (-x.stride(axis), axis))
+    if memory_format is torch.contiguous_format or order == list(range(x.dim())) or not _dense(x, order):
+        return _full(list(x.shape), value, result, device or x.device)
+    packed = _full([x.shape[axis] for axis in order], value, result, device or x.device)
+    return torch.permute(packed, [order.index(axis) for axis in range(x.dim())])
+
+
+def _dense(x: Tensor, order: list[int]) -> bool:
+    step = 1
+    for axis in reversed(order):
+        if x.shape[axis] != 1 and x.stride(axis) != step:
+            return False
+        step *= x.shape[axis]
+    return True
+
+
+@decomposition(aten.full_like.default, sets=("core_aten",))
+def full_like(
+    x: Tensor, value: Number, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+) -> Tensor:
+    return _filled_like(x, value, dtype, device, memory_format)
+
+
+@decomposition(aten.zeros_like.default)
+def zeros_like(
+    x: Tensor, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+) -> Tensor:
+    if layout not in (None, torch.strided):
+        return NotImplemented
+    return _filled_like(x, 0, dtype, device, memory_format)
+
+
+@decomposition(aten.ones_like.default)
+def ones_like(
+    x: Tensor, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+) -> Tensor:
+    return _filled_like(x, 1, dtype, device, memory_format)
+
+
+@decomposition(aten.arange.default)
+def arange(end: Number, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return torch.ops.aten.arange.start_step(0, end, 1, dtype=dtype or _arange_dtype(end), device=device)
+
+
+@decomposition(aten.arange.start)
+def arange_start(start: Number, end: Number, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return torch.ops.aten.arange.start_step(start, end, 1, dtype=dtype or _arange_dtype(start, end), device=device)
+
+
+def _arange_dtype(*values: Number) -> torch.dtype:
+    return torch.get_default_dtype() if any(isinstance(value, float) for value in values) else torch.int64
+
+
+@decomposition(aten.eye.default)
+def eye(n: int, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return eye_m(n, n, dtype, layout, device, pin_memory)
+
+
+@decomposition(aten.eye.m)
+def eye_m(n: int, m: int, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    rows = torch.unsqueeze(torch.arange(n, dtype=torch.int64, device=device), 1)
+    columns = torch.arange(m, dtype=torch.int64, device=device)
+    return cast(rows == columns, dtype or torch.get_default_dtype())
+
+
+@decomposition(aten.linspace.default)
+def linspace(
+    start: Number, end: Number, steps: int, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
+    result = dtype or torch.get_default_dtype()
+    if result not in (torch.float32, torch.float64) or steps < 2:
+        return NotImplemented
+    step = (end - start) / (steps - 1)
+    line = torch.arange(steps, dtype=torch.int64, device=device)
+    # from both ends, as in ATen, so that the last element is `end` exactly
+    low = cast(line, result) * step + start
+    high = end - cast(steps - 1 - line, result) * step
+    return torch.where(line < steps // 2, low, high)

@@ -1,0 +1,155 @@
+"""Indexing and scattering in terms of where, cat, gather, index and index_put."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fxloom_decomp.registry import cast, decomposition, widen
+
+aten = torch.ops.aten
+Number = float | int | bool
+
+
+@decomposition(aten.slice_scatter.default)
+def slice_scatter(
+    x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    if x.dim() == 0:
+        return NotImplemented
+    dim %= x.dim()
+    extent = x.shape[dim]
+    first = _clip(0 if start is None else start, extent)
+    last = max(_clip(extent if end is None else end, extent), first)
+    shape = [*x.shape]
+    shape[dim] = (last - first + step - 1) // step
+    source = cast(source.expand(shape), x.dtype)
+    if first == 0 and last == extent and step == 1:
+        return torch.clone(source)
+    if step == 1:
+        parts = [_part(x, dim, 0, first), source, _part(x, dim, last, extent)]
+        return torch.cat([part for part in parts if part.shape[dim]], dim) if last > first else torch.clone(x)
+    if last == first:
+        return torch.clone(x)
+    line = torch.arange(extent, dtype=torch.int64, device=x.device)
+    distance = line - first
+    inside = (line >= first) & (line < last) & (distance % step == 0)
+    place = torch.where(inside, distance // step, 0)
+    spread = torch.index_select(source, dim, place)
+    return torch.where(inside.reshape([-1 if axis == dim else 1 for axis in range(x.dim())]), spread, x)
+
+
+def _clip(position: int, extent: int) -> int:
+    return min(max(position + extent if position < 0 else position, 0), extent)
+
+
+def _part(x: Tensor, dim: int, start: int, end: int) -> Tensor:
+    return torch.ops.aten.slice.Tensor(x, dim, start, end)
+
+
+@decomposition(aten.select_scatter.default)
+def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    dim %= x.dim()
+    if not -x.shape[dim] <= index < x.shape[dim]:
+        return NotImplemented  # eager raises
+    line = torch.arange(x.shape[dim], dtype=torch.int64, device=x.device)
+    line = line.reshape([-1 if axis == dim else 1 for axis in range(x.dim())])
+    return torch.where(line == index % x.shape[dim], torch.unsqueeze(cast(source, x.dtype), dim), x)
+
+
+@decomposition(aten.diagonal_scatter.default)
+def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    dim1, dim2 = dim1 % x.dim(), dim2 % x.dim()
+    others = [axis for axis in range(x.dim()) if axis not in (dim1, dim2)]
+    order = [dim1, dim2, *others]
+    moved = torch.permute(x, order)
+    length = source.shape[-1]
+    line = torch.arange(length, dtype=torch.int64, device=x.device)
+    values = torch.permute(cast(source, x.dtype), [source.dim() - 1, *range(source.dim() - 1)])
+    written = torch.ops.aten.index_put.default(moved, [line + max(-offset, 0), line + max(offset, 0)], values)
+    return torch.permute(written, [order.index(axis) for axis in range(x.dim())])
+
+
+@decomposition(aten.index_select.default)
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    if x.dim() == 0:
+        return NotImplemented
+    index = index.reshape([-1]) if index.dim() != 1 else index
+    return torch.ops.aten.index.Tensor(x, [*[None] * (dim % x.dim()), index])
+
+
+@decomposition(aten.index_fill.int_Scalar)
+def index_fill(x: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
+    return index_fill_tensor(x, dim, index, torch.full((), value, dtype=x.dtype, device=x.device))
+
+
+@decomposition(aten.index_fill.int_Tensor)
+def index_fill_tensor(x: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
+    if x.dim() == 0 or value.device != x.device:
+        return NotImplemented
+    index = index.reshape([-1])
+    return torch.ops.aten.index_put.default(x, [*[None] * (dim % x.dim()), index], cast(value, x.dtype))
+
+
+@decomposition(aten.index_copy.default)
+def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    if x.dim() == 0:
+        return NotImplemented
+    dim %= x.dim()
+    return torch.ops.aten.index_put.default(x, [*[None] * dim, index.reshape([-1])], source)
+
+
+@decomposition(aten.index_add.default)
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number = 1) -> Tensor:
+    if x.dim() == 0 or x.dtype is torch.bool:
+        return NotImplemented
+    dim %= x.dim()
+    source = source if alpha == 1 else source * alpha
+    return torch.ops.aten.index_put.default(x, [*[None] * dim, index.reshape([-1])], cast(source, x.dtype), True)
+
+
+@decomposition(aten.embedding_dense_backward.default)
+def embedding_dense_backward(
+    grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Tensor:
+    if scale_grad_by_freq:
+        return NotImplemented
+    width = grad.shape[-1]
+    rows = widen(grad).reshape([-1, width])
+    index = indices.reshape([-1])
+    if padding_idx >= 0:
+        rows = torch.where(torch.unsqueeze(index == padding_idx, 1), torch.full((), 0, dtype=rows.dtype, device=rows.device), rows)
+    start = torch.full([num_weights, width], 0, dtype=rows.dtype, device=grad.device)
+    return cast(torch.ops.aten.index_put.default(start, [index], rows, True), grad.dtype)
+
+
+@decomposition(aten.select_backward.default)
+def select_backward(grad: Tensor, sizes: list[int], dim: int, index: int) -> Tensor:
+    base = torch.full(sizes, 0, dtype=grad.dtype, device=grad.device)
+    return torch.select_scatter(base, grad, dim, index)
+
+
+@decomposition(aten.slice_backward.default)
+def slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: int, step: int) -> Tensor:
+    dim %= len(sizes)
+    extent = sizes[dim]
+    first, last = _clip(start, extent), _clip(end, extent)
+    if step == 1 and last > first:
+        pads = [0] * (2 * len(sizes))
+        pads[2 * (len(sizes) - 1 - dim)] = first
+        pads[2 * (len(sizes) - 1 - dim) + 1] = extent - last
+        return torch.constant_pad_nd(grad, pads, 0)
+    base = torch.full(sizes, 0, dtype=grad.dtype, device=grad.device)
+    return torch.slice_scatter(base, grad, dim, start, end, step)
+
+
+@decomposition(aten.diagonal_backward.default)
+def diagonal_backward(grad: Tensor, sizes: list[int], offset: int, dim1: int, dim2: int) -> Tensor:
+    base = torch.full(sizes, 0, dtype=grad.dtype, device=grad.device)
+    return torch.diagonal_scatter(base, grad, offset, dim1, dim2)
+
+
+@decomposition(aten.take.default)
+def take(x: Tensor, index: Tensor) -> Tensor:
+    return torch.ops.aten.index.Tensor(x.reshape([-1]), [index])
+

@@ -1,0 +1,137 @@
+"""The register of decompositions: one rule per overload, with its promotion and the sets that it belongs to.
+
+`@decomposition(aten.silu.default, promote=OPMATH)` stands above a rule; the body is mathematics in functional operators.
+`table(name)` is what aot takes: `Mapping[OpOverload, Rule]`. A rule may return NotImplemented to decline.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from fxloom_interfaces.config import nearest
+from fxloom_interfaces.errors import ConfigError, InternalError
+from fxloom_interfaces.promotion import Promotion, compute_dtype, result_dtype
+
+Op = torch._ops.OpOverload
+Rule = Callable[..., Any]
+NONE, OPMATH, INT_TO_FLOAT, ALWAYS_BOOL = Promotion.NONE, Promotion.OPMATH, Promotion.INT_TO_FLOAT, Promotion.ALWAYS_BOOL
+
+#: set name -> what it leaves
+SETS = {
+    "core_aten": "leaves what ATen's own list of core operators holds (`torch.Tag.core`)",
+    "inductor": "leaves what inductor-core lowers: elementwise, reductions, views, indexing, GEMM, convolution, attention",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """A registered rule. call: the rule with its promotion around it. sets: names of the sets that hold it."""
+
+    op: Op
+    call: Rule
+    promote: Promotion
+    sets: frozenset[str]
+    place: str
+
+
+_registered: dict[Op, Decomposition] = {}
+
+
+def decomposition(
+    *ops: Op, promote: Promotion = NONE, sets: tuple[str, ...] | None = None, override: bool = False, reason: str = ""
+) -> Callable[[Rule], Rule]:
+    """Register a rule for `ops`. sets: default all, less `core_aten` for operators that are core.
+
+    A second rule for an overload is an error unless `override` says so, with its `reason`.
+    """
+
+    def register(rule: Rule) -> Rule:
+        place = f"{inspect.getsourcefile(rule)}:{rule.__code__.co_firstlineno}"
+        call = rule if promote is NONE else _promoted(rule, promote)
+        for op in ops:
+            earlier = _registered.get(op)
+            if earlier is not None and not (override and reason):
+                raise InternalError("decomp", f"two rules for {op}: {earlier.place} and {place}")
+            chosen = sets if sets is not None else tuple(name for name in SETS if name != "core_aten" or torch.Tag.core not in op.tags)
+            _registered[op] = Decomposition(op, call, promote, frozenset(chosen), place)
+        return rule
+
+    return register
+
+
+def registered() -> Mapping[Op, Decomposition]:
+    """Every rule, by overload."""
+    _load()
+    return MappingProxyType(_registered)
+
+
+@functools.cache
+def table(name: str) -> Mapping[Op, Rule]:
+    """The rules of the set `name`. ConfigError for an unknown one."""
+    if name not in SETS:
+        raise ConfigError(f"unknown set of decompositions {name!r}{nearest(name, list(SETS))}")
+    return MappingProxyType({op: entry.call for op, entry in registered().items() if name in entry.sets})
+
+
+def _load() -> None:
+    import fxloom_decomp.rules  # noqa: F401  # registers
+
+
+def _promoted(rule: Rule, promote: Promotion) -> Rule:
+    @functools.wraps(rule)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        common = common_dtype(args)
+        compute, result = compute_dtype(promote, common), result_dtype(promote, common)
+        out = rule(*[_to(value, compute) for value in args], **kwargs)
+        if isinstance(out, torch.Tensor):
+            return _to(out, result)
+        if isinstance(out, tuple):
+            return tuple(_to(item, result) for item in out)
+        return out
+
+    return call
+
+
+def common_dtype(args: tuple[Any, ...]) -> torch.dtype:
+    """The type that torch's promotion gives the tensors and numbers among `args`."""
+    operands = [value for value in args if isinstance(value, torch.Tensor)]
+    # numbers are options of a rule unless all operands are tensors' peers; they never raise a tensor's type here
+    tensors = [value for value in operands if value.dim()] or operands
+    common = tensors[0].dtype
+    for value in tensors[1:]:
+        common = torch.promote_types(common, value.dtype)
+    for value in operands:
+        if not value.dim() and _category(value.dtype) > _category(common):
+            common = value.dtype
+    return common
+
+
+def _category(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    if dtype.is_floating_point:
+        return 2
+    return 0 if dtype is torch.bool else 1
+
+
+def _to(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype != dtype:
+        return torch.ops.aten._to_copy.default(value, dtype=dtype)
+    return value
+
+
+def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`value` in `dtype`."""
+    return _to(value, dtype)  # type: ignore[no-any-return]  # a tensor in, a tensor out
+
+
+def widen(value: torch.Tensor) -> torch.Tensor:
+    """`value`, float32 if it was a half type."""
+    return cast(value, torch.float32) if value.dtype in (torch.float16, torch.bfloat16) else value

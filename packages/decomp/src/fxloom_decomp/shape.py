@@ -1,0 +1,166 @@
+"""Shape operators in terms of permute, slice, cat, expand, where, index."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fxloom_decomp.registry import decomposition
+
+aten = torch.ops.aten
+
+
+@decomposition(aten.transpose.int)
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    if x.dim() == 0:
+        return torch.ops.aten.alias.default(x)
+    order = list(range(x.dim()))
+    dim0, dim1 = dim0 % x.dim(), dim1 % x.dim()
+    order[dim0], order[dim1] = order[dim1], order[dim0]
+    return torch.permute(x, order)
+
+
+@decomposition(aten.stack.default)
+def stack(tensors: list[Tensor], dim: int = 0) -> Tensor:
+    dim = dim % (tensors[0].dim() + 1)
+    return torch.cat([torch.unsqueeze(x, dim) for x in tensors], dim)
+
+
+@decomposition(aten.unbind.int)
+def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
+    return [torch.select(x, dim, item) for item in range(x.shape[dim])]
+
+
+@decomposition(aten.split.Tensor)
+def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    extent = x.shape[dim]
+    if size == 0:
+        return NotImplemented
+    starts = range(0, extent, size) if extent else [0]
+    return [_slice(x, dim, start, min(start + size, extent)) for start in starts]
+
+
+@decomposition(aten.split_with_sizes.default)
+def split_with_sizes(x: Tensor, sizes: list[int], dim: int = 0) -> list[Tensor]:
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(_slice(x, dim, start, start + size))
+        start += size
+    return parts
+
+
+@decomposition(aten.unsafe_split.Tensor)
+def unsafe_split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    return split(x, size, dim)
+
+
+@decomposition(aten.unsafe_split_with_sizes.default)
+def unsafe_split_with_sizes(x: Tensor, sizes: list[int], dim: int = 0) -> list[Tensor]:
+    return split_with_sizes(x, sizes, dim)
+
+
+@decomposition(aten.split_with_sizes_copy.default)
+def split_with_sizes_copy(x: Tensor, sizes: list[int], dim: int = 0) -> list[Tensor]:
+    return split_with_sizes(x, sizes, dim)
+
+
+def _slice(x: Tensor, dim: int, start: int, end: int) -> Tensor:
+    return torch.ops.aten.slice.Tensor(x, dim, start, end)
+
+
+@decomposition(aten.diagonal.default)
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    dim1, dim2 = dim1 % x.dim(), dim2 % x.dim()
+    others = [axis for axis in range(x.dim()) if axis not in (dim1, dim2)]
+    moved = torch.permute(x, [dim1, dim2, *others])
+    rows, columns = x.shape[dim1], x.shape[dim2]
+    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    line = torch.arange(length, dtype=torch.int64, device=x.device)
+    picked = torch.ops.aten.index.Tensor(moved, [line + max(-offset, 0), line + max(offset, 0)])
+    return torch.permute(picked, [*range(1, picked.dim()), 0])
+
+
+@decomposition(aten.repeat.default)
+def repeat(x: Tensor, repeats: list[int]) -> Tensor:
+    lead = len(repeats) - x.dim()
+    if lead < 0:
+        return NotImplemented
+    shape = [1] * lead + list(x.shape)
+    if 0 in shape or 0 in repeats:
+        return NotImplemented
+    spread = x.reshape([part for extent in shape for part in (1, extent)])
+    spread = spread.expand([part for extent, times in zip(shape, repeats, strict=True) for part in (times, extent)])
+    return torch.clone(spread, memory_format=torch.contiguous_format).reshape(
+        [extent * times for extent, times in zip(shape, repeats, strict=True)]
+    )
+
+
+@decomposition(aten.roll.default)
+def roll(x: Tensor, shifts: list[int], dims: list[int] | None = None) -> Tensor:
+    if x.numel() == 0:
+        return NotImplemented
+    if not dims:
+        return roll(x.reshape([-1]), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        extent = x.shape[dim]
+        cut = -shift % extent
+        if cut:
+            x = torch.cat([_slice(x, dim, cut, extent), _slice(x, dim, 0, cut)], dim)
+    return torch.clone(x)
+
+
+@decomposition(aten.tril.default)
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    return _triangle(x, diagonal, lower=True)
+
+
+@decomposition(aten.triu.default)
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    return _triangle(x, diagonal, lower=False)
+
+
+def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
+    if x.dim() < 2:
+        return NotImplemented
+    rows = torch.unsqueeze(torch.arange(x.shape[-2], dtype=torch.int64, device=x.device), 1)
+    distance = torch.arange(x.shape[-1], dtype=torch.int64, device=x.device) - rows
+    keep = distance <= diagonal if lower else distance >= diagonal
+    return torch.where(keep, x, torch.full((), 0, dtype=x.dtype, device=x.device))
+
+
+@decomposition(aten.pixel_shuffle.default)
+def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
+    *lead, c, h, w = x.shape
+    out = c // (factor * factor)
+    n = len(lead)
+    parts = x.reshape([*lead, out, factor, factor, h, w])
+    order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
+    return torch.permute(parts, order).clone(memory_format=torch.contiguous_format).reshape([*lead, out, h * factor, w * factor])
+
+
+@decomposition(aten.pixel_unshuffle.default)
+def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
+    *lead, c, h, w = x.shape
+    n = len(lead)
+    parts = x.reshape([*lead, c, h // factor, factor, w // factor, factor])
+    order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
+    out = [*lead, c * factor * factor, h // factor, w // factor]
+    return torch.permute(parts, order).clone(memory_format=torch.contiguous_format).reshape(out)
+
+
+@decomposition(aten.unfold_copy.default)
+def unfold_copy(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    return torch.clone(x.unfold(dimension, size, step))
+
+
+@decomposition(aten.unfold.default)
+def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    if x.dim() == 0:
+        return NotImplemented
+    dimension %= x.dim()
+    count = (x.shape[dimension] - size) // step + 1
+    starts = torch.unsqueeze(torch.arange(count, dtype=torch.int64, device=x.device) * step, 1)
+    positions = starts + torch.arange(size, dtype=torch.int64, device=x.device)
+    picked = torch.ops.aten.index.Tensor(x, [*[None] * dimension, positions])
+    rest = [axis for axis in range(picked.dim()) if axis != dimension + 1]
+    return torch.permute(picked, [*rest, dimension + 1])
