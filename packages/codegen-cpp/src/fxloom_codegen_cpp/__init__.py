@@ -1,1 +1,1 @@
-"""C++/OpenMP kernels for the CPU."""
+"""C++/OpenMP kernels for the CPU. The plugin object is `fxloom_codegen_cpp.plugin.PLUGIN`."""

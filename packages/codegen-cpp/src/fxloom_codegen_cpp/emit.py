@@ -1,0 +1,481 @@
+"""One kernel of the loop IR as one C++ function.
+
+Scalar bodies inside `omp simd` loops: the compiler makes the vectors, the text stays what the kernel says. Two shapes:
+- lanes along the last inner axis (rows are contiguous): one outer point at a time;
+- lanes along the last outer axis (columns are contiguous): LANES outer points at a time, what crosses stages in small arrays.
+
+The function takes its arguments as an array of 64-bit integers (addresses, then sizes) and returns how many indices were out
+of range, or-ed into a flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from fxloom_codegen_common.text import ATOM, EQUALITY, LOGICAL_OR, TERNARY, Text
+from fxloom_codegen_common.writer import SourceWriter
+from fxloom_codegen_cpp.dtypes import HIGHEST, LOWEST, ctype, literal
+from fxloom_codegen_cpp.spelling import convert, spell
+from fxloom_interfaces.dtypes import dtype_info
+from fxloom_interfaces.errors import PluginError
+from fxloom_interfaces.expr import Expr, FloorDiv, Mod, bounds, print_expr, product, stride_of, symbol
+from fxloom_interfaces.program import (
+    Accumulate,
+    Axis,
+    Compute,
+    Constant,
+    IndexValue,
+    Indirect,
+    Instruction,
+    Kernel,
+    Load,
+    Reduce,
+    Stage,
+    Store,
+    operands_of,
+    results_of,
+)
+
+#: Outer points per pass when lanes lie along an outer axis: a few vectors of float32.
+LANES = 64
+
+#: Element operations below which waking threads costs more than they save.
+PARALLEL_OPS = 1 << 16
+
+#: A sum runs in blocks of at most this many terms, each block on its own: errors grow with the block, not with the row.
+SUM_BLOCK = 4096
+
+_MAX_LINE = 100
+
+_PLAIN = {"FloorDiv": "({0}) / ({1})", "Mod": "({0}) % ({1})"}
+_SIGNED = {"FloorDiv": "floor_div<i64>({0}, {1})", "Mod": "remainder_int<i64>({0}, {1})"}
+_EXTREMES = {"Min": "minimum<i64>({0}, {1})", "Max": "maximum<i64>({0}, {1})"}
+
+
+def emit_kernel(kernel: Kernel, name: str) -> str:
+    """The function `name`, ending in a newline."""
+    return _Emitter(kernel, name).emit()
+
+
+class _Emitter:
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.out = SourceWriter(comment_mark="//")
+        self.extents = {symbol(a.name): a.size for a in (*kernel.outer, *kernel.inner)}
+        self.buffers = {b.name: b for b in kernel.buffers}
+        self.dtypes: dict[int, str] = {}
+        self.texts: dict[int, Text] = {}
+        self.uses: dict[int, list[int]] = {}
+        for number, stage in enumerate(kernel.stages):
+            for instruction in stage.body:
+                for operand in operands_of(instruction):
+                    self.uses.setdefault(operand, []).append(number)
+        self.checks = any(isinstance(i, Indirect) and i.check for i in kernel.instructions())
+        self.across = _lanes_across(kernel)
+        self.parallel = self._is_parallel()
+
+    # ---------------------------------------------------------------------------------------------- the function
+
+    def emit(self) -> str:
+        kernel, out = self.kernel, self.out
+        out.comment(f"{' + '.join(kernel.title) or 'copy'}")
+        out.comment("; ".join(str(b) for b in kernel.buffers))
+        with out.block(f'extern "C" i64 {self.name}(const i64* arguments) {{'):
+            for position, buffer in enumerate(kernel.arguments):
+                constant = "const " if buffer.role == "in" else ""
+                kind = ctype(buffer.dtype)
+                out.line(f"{constant}{kind}* {buffer.name} = ({constant}{kind}*)arguments[{position}];")
+            for position, size in enumerate(kernel.sizes, len(kernel.arguments)):
+                out.line(f"const i64 {size} = arguments[{position}];")
+            if self.checks:
+                out.line("i64 bad = 0;")
+            if not kernel.inner:
+                self._pointwise()
+            elif self.across:
+                self._columns()
+            else:
+                self._rows()
+            out.line(f"return {'bad' if self.checks else '0'};")
+        return out.text()
+
+    def _is_parallel(self) -> bool:
+        numel = product(a.size for a in (*self.kernel.outer, *self.kernel.inner))
+        return not isinstance(numel, int) or numel * max(1, self._weight()) > PARALLEL_OPS
+
+    def _weight(self) -> int:
+        """Elementwise operations per point, libm-like ones counted several times."""
+        heavy = {"exp", "erf", "tanh", "sigmoid", "log", "pow", "sin", "cos"}
+        return sum(8 if isinstance(i, Compute) and i.op in heavy else 1 for i in self.kernel.instructions() if not isinstance(i, Constant))
+
+    def _clauses(self, *more: str) -> str:
+        wanted = [*more, *(["reduction(|:bad)"] if self.checks else [])]
+        return f" {' '.join(wanted)}" if wanted else ""
+
+    def _if_large(self) -> list[str]:
+        """For sizes known at run time only: whether there is enough to do for threads."""
+        numel = product(a.size for a in (*self.kernel.outer, *self.kernel.inner))
+        if isinstance(numel, int):
+            return []
+        return [f"if ({print_expr(numel * max(1, self._weight()))} > {PARALLEL_OPS})"]
+
+    # ------------------------------------------------------------------------------------------ loops without inner axes
+
+    def _pointwise(self) -> None:
+        axes, stage = self.kernel.outer, self.kernel.stages[0]
+        if not axes:
+            with self.out.block("{"):
+                self._body(0, stage)
+            return
+        head, last = axes[:-1], axes[-1]
+        rows = product(a.size for a in head)
+        share_rows = bool(head) and (not isinstance(rows, int) or rows >= 16)
+        with ExitStack() as loops:
+            if self.parallel and share_rows:
+                collapse = [f"collapse({len(head)})"] if len(head) > 1 else []
+                self.out.line(f"#pragma omp parallel for{self._clauses(*collapse, *self._if_large())}")
+            for axis in head:
+                loops.enter_context(self._loop(axis))
+            if self.parallel and not share_rows:
+                self.out.line(f"#pragma omp parallel for simd{self._clauses(*self._if_large())}")
+            else:
+                self.out.line(f"#pragma omp simd{self._clauses()}")
+            with self._loop(last):
+                self._body(0, stage)
+
+    def _loop(self, axis: Axis):  # type: ignore[no-untyped-def]  # a context manager of the writer
+        return self.out.block(f"for (i64 {axis.name} = 0; {axis.name} < {self._size(axis)}; ++{axis.name}) {{")
+
+    def _size(self, axis: Axis) -> str:
+        return print_expr(axis.size)
+
+    # ------------------------------------------------------------------------------------------ lanes along inner axes
+
+    def _rows(self) -> None:
+        kernel, out = self.kernel, self.out
+        with ExitStack() as loops:
+            if self.parallel and kernel.outer:
+                collapse = [f"collapse({len(kernel.outer)})"] if len(kernel.outer) > 1 else []
+                out.line(f"#pragma omp parallel for{self._clauses(*collapse, *self._if_large())}")
+            for axis in kernel.outer:
+                loops.enter_context(self._loop(axis))
+            for buffer in kernel.buffers:
+                if buffer.role == "scratch":
+                    out.line(f"alignas(64) {ctype(buffer.dtype)} {buffer.name}[{print_expr(buffer.numel)}];")
+            for number, stage in enumerate(kernel.stages):
+                if stage.inner:
+                    self._row_stage(number, stage)
+                else:
+                    self._body(number, stage)
+
+    def _row_stage(self, number: int, stage: Stage) -> None:
+        out, inner = self.out, self.kernel.inner
+        reductions = [i for i in stage.body if isinstance(i, Reduce)]
+        ordered = any(r.kind in ("argmax", "argmin", "welford", "xor_sum") for r in reductions) or any(
+            isinstance(i, Accumulate) for i in stage.body
+        )
+        for reduction in reductions:
+            self._declare(reduction)
+        for instruction in stage.body:
+            if isinstance(instruction, Accumulate):
+                out.line(f"{_running_type(instruction.dtype)} v{instruction.result} = {_identity(instruction.kind, instruction.dtype)};")
+        last = inner[-1]
+        sums = [r for r in reductions if r.kind == "sum" and dtype_info(r.dtype).kind == "float"]
+        blocked = bool(sums) and not ordered and isinstance(last.size, int) and last.size > SUM_BLOCK
+        with ExitStack() as loops:
+            for axis in inner[:-1]:
+                loops.enter_context(self._loop(axis))
+            if blocked:
+                self._blocked(number, stage, reductions, sums, last)
+                return
+            if not ordered:
+                out.line(f"#pragma omp simd{self._clauses(*(_clause(r) for r in reductions))}")
+            with self._loop(last):
+                self._body(number, stage)
+
+    def _blocked(self, number: int, stage: Stage, reductions: Sequence[Reduce], sums: Sequence[Reduce], last: Axis) -> None:
+        out = self.out
+        start, end = f"{last.name}_begin", f"{last.name}_end"
+        with out.block(f"for (i64 {start} = 0; {start} < {self._size(last)}; {start} += {SUM_BLOCK}) {{"):
+            out.line(f"const i64 {end} = minimum<i64>({start} + {SUM_BLOCK}, {self._size(last)});")
+            for reduction in sums:
+                out.line(f"{ctype(reduction.dtype)} v{reduction.results[0]}_block = 0;")
+            clauses = [_clause(r, "_block" if r in sums else "") for r in reductions]
+            out.line(f"#pragma omp simd{self._clauses(*clauses)}")
+            with out.block(f"for (i64 {last.name} = {start}; {last.name} < {end}; ++{last.name}) {{"):
+                self._body(number, stage, block_sums=True)
+            for reduction in sums:
+                out.line(f"v{reduction.results[0]} += v{reduction.results[0]}_block;")
+
+    def _declare(self, reduction: Reduce, lanes: bool = False) -> None:
+        """Accumulators of a reduction, at their identity."""
+        for position, (variable, kind, start) in enumerate(_accumulators(reduction)):
+            if lanes:
+                self.out.line(f"{kind} {variable}[{LANES}];")
+                with self.out.block(f"for (int lane = 0; lane < {LANES}; ++lane) {{"):
+                    self.out.line(f"{variable}[lane] = {start};")
+            else:
+                self.out.line(f"{kind} {variable} = {start};")
+            if position < len(reduction.results):
+                text = Text(f"{variable}[lane]" if lanes else variable)
+                truth = reduction.kind in ("any", "all")
+                value = reduction.results[position]
+                self.texts[value] = Text(f"{text} != 0", EQUALITY) if truth else text
+                self.dtypes[value] = "int64" if reduction.kind in ("argmax", "argmin") else "bool" if truth else reduction.dtype
+
+    # ----------------------------------------------------------------------------------------- lanes along the last outer axis
+
+    def _columns(self) -> None:
+        kernel, out = self.kernel, self.out
+        head, last = kernel.outer[:-1], kernel.outer[-1]
+        with ExitStack() as loops:
+            if self.parallel:
+                collapse = [f"collapse({len(kernel.outer)})"] if head else []
+                out.line(f"#pragma omp parallel for{self._clauses(*collapse, *self._if_large())}")
+            for axis in head:
+                loops.enter_context(self._loop(axis))
+            begin = f"{last.name}_begin"
+            loops.enter_context(out.block(f"for (i64 {begin} = 0; {begin} < {self._size(last)}; {begin} += {LANES}) {{"))
+            out.line(f"const int lanes = (int)minimum<i64>({LANES}, {self._size(last)} - {begin});")
+            for buffer in kernel.buffers:
+                if buffer.role == "scratch":
+                    out.line(f"alignas(64) {ctype(buffer.dtype)} {buffer.name}[{print_expr(buffer.numel)} * {LANES}];")
+            for number, stage in enumerate(kernel.stages):
+                for instruction in stage.body:
+                    if isinstance(instruction, Reduce):
+                        self._declare(instruction, lanes=True)
+                    elif isinstance(instruction, Accumulate):
+                        self._declare_running(instruction)
+                    elif not stage.inner and not isinstance(instruction, Constant):
+                        self._declare_crossing(number, instruction)
+                with ExitStack() as inner:
+                    for axis in kernel.inner if stage.inner else ():
+                        inner.enter_context(self._loop(axis))
+                    out.line(f"#pragma omp simd{self._clauses()}")
+                    inner.enter_context(out.block("for (int lane = 0; lane < lanes; ++lane) {"))
+                    out.line(f"const i64 {last.name} = {begin} + lane;")
+                    self._body(number, stage)
+
+    def _declare_running(self, instruction: Accumulate) -> None:
+        variable = f"v{instruction.result}_lanes"
+        self.out.line(f"{_running_type(instruction.dtype)} {variable}[{LANES}];")
+        with self.out.block(f"for (int lane = 0; lane < {LANES}; ++lane) {{"):
+            self.out.line(f"{variable}[lane] = {_identity(instruction.kind, instruction.dtype)};")
+
+    def _declare_crossing(self, number: int, instruction: Instruction) -> None:
+        for result in results_of(instruction):
+            if any(use != number for use in self.uses.get(result, ())):
+                self.out.line(f"{ctype(_result_dtype(instruction))} v{result}_lanes[{LANES}];")
+
+    # ------------------------------------------------------------------------------------------------------- bodies
+
+    def _body(self, number: int, stage: Stage, block_sums: bool = False) -> None:
+        stores = sum(1 for i in stage.body if isinstance(i, (Store, Reduce)))
+        for instruction in stage.body:
+            match instruction:
+                case Load():
+                    self._value(number, instruction, self._load(instruction), inline=stores <= 1)
+                case Constant(result=result, value=value, dtype=dtype):
+                    text = literal(value, dtype)
+                    self.texts[result] = Text(text, ATOM if text[0].isalnum() or text[0] == "_" else ATOM - 1)
+                    self.dtypes[result] = dtype
+                case IndexValue(expr=expr, dtype=dtype):
+                    self._value(number, instruction, convert(Text(f"({self._index(expr)})"), "int64", dtype))
+                case Compute(op=op, args=args, dtype=dtype):
+                    text = spell(op, [self.texts[a] for a in args], dtype, [self.dtypes[a] for a in args])
+                    self._value(number, instruction, text)
+                case Indirect():
+                    self._indirect(instruction)
+                case Reduce():
+                    self._update(instruction, block_sums)
+                case Accumulate(result=result, kind=kind, value=value, dtype=dtype):
+                    variable = f"v{result}_lanes[lane]" if self.across else f"v{result}"
+                    self.out.line(_fold(kind, variable, self.texts[value], dtype))
+                    self.texts[result] = Text(variable) if _running_type(dtype) == ctype(dtype) else Text(f"({ctype(dtype)}){variable}", ATOM - 1)
+                    self.dtypes[result] = dtype
+                case Store(buffer=buffer, index=index, value=value, mode=mode):
+                    if mode is not None:
+                        raise PluginError("cpp", f"kernel {self.name}: no atomic stores")
+                    self.out.line(f"{buffer}[{self._address(buffer, index)}] = {self.texts[value]};")
+
+    def _value(self, number: int, instruction: Load | IndexValue | Compute, text: Text, inline: bool = True) -> None:
+        result, dtype = instruction.result, instruction.dtype
+        uses = self.uses.get(result, [])
+        self.dtypes[result] = dtype
+        if self.across and any(use != number for use in uses):
+            self.out.line(f"v{result}_lanes[lane] = {text};")
+            self.texts[result] = Text(f"v{result}_lanes[lane]")
+            return
+        if inline and len(uses) == 1 and uses[0] == number and len(text.text) < _MAX_LINE // 2:
+            self.texts[result] = text
+            return
+        self.out.line(f"const {ctype(dtype)} v{result} = {text};")
+        self.texts[result] = Text(f"v{result}")
+
+    def _load(self, load: Load) -> Text:
+        address = f"{load.buffer}[{self._address(load.buffer, load.index)}]"
+        if load.mask is None:
+            return Text(address)
+        zero = "0" if load.dtype != "bool" else "false"
+        return Text(f"{self.texts[load.mask].at(LOGICAL_OR)} ? {address} : ({ctype(load.dtype)}){zero}", TERNARY)
+
+    def _address(self, buffer: str, index: Expr) -> str:
+        text = self._index(index)
+        if self.across and self.buffers[buffer].role == "scratch":
+            return f"({text}) * {LANES} + lane"
+        return text
+
+    def _index(self, expr: Expr) -> str:
+        functions = {**_EXTREMES, **(_PLAIN if self._nonnegative(expr) else _SIGNED)}
+        return print_expr(expr, functions)
+
+    def _nonnegative(self, expr: Expr) -> bool:
+        if isinstance(expr, int):
+            return True
+        for part in expr.atoms(FloorDiv, Mod):
+            low, _ = bounds(part.args[0], self.extents)
+            if low is None or low < 0:
+                return False
+        return True
+
+    def _indirect(self, made: Indirect) -> None:
+        out, name, size = self.out, made.symbol, print_expr(made.size)
+        value = convert(self.texts[made.value], self.dtypes[made.value], "int64")
+        out.line(f"i64 {name} = {value};")
+        if made.wrap:
+            out.line(f"{name} += {name} < 0 ? {size} : 0;")
+        if made.check:
+            mask = "" if made.mask is None else f" & {self.texts[made.mask].at(ATOM)}"
+            out.line(f"bad |= ({name} < 0 | {name} >= {size}){mask};")
+            out.line(f"{name} = {name} < 0 | {name} >= {size} ? 0 : {name};")
+
+    def _update(self, reduction: Reduce, block_sums: bool) -> None:
+        value = self.texts[reduction.value]
+        names = [v for v, _, _ in _accumulators(reduction)]
+        if self.across:
+            names = [f"{n}[lane]" for n in names]
+        elif block_sums and reduction.kind == "sum" and dtype_info(reduction.dtype).kind == "float":
+            names = [f"{n}_block" for n in names]
+        out = self.out
+        if reduction.kind in ("argmax", "argmin"):
+            position, best = names
+            comparison = ">" if reduction.kind == "argmax" else "<"
+            temporary = f"v{reduction.value}_now"
+            out.line(f"const {ctype(reduction.dtype)} {temporary} = {value};")
+            nan = f" || ({temporary} != {temporary} && {best} == {best})" if dtype_info(reduction.dtype).kind == "float" else ""
+            flat = self._index(_flat(self.kernel.inner))
+            with out.block(f"if ({temporary} {comparison} {best}{nan}) {{"):
+                out.line(f"{best} = {temporary};")
+                out.line(f"{position} = {flat};")
+        elif reduction.kind == "welford":
+            mean, squares, count = names
+            temporary = f"v{reduction.value}_step"
+            out.line(f"{count} += 1;")
+            out.line(f"const {ctype(reduction.dtype)} {temporary} = {value.at(ATOM - 2)} - {mean};")
+            out.line(f"{mean} += {temporary} / {count};")
+            out.line(f"{squares} += {temporary} * ({value} - {mean});")
+        else:
+            out.line(_fold(reduction.kind, names[0], value, reduction.dtype))
+
+
+# ------------------------------------------------------------------------------------------------------------ folds
+
+
+def _accumulators(reduction: Reduce) -> list[tuple[str, str, str]]:
+    """(variable, type, identity) of everything that a reduction carries; its results come first."""
+    names = [f"v{r}" for r in reduction.results]
+    kind = ctype(reduction.dtype)
+    if reduction.kind in ("argmax", "argmin"):
+        table: Mapping[str, str] = LOWEST if reduction.kind == "argmax" else HIGHEST
+        return [(names[0], "i64", "0"), (f"{names[0]}_best", kind, table[reduction.dtype])]
+    if reduction.kind == "welford":
+        return [(n, kind, "0") for n in names]
+    if reduction.kind in ("any", "all"):
+        return [(names[0], "int", "0" if reduction.kind == "any" else "1")]
+    return [(names[0], kind, _identity(reduction.kind, reduction.dtype))]
+
+
+def _identity(kind: str, dtype: str) -> str:
+    match kind:
+        case "sum" | "xor_sum":
+            return "0"
+        case "prod":
+            return "1"
+        case "max":
+            return LOWEST[dtype]
+        case "min":
+            return HIGHEST[dtype]
+    raise PluginError("cpp", f"no reduction {kind}")
+
+
+def _fold(kind: str, into: str, value: Text, dtype: str) -> str:
+    match kind:
+        case "sum":
+            return f"{into} += {value};"
+        case "prod":
+            return f"{into} *= {value};"
+        case "max" | "min":
+            return f"{into} = {kind}imum<{ctype(dtype)}>({value}, {into});"
+        case "any":
+            return f"{into} |= {value.at(ATOM - 1)};"
+        case "all":
+            return f"{into} &= {value.at(ATOM - 1)};"
+        case "xor_sum":
+            return f"{into} ^= {value};"
+    raise PluginError("cpp", f"no reduction {kind}")
+
+
+def _clause(reduction: Reduce, suffix: str = "") -> str:
+    name = f"v{reduction.results[0]}{suffix}"
+    is_float = dtype_info(reduction.dtype).kind == "float"
+    operators = {"sum": "+", "prod": "*", "any": "|", "all": "&"}
+    if reduction.kind in operators:
+        return f"reduction({operators[reduction.kind]}:{name})"
+    return f"reduction({'nan_' if is_float else ''}{reduction.kind}:{name})"
+
+
+def _running_type(dtype: str) -> str:
+    """A running float32 sum is kept in double, as eager keeps it."""
+    return "double" if dtype == "float32" else ctype(dtype)
+
+
+def _result_dtype(instruction: Instruction) -> str:
+    if isinstance(instruction, (Load, Constant, IndexValue, Compute)):
+        return instruction.dtype
+    raise PluginError("cpp", f"{instruction} in an outer stage")
+
+
+def _flat(axes: Sequence[Axis]) -> Expr:
+    position: Expr = 0
+    for axis in axes:
+        position = position * axis.size + symbol(axis.name)
+    return position
+
+
+def _lanes_across(kernel: Kernel) -> bool:
+    """True when lanes should lie along the last outer axis: it is contiguous where the last inner axis is not."""
+    if not kernel.inner or not kernel.outer:
+        return False
+    down, along = symbol(kernel.inner[-1].name), symbol(kernel.outer[-1].name)
+    score = 0
+    for stage in kernel.stages:
+        if not stage.inner:
+            continue
+        for instruction in stage.body:
+            if isinstance(instruction, (Load, Store)) and kernel_buffer_role(kernel, instruction.buffer) != "scratch":
+                score += (stride_of(instruction.index, along) == 1) - (stride_of(instruction.index, down) == 1)
+    if score <= 0:
+        return False
+    scratch = 0
+    for buffer in kernel.buffers:
+        if buffer.role == "scratch":
+            if not isinstance(buffer.numel, int):
+                return False
+            scratch += buffer.numel * LANES * dtype_info(buffer.dtype).nbytes
+    size = kernel.outer[-1].size
+    return scratch <= 1 << 18 and (not isinstance(size, int) or size >= 8)
+
+
+def kernel_buffer_role(kernel: Kernel, name: str) -> str:
+    return next(b.role for b in kernel.buffers if b.name == name)

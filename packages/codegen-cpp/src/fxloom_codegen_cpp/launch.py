@@ -1,0 +1,40 @@
+"""Calling a kernel from Python: by the extension `_launch` where it was built, else by ctypes (some ten times slower a call)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+try:
+    from fxloom_codegen_cpp import _launch
+except ImportError:  # installed without a compiler, or run from a source tree
+    _launch = None  # type: ignore[assignment]  # the fall-back below
+
+
+def is_native() -> bool:
+    """True when launches go through the extension."""
+    return _launch is not None
+
+
+def make_launcher(library: ctypes.CDLL, name: str, count: int) -> Callable[..., None]:
+    """`kernel(*ints)` for the function `name` that takes `count` arguments. IndexError when the kernel met a bad index."""
+    function = getattr(library, name)
+    if _launch is not None:
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        return _launch.Kernel(address, name, count, library)  # type: ignore[no-any-return]  # a C type
+    return _by_ctypes(function, name, count)
+
+
+def _by_ctypes(function: Any, name: str, count: int) -> Callable[..., None]:
+    array = ctypes.c_int64 * count
+    function.argtypes = [array]
+    function.restype = ctypes.c_int64
+
+    def kernel(*arguments: int) -> None:
+        if len(arguments) != count:
+            raise TypeError(f"{name} takes {count} arguments, got {len(arguments)}")
+        if function(array(*arguments)):
+            raise IndexError(f"index out of range in kernel {name}")
+
+    return kernel

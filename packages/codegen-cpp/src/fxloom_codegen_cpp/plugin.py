@@ -1,0 +1,53 @@
+"""The plugin object. Importing it imports neither torch nor a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxloom_interfaces.codegen import BuiltKernels, Capabilities, KernelSource
+from fxloom_interfaces.ops import REDUCTION_RESULTS
+from fxloom_interfaces.versions import Version
+
+if TYPE_CHECKING:
+    from fxloom_interfaces.artifacts import ArtifactStore
+    from fxloom_interfaces.program import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class CppCodegen:
+    """C++/OpenMP kernels for the CPU."""
+
+    name: str = "cpp"
+    device_types: tuple[str, ...] = ("cpu",)
+    loop_ir: Version = Version(1, 0)
+    capabilities: Capabilities = Capabilities(
+        arguments="address",
+        fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+        reductions=frozenset(REDUCTION_RESULTS),
+        scans=frozenset({"sum", "prod"}),
+        dtypes=frozenset(
+            {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"}
+        ),
+        max_scratch_nbytes=1 << 18,
+        two_pass_numel=1 << 16,
+        parallelism=16,
+        max_arguments=128,
+        vector_nbytes=64,
+    )
+
+    def emit(self, kernel: Kernel, name: str) -> KernelSource:
+        """The C++ function of a kernel."""
+        from fxloom_codegen_cpp.emit import emit_kernel
+
+        return KernelSource(name, "c++", emit_kernel(kernel, name), {"arguments": len(kernel.arguments) + len(kernel.sizes)})
+
+    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> BuiltKernels:
+        """One translation unit, one compiler run."""
+        from fxloom_codegen_cpp.build import build_kernels
+
+        return build_kernels(sources, store)
+
+
+PLUGIN = CppCodegen()

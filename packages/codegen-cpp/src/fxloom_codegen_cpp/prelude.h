@@ -1,0 +1,166 @@
+// What kernels of fxloom's C++ generator call. No includes: a system header costs more compile time than all kernels together.
+// Float maths is branch-free so that it vectorises inside `omp simd` loops; accuracy is stated per function (ulp against the
+// exact result) and tested in tests/test_maths.py. What is not here is the C library's.
+
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+
+extern "C" int omp_get_max_threads(void);
+
+#define FXLOOM_INLINE static inline __attribute__((always_inline))
+
+FXLOOM_INLINE float bits_to_f32(int bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
+FXLOOM_INLINE int f32_to_bits(float value) { int bits; __builtin_memcpy(&bits, &value, 4); return bits; }
+
+// bfloat16 lies in memory as the upper half of a float32.
+FXLOOM_INLINE float bf16_to_f32(u16 value) { return bits_to_f32((int)((unsigned)value << 16)); }
+FXLOOM_INLINE u16 f32_to_bf16(float value) {
+    const unsigned bits = (unsigned)f32_to_bits(value);
+    const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;  // to nearest even
+    return (u16)(value != value ? 0x7fc0u : rounded);
+}
+
+// a * b + c rounded once where the machine can do it in one instruction
+FXLOOM_INLINE float madd(float a, float b, float c) {
+#ifdef __FMA__
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+// NaN wins.
+template <typename T> FXLOOM_INLINE T maximum(T a, T b) { return a > b || a != a ? a : b; }
+template <typename T> FXLOOM_INLINE T minimum(T a, T b) { return a < b || a != a ? a : b; }
+
+template <typename T> FXLOOM_INLINE T sign(T a) { return (T)((a > T(0)) - (a < T(0))); }
+
+// Integer division and remainder rounding to minus infinity; b == 0 gives 0 instead of a trap.
+template <typename T> FXLOOM_INLINE T floor_div(T a, T b) {
+    const T d = b == T(0) ? T(1) : b;
+    const T q = (T)(d == T(-1) ? T(0) - a : a / d);
+    return (T)(q - (d != T(-1) && a % d != T(0) && (a < T(0)) != (d < T(0))));
+}
+template <typename T> FXLOOM_INLINE T trunc_div(T a, T b) {
+    const T d = b == T(0) ? T(1) : b;
+    return (T)(d == T(-1) ? T(0) - a : a / d);
+}
+template <typename T> FXLOOM_INLINE T remainder_int(T a, T b) {
+    const T d = b == T(0) ? T(1) : b;
+    const T r = (T)(d == T(-1) ? T(0) : a % d);
+    return (T)(r != T(0) && (r < T(0)) != (d < T(0)) ? r + d : r);
+}
+template <typename T> FXLOOM_INLINE T fmod_int(T a, T b) {
+    const T d = b == T(0) ? T(1) : b;
+    return (T)(d == T(-1) ? T(0) : a % d);
+}
+FXLOOM_INLINE float remainder_float(float a, float b) {
+    const float r = __builtin_fmodf(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+FXLOOM_INLINE double remainder_float(double a, double b) {
+    const double r = __builtin_fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+// Shifts by a count outside [0, bits) shift everything out.
+template <typename T> FXLOOM_INLINE T shift_left(T a, T b) {
+    const bool inside = b >= T(0) && b < T(sizeof(T) * 8);
+    return inside ? (T)((u64)a << (inside ? b : T(0))) : T(0);
+}
+template <typename T> FXLOOM_INLINE T shift_right(T a, T b) {
+    const bool inside = b >= T(0) && b < T(sizeof(T) * 8);
+    return (T)(a >> (inside ? b : T(sizeof(T) * 8 - 1))) * T(inside || a < T(0));
+}
+
+// 1.0 ulp. e^x = 2^n e^r with |r| <= ln 2 / 2; 2^n is applied in two steps, so that results near 0 round once.
+FXLOOM_INLINE float exp_f32(float x) {
+    x = x < -104.0f ? -104.0f : x;
+    x = x > 89.0f ? 89.0f : x;
+    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+    float r = madd(n, -0.693359375f, x);
+    r = madd(n, 2.12194440e-4f, r);
+    float p = 0.00138131424f;
+    p = madd(p, r, 0.00836941904f);
+    p = madd(p, r, 0.0416684568f);
+    p = madd(p, r, 0.166665148f);
+    p = madd(p, r, 0.499999931f);
+    const float y = madd(p, r * r, r) + 1.0f;
+    const int whole = (int)n;
+    const int half = whole >> 1;
+    return y * bits_to_f32((half + 127) << 23) * bits_to_f32((whole - half + 127) << 23);
+}
+
+// 1.0 ulp
+FXLOOM_INLINE float erf_f32(float x) {
+    const float t = __builtin_fabsf(x) > 4.0f ? 4.0f : __builtin_fabsf(x);
+    const float s = x * x;
+    // erf(x) = x + x P(x^2) near 0
+    float near = 8.3496005e-05f;
+    near = madd(near, s, -0.000813785171f);
+    near = madd(near, s, 0.00520060426f);
+    near = madd(near, s, -0.0268592255f);
+    near = madd(near, s, 0.112836924f);
+    near = madd(near, s, -0.376126335f);
+    near = madd(near, s, 0.128379167f);
+    near = madd(near, x, x);
+    // erf(x) = 1 - exp(Q(x) - x) away from 0
+    float far = -4.70625085e-07f;
+    far = madd(far, t, -1.50292365e-05f);
+    far = madd(far, t, 0.000401009199f);
+    far = madd(far, t, -0.00406791119f);
+    far = madd(far, t, 0.0249248355f);
+    far = madd(far, t, -0.108049981f);
+    far = madd(far, t, -0.633513588f);
+    far = madd(far, t, -0.129447263f);
+    far = madd(far, t, 0.000162887402f);
+    far = __builtin_copysignf(1.0f - exp_f32(far - t), x);
+    return __builtin_fabsf(x) > 0.925f ? far : (x != x ? x : near);
+}
+
+// 1.3 ulp
+FXLOOM_INLINE float tanh_f32(float x) {
+    const float s = x * x;
+    float near = -0.00628246672f;
+    near = madd(near, s, 0.0210777534f);
+    near = madd(near, s, -0.0538538566f);
+    near = madd(near, s, 0.133326017f);
+    near = madd(near, s, -0.33333318f);
+    near = madd(near * s, x, x);
+    const float t = __builtin_fabsf(x);
+    const float far = __builtin_copysignf(1.0f - 2.0f / (exp_f32(t + t) + 1.0f), x);
+    return t > 0.55f ? far : near;
+}
+
+// 2 ulp
+FXLOOM_INLINE float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
+
+// 1 ulp. log(x) = k ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2)
+FXLOOM_INLINE float log_f32(float x) {
+    const bool tiny = x < 1.17549435e-38f;
+    const int bits = f32_to_bits(tiny ? x * 8388608.0f : x);
+    const int k = (bits - 0x3f3504f3) >> 23;
+    const float f = bits_to_f32(bits - (int)((unsigned)k << 23)) - 1.0f;
+    const float scale = (float)(k - (tiny ? 23 : 0));
+    float p = -0.0763442984f;
+    p = madd(p, f, 0.127615503f);
+    p = madd(p, f, -0.131601951f);
+    p = madd(p, f, 0.142017625f);
+    p = madd(p, f, -0.166233565f);
+    p = madd(p, f, 0.200012267f);
+    p = madd(p, f, -0.250008211f);
+    p = madd(p, f, 0.333333317f);
+    float y = p * (f * f * f);
+    y = madd(scale, -2.12194440e-4f, y);
+    y = madd(-0.5f, f * f, y);
+    y = madd(scale, 0.693359375f, f + y);
+    y = x == 0.0f ? -__builtin_inff() : y;
+    y = x < 0.0f ? __builtin_nanf("") : y;
+    return x != x || x == __builtin_inff() ? x : y;
+}
+
+#pragma omp declare reduction(nan_max : float : omp_out = maximum(omp_in, omp_out)) initializer(omp_priv = -__builtin_inff())
+#pragma omp declare reduction(nan_min : float : omp_out = minimum(omp_in, omp_out)) initializer(omp_priv = __builtin_inff())
+#pragma omp declare reduction(nan_max : double : omp_out = maximum(omp_in, omp_out)) initializer(omp_priv = -__builtin_inf())
+#pragma omp declare reduction(nan_min : double : omp_out = minimum(omp_in, omp_out)) initializer(omp_priv = __builtin_inf())

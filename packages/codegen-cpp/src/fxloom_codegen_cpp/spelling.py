@@ -1,0 +1,193 @@
+"""The table of this target: how each elementwise op of the loop IR is spelled, for values of a dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fxloom_codegen_common.text import (
+    ADDITIVE,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    EQUALITY,
+    LOGICAL_OR,
+    MULTIPLICATIVE,
+    RELATION,
+    TERNARY,
+    UNARY,
+    Text,
+    call,
+    infix,
+    prefix,
+)
+from fxloom_codegen_cpp.dtypes import ctype, literal
+from fxloom_interfaces.dtypes import dtype_info
+from fxloom_interfaces.errors import PluginError
+
+#: float32 functions of prelude.h; everything else is the C library's builtin.
+_PRELUDE_F32 = frozenset({"exp", "erf", "tanh", "sigmoid", "log"})
+
+_INFIX: dict[str, tuple[str, int]] = {
+    "add": ("+", ADDITIVE),
+    "sub": ("-", ADDITIVE),
+    "mul": ("*", MULTIPLICATIVE),
+    "div": ("/", MULTIPLICATIVE),
+    "eq": ("==", EQUALITY),
+    "ne": ("!=", EQUALITY),
+    "lt": ("<", RELATION),
+    "le": ("<=", RELATION),
+    "gt": (">", RELATION),
+    "ge": (">=", RELATION),
+    "logical_and": ("&", BIT_AND),  # bools without a branch
+    "logical_or": ("|", BIT_OR),
+    "logical_xor": ("!=", EQUALITY),
+    "bitwise_and": ("&", BIT_AND),
+    "bitwise_or": ("|", BIT_OR),
+    "bitwise_xor": ("^", BIT_XOR),
+}
+
+_CALLS = frozenset({"floor_div", "trunc_div", "shift_left", "shift_right", "maximum", "minimum", "sign"})
+
+_LIBM = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc pow "
+    "sqrt floor ceil trunc copysign nextafter lgamma fma".split()
+)
+
+
+def spell(op: str, args: Sequence[Text], dtype: str, operand_dtypes: Sequence[str]) -> Text:
+    """The C++ expression of `op` on operands of the given dtypes, giving `dtype`."""
+    if op == "where":
+        condition, a, b = args
+        return Text(f"{condition.at(LOGICAL_OR)} ? {a.at(TERNARY + 1)} : {b.at(TERNARY + 1)}", TERNARY)
+    if op == "to_dtype":
+        return convert(args[0], operand_dtypes[0], dtype)
+    if op == "bitcast":
+        return Text(f"__builtin_bit_cast({ctype(dtype)}, {args[0]})")
+    kind = operand_dtypes[0]
+    if kind in ("float16", "bfloat16") and op not in ("eq", "ne"):
+        wide = [convert(a, kind, "float32") for a in args]
+        result = dtype if dtype != kind else "float32"
+        return convert(spell(op, wide, result, ["float32"] * len(args)), result, dtype)
+    if op in _INFIX:
+        return _narrow(infix(*_INFIX[op], *args), op, dtype)
+    if op in _CALLS:
+        return call(f"{op}<{ctype(kind)}>", *args)  # literals alone don't tell the type
+    rule = _RULES.get(op)
+    if rule is not None:
+        return rule(args, kind)
+    if kind == "float32" and op in _PRELUDE_F32:
+        return call(f"{op}_f32", *args)
+    if op in _LIBM and kind in ("float32", "float64"):
+        return call(f"__builtin_{op}{'f' if kind == 'float32' else ''}", *args)
+    raise PluginError("cpp", f"no spelling for {op} on {kind}")
+
+
+def _narrow(text: Text, op: str, dtype: str) -> Text:
+    """C++ computes small integers as int: cut the result back to its type."""
+    info = dtype_info(dtype)
+    if info.kind in ("int", "uint") and info.nbytes < 4:
+        return Text(f"({ctype(dtype)})({text})", UNARY)
+    return text
+
+
+def convert(value: Text, source: str, target: str) -> Text:
+    """`value` converted from dtype `source` to `target`."""
+    if source == target:
+        return value
+    if target == "bool":
+        if source == "bfloat16":
+            value = convert(value, source, "float32")
+        return infix("!=", EQUALITY, value, Text("0"))
+    if source == "bfloat16":
+        wide = call("bf16_to_f32", value)
+        return wide if target == "float32" else convert(wide, "float32", target)
+    if target == "bfloat16":
+        return call("f32_to_bf16", convert(value, source, "float32"))
+    if target == "float16" and source == "float64":  # by way of float32, as torch does
+        value = convert(value, source, "float32")
+    return Text(f"({ctype(target)}){value.at(UNARY)}", UNARY)
+
+
+def _one(kind: str) -> Text:
+    return Text(literal(1, kind))
+
+
+def _builtin(name: str, kind: str) -> str:
+    return f"__builtin_{name}{'f' if kind == 'float32' else ''}"
+
+
+def _is_float(kind: str) -> bool:
+    return dtype_info(kind).kind == "float"
+
+
+def _remainder(args: Sequence[Text], kind: str) -> Text:
+    return call("remainder_float" if _is_float(kind) else f"remainder_int<{ctype(kind)}>", *args)
+
+
+def _fmod(args: Sequence[Text], kind: str) -> Text:
+    return call(_builtin("fmod", kind) if _is_float(kind) else f"fmod_int<{ctype(kind)}>", *args)
+
+
+def _abs(args: Sequence[Text], kind: str) -> Text:
+    if _is_float(kind):
+        return call(_builtin("fabs", kind), *args)
+    if dtype_info(kind).kind == "uint":
+        return args[0]
+    a = args[0]
+    return _narrow(Text(f"{a.at(RELATION + 1)} < 0 ? {prefix('-', a)} : {a.at(TERNARY + 1)}", TERNARY), "abs", kind)
+
+
+def _neg(args: Sequence[Text], kind: str) -> Text:
+    return _narrow(prefix("-", args[0]), "neg", kind)
+
+
+def _not(args: Sequence[Text], kind: str) -> Text:
+    return prefix("!", args[0])
+
+
+def _bitwise_not(args: Sequence[Text], kind: str) -> Text:
+    return prefix("!", args[0]) if kind == "bool" else _narrow(prefix("~", args[0]), "bitwise_not", kind)
+
+
+def _isnan(args: Sequence[Text], kind: str) -> Text:
+    return infix("!=", EQUALITY, args[0], args[0])
+
+
+def _isinf(args: Sequence[Text], kind: str) -> Text:
+    return infix("==", EQUALITY, call(_builtin("fabs", kind), args[0]), Text(literal(float("inf"), kind)))
+
+
+def _round(args: Sequence[Text], kind: str) -> Text:
+    return call(_builtin("rint", kind), *args)  # the rounding mode is to nearest even
+
+
+def _rsqrt(args: Sequence[Text], kind: str) -> Text:
+    return infix("/", MULTIPLICATIVE, _one(kind), call(_builtin("sqrt", kind), args[0]))
+
+
+def _reciprocal(args: Sequence[Text], kind: str) -> Text:
+    return infix("/", MULTIPLICATIVE, _one(kind), args[0])
+
+
+def _sigmoid(args: Sequence[Text], kind: str) -> Text:
+    if kind == "float32":
+        return call("sigmoid_f32", *args)
+    denominator = infix("+", ADDITIVE, _one(kind), call(_builtin("exp", kind), prefix("-", args[0])))
+    return infix("/", MULTIPLICATIVE, _one(kind), denominator)
+
+
+_RULES: dict[str, Callable[[Sequence[Text], str], Text]] = {
+    "remainder": _remainder,
+    "fmod": _fmod,
+    "abs": _abs,
+    "neg": _neg,
+    "logical_not": _not,
+    "bitwise_not": _bitwise_not,
+    "isnan": _isnan,
+    "isinf": _isinf,
+    "round": _round,
+    "rsqrt": _rsqrt,
+    "reciprocal": _reciprocal,
+    "sigmoid": _sigmoid,
+}
+

@@ -1,0 +1,112 @@
+"""Finding the compiler, asking what it is, and running it. Every failure is a ToolchainError with command, output and way out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from fxloom_interfaces.errors import ToolchainError
+
+_WAY_OUT = (
+    "To run without compiling kernels: FXLOOM_DISABLE=1, or fxloom.compile(..., backend=\"aot_eager\"). "
+    "To use another compiler: CXX=/path/to/g++."
+)
+
+#: -ffp-contract=off: eager's kernels round every operation. No -ffast-math: results don't depend on how loops are split.
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+    "-fopenmp",
+    "-fvisibility=default",
+    "-w",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A C++ compiler. identity: what it says it is; isa: what the code is made for, part of the cache key."""
+
+    command: str
+    identity: str
+    flags: tuple[str, ...]
+    isa: str
+    link_flags: tuple[str, ...]
+
+    def compile(self, source: Path, target: Path) -> None:
+        """A shared object from one translation unit."""
+        object_file = target.with_suffix(".o")
+        _run([self.command, *self.flags, "-c", str(source), "-o", str(object_file)])
+        try:
+            # Linked without -fopenmp: the kernels then use the OpenMP runtime that torch brought, and its threads.
+            _run([self.command, "-shared", "-nostdlib", str(object_file), "-o", str(target), *self.link_flags])
+        finally:
+            object_file.unlink(missing_ok=True)
+
+
+@lru_cache(maxsize=1)
+def find_toolchain() -> Toolchain:
+    """The compiler that CXX names, else g++, else clang++."""
+    wished = os.environ.get("CXX")
+    for candidate in [wished] if wished else ["g++", "clang++"]:
+        command = shutil.which(candidate)
+        if command is not None:
+            return _describe(command)
+    named = f"CXX={wished}" if wished else "g++ or clang++"
+    raise ToolchainError(f"no C++ compiler: {named} not found on PATH={os.environ.get('PATH', '')}\n{_WAY_OUT}")
+
+
+def _describe(command: str) -> Toolchain:
+    identity = _run([command, "--version"]).splitlines()[0]
+    isa = cpu_isa()
+    flags = [*_FLAGS, "-march=native"]
+    if "clang" in identity:
+        flags = [f if f != "-fopenmp" else "-fopenmp=libgomp" for f in flags]
+    elif "avx512f" in isa:
+        flags.append("-mprefer-vector-width=512")
+    link: list[str] = []
+    if not _openmp_in_process():
+        link.append("-lgomp")
+    return Toolchain(command, identity, tuple(flags), isa, tuple(link))
+
+
+def _openmp_in_process() -> bool:
+    """True when an OpenMP runtime (torch's) is visible to libraries loaded later."""
+    return hasattr(ctypes.CDLL(None), "GOMP_parallel")
+
+
+@lru_cache(maxsize=1)
+def cpu_isa() -> str:
+    """The instruction sets that matter here, as the system reports them."""
+    wanted = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512_fp16", "asimd", "sve")
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        import platform
+
+        return platform.machine()
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            present = set(value.split())
+            return " ".join(w for w in wanted if w in present) or "baseline"
+    return "baseline"
+
+
+def _run(command: list[str]) -> str:
+    printed = " ".join(command)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    except OSError as error:
+        raise ToolchainError(f"the compiler can't be started: {printed}\n{error}\n{_WAY_OUT}") from error
+    if done.returncode != 0:
+        raise ToolchainError(f"the compiler failed ({done.returncode}): {printed}\n{done.stdout}{done.stderr}\n{_WAY_OUT}")
+    return done.stdout
