@@ -7,6 +7,7 @@ per key and publish by renaming, so a reader sees a whole entry or none.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import json
@@ -80,7 +81,7 @@ class FileStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root / f"v{ARTIFACT_STORE.major}"
-        self._private: tempfile.TemporaryDirectory[str] | None = None
+        self._private: Path | None = None  # stands in for root when that can't be written; gone with the process
 
     def get(self, key: ArtifactKey) -> Path | None:
         for root in self._roots():
@@ -98,7 +99,7 @@ class FileStore:
                 raise
             log.warning("fxloom cache %s can't be written (%s); this process keeps its artifacts to itself", self.root, error)
         try:
-            return self._put(Path(self._private_root().name), key, write, suffix)
+            return self._put(self._private_root(), key, write, suffix)
         except OSError as error:
             raise UserError(
                 f"no room for compiled artifacts: neither {self.root} nor {tempfile.gettempdir()} can be written ({error}). "
@@ -150,13 +151,14 @@ class FileStore:
         digest = key.digest
         return root / key.kind / digest[:2] / digest
 
-    def _private_root(self) -> tempfile.TemporaryDirectory[str]:
+    def _private_root(self) -> Path:
         if self._private is None:
-            self._private = tempfile.TemporaryDirectory(prefix="fxloom-")
+            self._private = Path(tempfile.mkdtemp(prefix="fxloom-"))
+            atexit.register(shutil.rmtree, self._private, ignore_errors=True)
         return self._private
 
     def _roots(self) -> tuple[Path, ...]:
-        return (self.root,) if self._private is None else (self.root, Path(self._private.name))
+        return (self.root,) if self._private is None else (self.root, self._private)
 
 
 def _fingerprint(path: Path) -> dict[str, object]:
