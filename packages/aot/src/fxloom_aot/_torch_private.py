@@ -17,8 +17,8 @@ __all__ = [
     "plain_batch_norm",
 ]
 
-#: context manager: below, operators go past autograd (which insists that a view is a new tensor)
-below_autograd = torch._C._AutoDispatchBelowAutograd
+#: context manager: below, operators go past autograd and its bookkeeping of views, which insists that a view is a new tensor
+below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch
