@@ -1,0 +1,189 @@
+"""Kernels with inputs and expected results: what a code generator has to get right. One case per feature of the loop IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from fxloom_interfaces.dtypes import torch_dtype
+from fxloom_interfaces.expr import symbol, value_symbol
+from fxloom_interfaces.ops import OPS
+from fxloom_interfaces.program import Axis, Compute, Constant, Indirect, Kernel, KernelBuffer, Load, Reduce, Stage, Store
+
+Tensor = torch.Tensor
+X, Y, R = symbol("x0"), symbol("x1"), symbol("r0")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCase:
+    """kernel: to emit. make: its buffers, in argument order. expected: the written buffers, in order, from all buffers.
+
+    needs: capabilities, as `fusions:reduction_epilogue`, `reductions:sum`, `dtypes:float16`, `atomic_add`.
+    """
+
+    name: str
+    kernel: Kernel
+    make: Callable[[], list[Tensor]]
+    expected: Callable[[Sequence[Tensor]], list[Tensor]]
+    needs: tuple[str, ...] = ()
+
+
+def _buffers(*specs: str) -> tuple[KernelBuffer, ...]:
+    """`"in x float32"` and so on."""
+    return tuple(KernelBuffer(name, dtype, role) for role, name, dtype in (spec.split() for spec in specs))  # type: ignore[arg-type]
+
+
+def _pointwise(dtype: str) -> KernelCase:
+    n, m = 13, 37
+    body = (
+        Load(0, "x", m * X + Y, dtype),
+        Load(1, "bias", Y, dtype),
+        Compute(2, "mul", (0, 1), dtype),
+        Constant(3, 2, dtype),
+        Compute(4, "add", (2, 3), dtype),
+        Store("out", m * X + Y, 4),
+    )
+    kernel = Kernel(
+        (Axis("x0", n), Axis("x1", m)), (), (Stage(False, body),),
+        _buffers(f"in x {dtype}", f"in bias {dtype}", f"out out {dtype}"), title=("mul", "add"),
+    )  # fmt: skip
+    kind = torch_dtype(dtype)
+
+    def make() -> list[Tensor]:
+        return [torch.randint(-9, 9, (n, m)).to(kind), torch.randint(-9, 9, (m,)).to(kind), torch.zeros(n, m, dtype=kind)]
+
+    return KernelCase(f"broadcast multiply and add, {dtype}", kernel, make, lambda t: [t[0] * t[1] + 2], (f"dtypes:{dtype}",))
+
+
+def _transposed() -> KernelCase:
+    n, m = 9, 14
+    body = (Load(0, "x", n * Y + X, "float32"), Store("out", m * X + Y, 0))
+    kernel = Kernel((Axis("x0", n), Axis("x1", m)), (), (Stage(False, body),), _buffers("in x float32", "out out float32"))
+    return KernelCase(
+        "transposed read", kernel, lambda: [torch.randn(m, n), torch.zeros(n, m)], lambda t: [t[0].t().contiguous()]
+    )
+
+
+def _reduction(kind: str, width: int) -> KernelCase:
+    body = (Load(0, "x", width * X + R, "float32"), Reduce((1,), kind, 0, "float32"))
+    kernel = Kernel(
+        (Axis("x0", 7),), (Axis("r0", width),), (Stage(True, body), Stage(False, (Store("out", X, 1),))),
+        _buffers("in x float32", "out out float32"), title=(kind,),
+    )  # fmt: skip
+    fold = {"sum": lambda t: t.double().sum(-1).float(), "max": lambda t: t.amax(-1), "min": lambda t: t.amin(-1)}[kind]
+
+    def make() -> list[Tensor]:
+        x = torch.randn(7, width)
+        if kind != "sum":
+            x[3, width // 2] = float("nan")
+        return [x, torch.zeros(7)]
+
+    return KernelCase(f"{kind} of rows of {width}", kernel, make, lambda t: [fold(t[0])], (f"reductions:{kind}",))
+
+
+def _softmax(width: int) -> KernelCase:
+    at = width * X + R
+    stages = (
+        Stage(True, (Load(0, "x", at, "float32"), Reduce((1,), "max", 0, "float32"))),
+        Stage(
+            True,
+            (
+                Load(2, "x", at, "float32"),
+                Compute(3, "sub", (2, 1), "float32"),
+                Compute(4, "exp", (3,), "float32"),
+                Reduce((5,), "sum", 4, "float32"),
+            ),
+        ),
+        Stage(
+            True,
+            (
+                Load(6, "x", at, "float32"),
+                Compute(7, "sub", (6, 1), "float32"),
+                Compute(8, "exp", (7,), "float32"),
+                Compute(9, "div", (8, 5), "float32"),
+                Store("out", at, 9),
+            ),
+        ),
+    )
+    kernel = Kernel((Axis("x0", 11),), (Axis("r0", width),), stages, _buffers("in x float32", "out out float32"), title=("softmax",))
+    return KernelCase(
+        f"softmax of rows of {width}", kernel, lambda: [torch.randn(11, width), torch.zeros(11, width)],
+        lambda t: [t[0].double().softmax(-1).float()], ("fusions:reduction_epilogue", "reductions:max", "reductions:sum"),
+    )  # fmt: skip
+
+
+def _gather() -> KernelCase:
+    index = value_symbol("i0")
+    body = (
+        Load(0, "index", X, "int64"),
+        Indirect("i0", 0, 11, True, True),
+        Load(1, "table", 8 * index + Y, "float32"),
+        Store("out", 8 * X + Y, 1),
+    )
+    kernel = Kernel(
+        (Axis("x0", 5), Axis("x1", 8)), (), (Stage(False, body),), _buffers("in index int64", "in table float32", "out out float32")
+    )
+
+    def make() -> list[Tensor]:
+        return [torch.tensor([0, 10, -1, -11, 3]), torch.randn(11, 8), torch.zeros(5, 8)]
+
+    return KernelCase("indirect read, negative indices wrapped", kernel, make, lambda t: [t[1][t[0]]], ("dtypes:int64",))
+
+
+def _atomic() -> KernelCase:
+    index = value_symbol("i0")
+    body = (
+        Load(0, "index", X, "int64"),
+        Indirect("i0", 0, 4, True, False),
+        Load(1, "x", X, "float32"),
+        Store("out", index, 1, "add"),
+    )
+    kernel = Kernel((Axis("x0", 40),), (), (Stage(False, body),), _buffers("in index int64", "in x float32", "inout out float32"))
+
+    def make() -> list[Tensor]:
+        return [torch.randint(0, 4, (40,)), torch.randn(40), torch.randn(4)]
+
+    return KernelCase("atomic add", kernel, make, lambda t: [t[2].index_add(0, t[0], t[1])], ("atomic_add", "dtypes:int64"))
+
+
+def _elementwise(op: str) -> KernelCase:
+    arity = OPS[op].arity
+    boolean = OPS[op].result == "bool"
+    result = "bool" if boolean else "float32"
+    body = (
+        *(Load(i, f"in{i}", X, "float32") for i in range(arity)),
+        Compute(arity, op, tuple(range(arity)), result),
+        Store("out", X, arity),
+    )
+    kernel = Kernel(
+        (Axis("x0", 50),), (), (Stage(False, body),), _buffers(*(f"in in{i} float32" for i in range(arity)), f"out out {result}"), title=(op,)
+    )
+    function = {"sub": torch.sub, "fma": lambda a, b, c: a * b + c}.get(op) or getattr(torch, op)
+
+    def make() -> list[Tensor]:
+        inputs = [torch.rand(50) * 0.8 + 0.1 for _ in range(arity)]
+        return [*inputs, torch.zeros(50, dtype=torch_dtype(result))]
+
+    def expected(tensors: Sequence[Tensor]) -> list[Tensor]:
+        inputs = tensors[:arity]
+        return [function(*inputs) if boolean or op == "nextafter" else function(*(t.double() for t in inputs)).float()]
+
+    return KernelCase(f"op {op}", kernel, make, expected)
+
+
+#: Ops of every plugin: those of floats that torch has under the same name.
+_FLOAT_OPS = (
+    "add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "trunc",
+    "round", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "pow",
+)  # fmt: skip
+
+CASES: tuple[KernelCase, ...] = (
+    *(_pointwise(dtype) for dtype in ("float32", "float64", "int64", "int32")),
+    _transposed(),
+    *(_reduction(kind, width) for kind in ("sum", "max", "min") for width in (1, 33, 5000)),
+    *(_softmax(width) for width in (1, 40, 3000)),
+    _gather(),
+    _atomic(),
+    *(_elementwise(op) for op in _FLOAT_OPS),
+)
