@@ -1,0 +1,17 @@
+"""The contract of code generators, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fxloom_codegen_triton import PLUGIN
+from fxloom_testing import CodegenContract
+
+
+class TestTriton(CodegenContract):
+    entry_point = "fxloom_codegen_triton.plugin:PLUGIN"
+
+    @pytest.fixture
+    def plugin(self) -> Any:
+        return PLUGIN
