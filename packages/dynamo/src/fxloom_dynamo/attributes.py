@@ -6,6 +6,7 @@ code of the program that takes part in it is inlined, and every class lookup is 
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import types
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _HEAPTYPE = 1 << 9
 _GENERIC_GETATTRIBUTE_OWNERS = (object, dict, list, tuple, set, BaseException, str, int, float)
 _CALLABLES = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_TUPLE_GETTER = type(collections.namedtuple("_Pair", "left right").left)  # type: ignore[attr-defined]  # a field's descriptor
 _module_getattr = torch.nn.Module.__getattr__
 
 
@@ -97,6 +99,8 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
             return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
         if kind is types.MemberDescriptorType:
             return _slot(ev, obj, raw, name)
+        if kind is _TUPLE_GETTER:
+            return raw.__get__(obj, cls)
         if kind is types.GetSetDescriptorType:
             if name == "__dict__":
                 return obj.__dict__
@@ -237,6 +241,8 @@ def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
             return ev.heap.translate(getattr(info[1], name), ev.heap.attr_source(info[2], name))
     if name in ("device", "is_cuda", "is_cpu"):
         return getattr(obj, name)
+    if isinstance(raw, (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return raw.__get__(obj, torch.Tensor)  # torch's own, not what fakes override
     return ev.torch_native(getattr, obj, name)
 
 

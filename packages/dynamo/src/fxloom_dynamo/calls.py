@@ -398,6 +398,8 @@ _KEEP_ARGUMENTS = frozenset(
 def _make_tensor(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """torch.Tensor(...) and its legacy siblings."""
     if cls is torch.Tensor and all(is_plain(arg) for arg in args):
+        if len(args) == 1 and isinstance(args[0], torch.Size):
+            args = list(args[0])  # a Size is a shape; the tuple that a graph would hold is data
         return ev.record_call(torch.Tensor, *args, **kwargs)
     graph_break("torch_call", f"makes a {cls.__module__}.{cls.__qualname__}")
 

@@ -113,7 +113,7 @@ def _skip_reason(code: types.CodeType) -> str | None:
     if not code.co_flags & inspect.CO_OPTIMIZED:
         return "a module's or class's body"
     name = code.co_filename
-    if natives.in_torch(name) and not natives.is_inlined_torch(name):
+    if natives.in_torch(name) and not natives.is_module_code(name):
         return "torch's own file"
     if _is_library(name):
         return "a file of the standard library"
@@ -182,7 +182,10 @@ class _Attempt:
         if broke is not None and broke.key != "raises":
             kind = CATALOGUE.get(broke.key)
             telemetry.emit(telemetry.GraphBroke(broke.key, broke.details, kind.hint if kind else "", broke.site))
-        return CapturedFrame(code, inputs, tuple(ev.heap.guards), report)
+        captured = CapturedFrame(code, inputs, tuple(ev.heap.guards), report)
+        if self.config.on_capture is not None:
+            self.config.on_capture(captured)
+        return captured
 
     def _site(self, frame: Frame) -> Site | None:
         return frame.site()

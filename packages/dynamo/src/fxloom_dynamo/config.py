@@ -18,6 +18,7 @@ class CaptureConfig:
     recompile_limit: entries per code object before the frame runs eager.
     dynamic: None decides by what is seen; False keeps every size static; True makes sizes symbolic at once.
     suppress_errors: a backend's failure runs eager instead of raising.
+    on_capture: called with every CapturedFrame; for reports.
     break_limit: continuations per function before the function is left to the interpreter.
     """
 
@@ -27,3 +28,4 @@ class CaptureConfig:
     dynamic: bool | None = None
     suppress_errors: bool = False
     break_limit: int = 64
+    on_capture: Callable[[Any], None] | None = None

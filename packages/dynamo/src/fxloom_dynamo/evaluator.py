@@ -435,6 +435,8 @@ _SHAPES = sys.modules[FakeMode.__module__].__file__.rsplit("/", 1)[0]  # type: i
 def _trusted(name: str, code: types.CodeType) -> bool:
     if name.startswith((_TORCH, _SHAPES)):
         return True
+    if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
+        return True  # generic aliases and abstract classes
     return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor
 
 

@@ -275,7 +275,10 @@ class Heap:
 
     def _tensor(self, real: torch.Tensor, source: Source) -> Any:
         with DisableTorchFunction():
-            fake = self.fake_mode.from_tensor(real)
+            try:
+                fake = self.fake_mode.from_tensor(real)
+            except NotImplementedError as error:  # a wrapper of a function transform has no storage
+                graph_break("unsupported_tensor", str(error))
             self.guard(source, GuardKind.TENSOR, TensorProperties.of(real))
         self._add(real, fake, source, "tensor")
         self.on_tensor(fake, real, source)

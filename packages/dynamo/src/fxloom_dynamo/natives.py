@@ -101,6 +101,11 @@ def is_inlined_torch(filename: str) -> bool:
     return filename[len(_TORCH_ROOT) :].startswith(_INLINED_PARTS)
 
 
+def is_module_code(filename: str) -> bool:
+    """True for torch's Python code whose frames are captured in their own right: modules and what calls them."""
+    return filename[len(_TORCH_ROOT) :].startswith("nn/modules/")
+
+
 def is_refused_torch(filename: str, name: str) -> bool:
     """True for torch's Python code that must not run while capturing."""
     rest = filename[len(_TORCH_ROOT) :]

@@ -98,6 +98,8 @@ class Rebuilder:
     def _parts(self, value: Any) -> list[Any]:
         """What an object made while capturing refers to."""
         cls = type(value)
+        if cls is types.FunctionType and not self.ev.heap.is_fresh(value):
+            return []
         if cls is types.FunctionType:
             return [*(value.__closure__ or ()), *self._function_state(value).values()]
         if cls is types.CellType:
@@ -279,6 +281,9 @@ class Rebuilder:
         elif cls is types.MethodType:
             self.call(types.MethodType, value.__func__, value.__self__)
         elif cls is types.FunctionType:
+            if not self.ev.heap.is_fresh(value):
+                self.out += emit.load_const(value)  # a library's, reached through C code
+                return
             self._function(value)
         elif cls is types.CellType:
             self._cell(value)

@@ -217,6 +217,8 @@ class Recorder:
     def _value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`bool(x)`, `x.item()` and the like: known for small constants, else a break."""
         try:
+            if type(args[0]) is FakeTensor and name in FakeTensor.__dict__:
+                func = getattr(FakeTensor, name)
             return func(*args, **kwargs)
         except GraphBreak as error:
             graph_break("data_dependent", error.details or f"Tensor.{name} needs the values of a tensor")

@@ -1,0 +1,111 @@
+"""What someone uses who has only this package: `optimize`, `capture`, `explain`.
+
+    from fxloom_dynamo import optimize
+
+    @optimize(lambda gm, example_inputs: gm.forward)
+    def f(x): ...
+
+`capture(fn, *args)` gives the graphs, guards and breaks of one call; `explain` the same as text and counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch.fx
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.config import from_options
+
+from fxloom_dynamo.capture import Break, FrameReport
+from fxloom_dynamo.config import Backend, CaptureConfig
+from fxloom_dynamo.guards import Guard
+from fxloom_dynamo.runtime import CapturedFrame, compile_callable
+
+
+def optimize(backend: Backend | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that runs a function or module with its frames captured and their graphs compiled by `backend`.
+
+    options: fields of CaptureConfig. ConfigError for an unknown one.
+    """
+    config = from_options(CaptureConfig, {"backend": backend, **options})
+
+    def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
+        return compile_callable(fn, config)
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What one call was captured into, in the order in which its frames were compiled.
+
+    result: what the call returned. seconds: by phase.
+    """
+
+    result: Any
+    frames: tuple[CapturedFrame, ...]
+    breaks: tuple[Break, ...]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def reports(self) -> tuple[FrameReport, ...]:
+        return tuple(frame.info for frame in self.frames)
+
+    @property
+    def graphs(self) -> tuple[torch.fx.GraphModule, ...]:
+        return tuple(report.graph for report in self.reports if report.graph is not None)
+
+    @property
+    def graph(self) -> torch.fx.GraphModule:
+        """The only graph; ValueError if there are more or none."""
+        if len(self.graphs) != 1:
+            raise ValueError(f"{len(self.graphs)} graphs, not one; breaks:\n" + "\n".join(map(str, self.breaks)))
+        return self.graphs[0]
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        return tuple(guard for frame in self.frames for guard in frame.guards)
+
+    @property
+    def op_count(self) -> int:
+        calls = ("call_function", "call_method", "call_module")
+        return sum(node.op in calls for graph in self.graphs for node in graph.graph.nodes)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{len(self.graphs)} graphs, {self.op_count} ops, {len(self.breaks)} graph breaks, {len(self.guards)} guards, "
+            f"{len(self.frames)} frames"
+        ]
+        for report in self.reports:
+            ops = 0 if report.graph is None else sum(node.op.startswith("call") for node in report.graph.graph.nodes)
+            lines.append(f"  {report.name}: {ops} ops{'' if report.broke is None else f', then {report.broke.key}'}")
+        for number, broke in enumerate(self.breaks, 1):
+            lines.append(f"break {number}: {broke}")
+        for phase, seconds in sorted(self.seconds.items()):
+            lines.append(f"{phase}: {seconds:.3f} s")
+        return "\n".join(lines)
+
+
+def capture(fn: Callable[..., Any], *args: Any, backend: Backend | None = None, **kwargs: Any) -> Capture:
+    """Call `fn(*args, **kwargs)` once, captured; the graphs, guards and breaks of the frames that it ran."""
+    frames: list[CapturedFrame] = []
+    seconds: dict[str, float] = {}
+
+    def listen(event: telemetry.Event) -> None:
+        if isinstance(event, telemetry.PhaseEnded) and event.phase.startswith("dynamo."):
+            seconds[event.phase] = seconds.get(event.phase, 0.0) + event.seconds
+
+    config = CaptureConfig(backend=backend, on_capture=frames.append)
+    with telemetry.listen(listen):
+        result = compile_callable(fn, config)(*args, **kwargs)
+    breaks = tuple(
+        frame.info.broke for frame in frames if frame.info.broke is not None and frame.info.broke.key != "raises"
+    )
+    return Capture(result, tuple(frames), breaks, seconds)
+
+
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:
+    """`capture`; print it to read how the call was captured, where it broke, and what to change."""
+    return capture(fn, *args, **kwargs)
