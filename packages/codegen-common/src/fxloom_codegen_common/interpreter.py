@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from fxloom_interfaces.dtypes import is_float, torch_dtype
 from fxloom_interfaces.errors import UserError
 from fxloom_interfaces.expr import Expr, FloorDiv, Max, Min, Mod
@@ -208,7 +209,7 @@ _COMPUTE: dict[str, Callable[..., Tensor]] = {
     "sign": _sign,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
-    "fma": lambda a, b, c: (a.double() * b.double() + c.double()),
+    "fma": lambda a, b, c: a.double() * b.double() + c.double(),
     "eq": torch.eq,
     "ne": torch.ne,
     "lt": torch.lt,
@@ -230,7 +231,42 @@ _COMPUTE: dict[str, Callable[..., Tensor]] = {
     "where": lambda c, a, b: torch.where(c, a, b),
     **{
         name: getattr(torch, name)
-        for name in ["floor", "ceil", "trunc", "round", "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "pow", "copysign", "nextafter", "lgamma"]
+        for name in [
+            "floor",
+            "ceil",
+            "trunc",
+            "round",
+            "sqrt",
+            "rsqrt",
+            "reciprocal",
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "atan2",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "sigmoid",
+            "pow",
+            "copysign",
+            "nextafter",
+            "lgamma",
+        ]
     },
 }
 

@@ -9,13 +9,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fxloom_codegen_common.interpreter import interpret_positional
 from fxloom_interfaces.codegen import BuiltKernels, Capabilities, KernelSource
 from fxloom_interfaces.dtypes import DTYPES
 from fxloom_interfaces.ops import REDUCTION_RESULTS
 from fxloom_interfaces.program import Kernel
 from fxloom_interfaces.versions import LOOP_IR, Version
 
-from fxloom_codegen_common.interpreter import interpret_positional
+_CAPABILITIES = Capabilities(
+    arguments="tensor",
+    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+    reductions=frozenset(REDUCTION_RESULTS),
+    scans=frozenset({"sum", "prod", "max", "min"}),
+    dtypes=frozenset(name for name, info in DTYPES.items() if info.kind != "complex"),
+    atomic_add=True,
+    max_scratch_nbytes=1 << 20,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +34,7 @@ class ReferenceCodegen:
     name: str = "reference"
     device_types: tuple[str, ...] = ("cpu",)
     loop_ir: Version = LOOP_IR
-    capabilities: Capabilities = Capabilities(
-        arguments="tensor",
-        fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
-        reductions=frozenset(REDUCTION_RESULTS),
-        scans=frozenset({"sum", "prod", "max", "min"}),
-        dtypes=frozenset(name for name, info in DTYPES.items() if info.kind != "complex"),
-        atomic_add=True,
-        max_scratch_nbytes=1 << 20,
-    )
+    capabilities: Capabilities = _CAPABILITIES
 
     def emit(self, kernel: Kernel, name: str) -> KernelSource:
         """The kernel's own text."""

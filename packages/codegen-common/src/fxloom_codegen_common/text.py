@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 #: Precedence levels of C (and of Python, as far as both have the operator): higher binds tighter.
-TERNARY, LOGICAL_OR, LOGICAL_AND, BIT_OR, BIT_XOR, BIT_AND, EQUALITY, RELATION, SHIFT, ADDITIVE, MULTIPLICATIVE, UNARY, ATOM = range(13)
+TERNARY, LOGICAL_OR, LOGICAL_AND, BIT_OR, BIT_XOR, BIT_AND, EQUALITY, RELATION, SHIFT, ADDITIVE, MULTIPLICATIVE, UNARY, ATOM = (
+    range(13)
+)
 
 
 @dataclass(frozen=True, slots=True)

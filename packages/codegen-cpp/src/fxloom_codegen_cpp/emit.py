@@ -107,10 +107,16 @@ class _Emitter:
     def _weight(self) -> int:
         """Elementwise operations per point, libm-like ones counted several times."""
         heavy = {"exp", "erf", "tanh", "sigmoid", "log", "pow", "sin", "cos"}
-        return sum(8 if isinstance(i, Compute) and i.op in heavy else 1 for i in self.kernel.instructions() if not isinstance(i, Constant))
+        return sum(
+            8 if isinstance(i, Compute) and i.op in heavy else 1
+            for i in self.kernel.instructions()
+            if not isinstance(i, Constant)
+        )
 
-    def _clauses(self, *more: str) -> str:
-        wanted = [*more, *(["reduction(|:bad)"] if self.checks else [])]
+    def _clauses(self, *more: str, stage: Stage | None = None) -> str:
+        """Text of the clauses; with the flag of bad indices where the loop (or this stage of it) checks any."""
+        checks = self.checks if stage is None else any(isinstance(i, Indirect) and i.check for i in stage.body)
+        wanted = [*more, *(["reduction(|:bad)"] if checks else [])]
         return f" {' '.join(wanted)}" if wanted else ""
 
     def _if_large(self) -> list[str]:
@@ -179,7 +185,8 @@ class _Emitter:
             self._declare(reduction)
         for instruction in stage.body:
             if isinstance(instruction, Accumulate):
-                out.line(f"{_running_type(instruction.dtype)} v{instruction.result} = {_identity(instruction.kind, instruction.dtype)};")
+                start = _identity(instruction.kind, instruction.dtype)
+                out.line(f"{_running_type(instruction.dtype)} v{instruction.result} = {start};")
         last = inner[-1]
         sums = [r for r in reductions if r.kind == "sum" and dtype_info(r.dtype).kind == "float"]
         blocked = bool(sums) and not ordered and isinstance(last.size, int) and last.size > SUM_BLOCK
@@ -190,7 +197,7 @@ class _Emitter:
                 self._blocked(number, stage, reductions, sums, last)
                 return
             if not ordered:
-                out.line(f"#pragma omp simd{self._clauses(*(_clause(r) for r in reductions))}")
+                out.line(f"#pragma omp simd{self._clauses(*(_clause(r) for r in reductions), stage=stage)}")
             with self._loop(last):
                 self._body(number, stage)
 
@@ -202,7 +209,7 @@ class _Emitter:
             for reduction in sums:
                 out.line(f"{ctype(reduction.dtype)} v{reduction.results[0]}_block = 0;")
             clauses = [_clause(r, "_block" if r in sums else "") for r in reductions]
-            out.line(f"#pragma omp simd{self._clauses(*clauses)}")
+            out.line(f"#pragma omp simd{self._clauses(*clauses, stage=stage)}")
             with out.block(f"for (i64 {last.name} = {start}; {last.name} < {end}; ++{last.name}) {{"):
                 self._body(number, stage, block_sums=True)
             for reduction in sums:
@@ -252,7 +259,7 @@ class _Emitter:
                 with ExitStack() as inner:
                     for axis in kernel.inner if stage.inner else ():
                         inner.enter_context(self._loop(axis))
-                    out.line(f"#pragma omp simd{self._clauses()}")
+                    out.line(f"#pragma omp simd{self._clauses(stage=stage)}")
                     inner.enter_context(out.block("for (int lane = 0; lane < lanes; ++lane) {"))
                     out.line(f"const i64 {last.name} = {begin} + lane;")
                     self._body(number, stage)
@@ -292,7 +299,9 @@ class _Emitter:
                 case Accumulate(result=result, kind=kind, value=value, dtype=dtype):
                     variable = f"v{result}_lanes[lane]" if self.across else f"v{result}"
                     self.out.line(_fold(kind, variable, self.texts[value], dtype))
-                    self.texts[result] = Text(variable) if _running_type(dtype) == ctype(dtype) else Text(f"({ctype(dtype)}){variable}", ATOM - 1)
+                    self.texts[result] = (
+                        Text(variable) if _running_type(dtype) == ctype(dtype) else Text(f"({ctype(dtype)}){variable}", ATOM - 1)
+                    )
                     self.dtypes[result] = dtype
                 case Store(buffer=buffer, index=index, value=value, mode=mode):
                     if mode is not None:

@@ -15,27 +15,31 @@ if TYPE_CHECKING:
     from fxloom_interfaces.program import Kernel
 
 
+#: The loop IR this emitter was written for.
+_LOOP_IR = Version(1, 0)
+
+_CAPABILITIES = Capabilities(
+    arguments="address",
+    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+    reductions=frozenset(REDUCTION_RESULTS),
+    scans=frozenset({"sum", "prod"}),
+    dtypes=frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"}),
+    max_scratch_nbytes=1 << 18,
+    two_pass_numel=1 << 16,
+    parallelism=16,
+    max_arguments=128,
+    vector_nbytes=64,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class CppCodegen:
     """C++/OpenMP kernels for the CPU."""
 
     name: str = "cpp"
     device_types: tuple[str, ...] = ("cpu",)
-    loop_ir: Version = Version(1, 0)
-    capabilities: Capabilities = Capabilities(
-        arguments="address",
-        fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
-        reductions=frozenset(REDUCTION_RESULTS),
-        scans=frozenset({"sum", "prod"}),
-        dtypes=frozenset(
-            {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"}
-        ),
-        max_scratch_nbytes=1 << 18,
-        two_pass_numel=1 << 16,
-        parallelism=16,
-        max_arguments=128,
-        vector_nbytes=64,
-    )
+    loop_ir: Version = _LOOP_IR
+    capabilities: Capabilities = _CAPABILITIES
 
     def emit(self, kernel: Kernel, name: str) -> KernelSource:
         """The C++ function of a kernel."""

@@ -48,10 +48,9 @@ _INFIX: dict[str, tuple[str, int]] = {
 
 _CALLS = frozenset({"floor_div", "trunc_div", "shift_left", "shift_right", "maximum", "minimum", "sign"})
 
-_LIBM = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc pow "
-    "sqrt floor ceil trunc copysign nextafter lgamma fma".split()
-)
+_LIBM_NAMES = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
+erf erfc pow sqrt floor ceil trunc copysign nextafter lgamma fma"""
+_LIBM = frozenset(_LIBM_NAMES.split())
 
 
 def spell(op: str, args: Sequence[Text], dtype: str, operand_dtypes: Sequence[str]) -> Text:
@@ -190,4 +189,3 @@ _RULES: dict[str, Callable[[Sequence[Text], str], Text]] = {
     "reciprocal": _reciprocal,
     "sigmoid": _sigmoid,
 }
-

@@ -13,7 +13,7 @@ from pathlib import Path
 from fxloom_interfaces.errors import ToolchainError
 
 _WAY_OUT = (
-    "To run without compiling kernels: FXLOOM_DISABLE=1, or fxloom.compile(..., backend=\"aot_eager\"). "
+    'To run without compiling kernels: FXLOOM_DISABLE=1, or fxloom.compile(..., backend="aot_eager"). '
     "To use another compiler: CXX=/path/to/g++."
 )
 
@@ -86,7 +86,20 @@ def _openmp_in_process() -> bool:
 @lru_cache(maxsize=1)
 def cpu_isa() -> str:
     """The instruction sets that matter here, as the system reports them."""
-    wanted = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512_fp16", "asimd", "sve")
+    wanted = (
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512bw",
+        "avx512vl",
+        "avx512dq",
+        "avx512_bf16",
+        "avx512_fp16",
+        "asimd",
+        "sve",
+    )
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

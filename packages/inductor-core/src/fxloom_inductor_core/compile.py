@@ -1,6 +1,6 @@
 """The way through inductor-core: an aten graph in, a callable out.
 
-    lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper
+lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _finish(
                 telemetry.emit(telemetry.ArtifactWritten(f"kernels_{codegens[device].name}.txt", built.source))
     with telemetry.phase("inductor.wrapper"):
         wrapper = print_wrapper(program, codegens, list(graph.constants))
-        exec(compile(wrapper, "<fxloom output_code>", "exec"), namespace)  # noqa: S102  # text printed above
+        exec(compile(wrapper, "<fxloom output_code>", "exec"), namespace)  # text printed above
     for op, count in planned.library_calls:
         telemetry.emit(telemetry.LibraryCalled(op, count))
     for op, count in planned.fallbacks:
@@ -147,4 +147,4 @@ def _pre_fusion_text(graph: LoweredGraph) -> str:
 
 
 def _size_hints(graph: LoweredGraph) -> dict[str, int]:
-    return {name: 8 for name in graph.sizes}
+    return dict.fromkeys(graph.sizes, 8)

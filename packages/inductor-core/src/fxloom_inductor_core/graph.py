@@ -115,7 +115,9 @@ def as_expr(value: Any) -> Expr:
 class Lowering:
     """State of one lowering. node: the graph node being lowered."""
 
-    def __init__(self, codegens: Mapping[str, Codegen], options: InductorOptions, rules: Mapping[Any, Rule], keep_ir: bool) -> None:
+    def __init__(
+        self, codegens: Mapping[str, Codegen], options: InductorOptions, rules: Mapping[Any, Rule], keep_ir: bool
+    ) -> None:
         self.codegens = codegens
         self.options = options
         self.rules = rules
@@ -191,7 +193,9 @@ class Lowering:
         for dim, extent in enumerate(layout.size):
             self._bind(extent, name, dim)
         self.out.layouts[name] = layout
-        return Tensor(layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name])))
+        return Tensor(
+            layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name]))
+        )
 
     def _bind(self, expr: Expr, name: str, dim: int | None) -> None:
         if not isinstance(expr, int) and expr.is_Symbol:
@@ -208,7 +212,9 @@ class Lowering:
         self.out.constants[name] = value
         layout = layout_of(value)
         self.out.layouts[name] = layout
-        return Tensor(layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name])))
+        return Tensor(
+            layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name]))
+        )
 
     def _call(self, node: torch.fx.Node) -> Any:
         args = torch.fx.map_arg(node.args, self._value)
@@ -249,7 +255,11 @@ class Lowering:
             result.origins = (str(node.name),)
         cost = result.cost
         several = self._uses[node] > 1
-        if (several and (cost.heavy or cost.ops > 3 or len(cost.reads) > 1)) or cost.ops > self.options.inline_ops or len(cost.reads) > self.options.inline_reads:
+        if (
+            (several and (cost.heavy or cost.ops > 3 or len(cost.reads) > 1))
+            or cost.ops > self.options.inline_ops
+            or len(cost.reads) > self.options.inline_reads
+        ):
             self.realize(result)
 
     # ------------------------------------------------------------------------------------------------ making tensors
@@ -297,7 +307,13 @@ class Lowering:
         """The tensor that a buffer holds."""
         layout = self.out.layouts[name]
         return Tensor(
-            layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name])), order=dim_order(layout)
+            layout.size,
+            layout.dtype,
+            layout.device,
+            buffer=name,
+            layout=layout,
+            cost=BodyCost(reads=frozenset([name])),
+            order=dim_order(layout),
         )
 
     def reduce(
@@ -317,9 +333,7 @@ class Lowering:
         stride = contiguous_strides(size) if order is None else strides_in_order(size, order)
         layout = Layout(device, dtype, size, stride)
         name = self.new_buffer(layout)
-        node = Reduction(
-            Buffer(name, layout), kind, size, reduction_size, acc_dtype, body, result, origins=self._origins()
-        )
+        node = Reduction(Buffer(name, layout), kind, size, reduction_size, acc_dtype, body, result, origins=self._origins())
         self._add(node)
         return self.stored(name)
 
@@ -365,7 +379,9 @@ class Lowering:
 
     # ------------------------------------------------------------------------------------------------ calls
 
-    def operand(self, tensor: AnyTensor, accept: Callable[[Layout], bool] | None = None, order: tuple[int, ...] | None = None) -> Operand:
+    def operand(
+        self, tensor: AnyTensor, accept: Callable[[Layout], bool] | None = None, order: tuple[int, ...] | None = None
+    ) -> Operand:
         """The tensor as a call's argument: stored, and copied when no layout expresses it or `accept` refuses it."""
         if tensor.base.body is not None and isinstance(tensor, View) and tensor.base.cost.ops == 0 and not tensor.base.cost.reads:
             pass  # a constant seen through a view: store the view, not the base

@@ -154,9 +154,7 @@ class _Builder:
                 if made.mode is None:
                     self.forward[(buffer, index)] = source
 
-    def _indirect(
-        self, made: Indirect, start: int, values: dict[int, int], symbols: dict[sympy.Symbol, Expr]
-    ) -> None:
+    def _indirect(self, made: Indirect, start: int, values: dict[int, int], symbols: dict[sympy.Symbol, Expr]) -> None:
         value = values[made.value]
         mask = None if made.mask is None else values[made.mask]
         operands = [value] if mask is None else [value, mask]
@@ -177,7 +175,7 @@ class _Builder:
         return at == start or at % 2 != 0
 
     def _stage_for(self, start: int, made: Instruction, operands: list[int], load: bool = False) -> int:
-        """Where an instruction of a member that starts at `start` runs: outside the inner loop when nothing in it varies there."""
+        """The stage an instruction of a member that starts at `start` runs in: outside the inner loop if nothing varies there."""
         if not self.inner:
             return 0
         stages = [self.stage_of_value[o] for o in operands]
@@ -402,7 +400,11 @@ def _renumbered(
         case Load(mask=mask, index=index):
             where = None if mask is None else numbers[mask]
             return replace(
-                instruction, result=new(instruction.result), buffer=buffers[instruction.buffer], index=substitute(index, rename), mask=where
+                instruction,
+                result=new(instruction.result),
+                buffer=buffers[instruction.buffer],
+                index=substitute(index, rename),
+                mask=where,
             )
         case Store(index=index):
             return replace(

@@ -231,4 +231,3 @@ def _same(a: Layout, b: Layout) -> bool:
     if a.size != b.size or a.offset != b.offset:
         return False
     return all(x == y or e in (0, 1) for x, y, e in zip(a.stride, b.stride, a.size, strict=True))
-

@@ -172,7 +172,8 @@ class Scheduler:
             merged = False
             producers = sorted((n for n in group.before), reverse=True)
             sharers = sorted(
-                {n for b in group.reads for n in self.readers.get(b, ()) if n != group.number and n not in group.before}, reverse=True
+                {n for b in group.reads for n in self.readers.get(b, ()) if n != group.number and n not in group.before},
+                reverse=True,
             )
             for number in (*producers, *sharers):
                 other = self.groups[number]

@@ -124,7 +124,11 @@ def collapse(axes: Axes, exprs: Iterable[Expr]) -> tuple[Axes, dict[sympy.Symbol
     return tuple(result), mapping
 
 
-def _mergeable(outer: tuple[sympy.Symbol, Expr], inner: tuple[sympy.Symbol, Expr], parts: Iterable[tuple[dict[sympy.Symbol, Expr], frozenset[sympy.Symbol]]]) -> bool:
+def _mergeable(
+    outer: tuple[sympy.Symbol, Expr],
+    inner: tuple[sympy.Symbol, Expr],
+    parts: Iterable[tuple[dict[sympy.Symbol, Expr], frozenset[sympy.Symbol]]],
+) -> bool:
     for strides, tangled in parts:
         if outer[0] in tangled or inner[0] in tangled:
             return False

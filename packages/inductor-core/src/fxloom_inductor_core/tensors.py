@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fxloom_inductor_core.cost import BodyCost
+from fxloom_inductor_core.cost import NOTHING, BodyCost
 from fxloom_interfaces.expr import Expr, product
 from fxloom_interfaces.loop_ir import Body, Layout
 
@@ -60,7 +60,7 @@ class Tensor:
     body: Body | None = None
     buffer: str | None = None
     layout: Layout | None = None
-    cost: BodyCost = BodyCost()
+    cost: BodyCost = NOTHING
     order: tuple[int, ...] | None = None
     origins: tuple[str, ...] = ()
 

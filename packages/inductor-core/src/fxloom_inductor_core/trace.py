@@ -250,7 +250,9 @@ def exprs_of(instruction: Instruction) -> tuple[Expr, ...]:
     return ()
 
 
-def map_exprs(instruction: Instruction, mapping: Mapping[sympy.Symbol, Expr], extents: Mapping[sympy.Symbol, Expr]) -> Instruction:
+def map_exprs(
+    instruction: Instruction, mapping: Mapping[sympy.Symbol, Expr], extents: Mapping[sympy.Symbol, Expr]
+) -> Instruction:
     """The instruction with symbols of its index expressions replaced."""
     match instruction:
         case Load(index=index) | Store(index=index):

@@ -131,7 +131,11 @@ def _argument(value: Any) -> str:
 
 
 def print_runnable(
-    program: Program, wrapper: str, codegens: Mapping[str, Codegen], sources: Mapping[str, Sequence[KernelSource]], size_hints: Mapping[str, int]
+    program: Program,
+    wrapper: str,
+    codegens: Mapping[str, Codegen],
+    sources: Mapping[str, Sequence[KernelSource]],
+    size_hints: Mapping[str, int],
 ) -> str:
     """`output_code.py`: the wrapper, the kernels' sources, and a main that runs them on made-up inputs."""
     lines = [wrapper, "", "# The kernels as loop IR:"]
@@ -145,8 +149,15 @@ def print_runnable(
         lines.append("    ],")
     lines += ["}", "", "", "def build_kernels():"]
     lines.append('    """Build every kernel into this module."""')
-    lines += ["    import tempfile", "", "    from fxloom_interfaces.artifacts import DiskArtifactStore", "    from fxloom_interfaces.codegen import KernelSource", ""]
-    lines.append("    store = DiskArtifactStore(tempfile.mkdtemp())")
+    lines += [
+        "    import tempfile",
+        "    from pathlib import Path",
+        "",
+        "    from fxloom_interfaces.artifacts import FileStore",
+        "    from fxloom_interfaces.codegen import KernelSource",
+        "",
+    ]
+    lines.append("    store = FileStore(Path(tempfile.mkdtemp()))")
     for device in sources:
         plugin = codegens[device]
         module, attribute = _where(plugin)
@@ -156,7 +167,13 @@ def print_runnable(
             f"    batch = [KernelSource(n, lang, text, details) for n, lang, details, text in SOURCES[{device!r}]]",
             "    globals().update(plugin.build(batch, store).callables)",
         ]
-    lines += ["", "", "def make_inputs():", '    """Inputs with the layouts this graph was compiled for."""', "    torch.manual_seed(0)"]
+    lines += [
+        "",
+        "",
+        "def make_inputs():",
+        '    """Inputs with the layouts this graph was compiled for."""',
+        "    torch.manual_seed(0)",
+    ]
     for name, value in sorted(size_hints.items()):
         lines.append(f"    {name} = {value}")
     lines.append("    return [")
@@ -189,5 +206,9 @@ def _made_up(given: ProgramInput) -> str:
     kind = dtype_info(given.dtype).kind
     numel = f"max({last} + 1, 1)"
     device = f", device={given.device!r}"
-    values = f"torch.randn({numel}{device}).to(torch.{given.dtype})" if kind == "float" else f"torch.zeros({numel}, dtype=torch.{given.dtype}{device})"
+    values = (
+        f"torch.randn({numel}{device}).to(torch.{given.dtype})"
+        if kind == "float"
+        else f"torch.zeros({numel}, dtype=torch.{given.dtype}{device})"
+    )
     return f"as_strided({values}, {_tuple(given.size)}, {_tuple(given.stride)})"

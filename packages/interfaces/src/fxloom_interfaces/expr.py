@@ -238,7 +238,7 @@ def bounds(expr: Expr, extents: Mapping[Any, Expr]) -> tuple[int | None, int | N
     if isinstance(expr, Mod) and expr.args[1].is_Integer:
         divisor = int(expr.args[1])
         low, high = bounds(expr.args[0], extents)
-        inside = low is not None and high is not None and 0 <= low and high < divisor
+        inside = low is not None and high is not None and low >= 0 and high < divisor
         return (low, high) if inside else (0, divisor - 1)
     return (0 if expr.is_nonnegative else None), None
 
@@ -347,7 +347,9 @@ def _print(expr: Expr, functions: Mapping[str, str]) -> tuple[str, int]:
         return text, _ADD
     if expr.is_Mul:
         factors = [_print(factor, functions) for factor in sorted(expr.args, key=_factor_order)]
-        return " * ".join(text if rank > _MUL or (i == 0 and rank == _MUL) else f"({text})" for i, (text, rank) in enumerate(factors)), _MUL
+        return " * ".join(
+            text if rank > _MUL or (i == 0 and rank == _MUL) else f"({text})" for i, (text, rank) in enumerate(factors)
+        ), _MUL
     if expr.is_Pow and expr.exp.is_Integer and int(expr.exp) > 0:
         base, rank = _print(expr.base, functions)
         part = base if rank > _MUL else f"({base})"
@@ -368,7 +370,7 @@ def _print(expr: Expr, functions: Mapping[str, str]) -> tuple[str, int]:
 
 def _term_order(term: Any) -> tuple[int, str]:
     """Longest strides first, constants last, names in order: 768*x0 + r0 + 5."""
-    coefficient, rest = term.as_coeff_Mul()
+    _, rest = term.as_coeff_Mul()
     return (1 if rest == 1 else 0, str(rest))
 
 

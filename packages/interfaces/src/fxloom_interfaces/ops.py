@@ -60,7 +60,9 @@ class OpInfo:
     heavy: bool = False
 
 
-def _float(name: str, meaning: str, arity: int = 1, rounding: str = "a few ulp", heavy: bool = True, nan: str = "propagates") -> OpInfo:
+def _float(
+    name: str, meaning: str, arity: int = 1, rounding: str = "a few ulp", heavy: bool = True, nan: str = "propagates"
+) -> OpInfo:
     return OpInfo(name, arity, "float", meaning, rounding=rounding, heavy=heavy, nan=nan)
 
 
@@ -105,7 +107,9 @@ _TABLE = (
     OpInfo("bitwise_xor", 2, "bits", "a ^ b", nan="no NaN"),
     OpInfo("bitwise_not", 1, "bits", "~a; bool: not a", nan="no NaN"),
     OpInfo("shift_left", 2, "integer", "a << b; 0 when b is outside [0, bits)", nan="no NaN"),
-    OpInfo("shift_right", 2, "integer", "a >> b, arithmetic for signed; b outside [0, bits) shifts all value bits out", nan="no NaN"),
+    OpInfo(
+        "shift_right", 2, "integer", "a >> b, arithmetic for signed; b outside [0, bits) shifts all value bits out", nan="no NaN"
+    ),
     # rounding to integers, in the float dtype
     _float("floor", "largest integer <= a", rounding="exact", heavy=False),
     _float("ceil", "smallest integer >= a", rounding="exact", heavy=False),

@@ -40,7 +40,17 @@ def convolution(
     image = cx.operand(x, _is_channels_last, CHANNELS_LAST)
     kernel = cx.operand(weight)
     shift = None if bias is None else cx.operand(bias)
-    args: list[Any] = [image, kernel, shift, list(stride), list(padding), list(dilation), transposed, list(output_padding), groups]
+    args: list[Any] = [
+        image,
+        kernel,
+        shift,
+        list(stride),
+        list(padding),
+        list(dilation),
+        transposed,
+        list(output_padding),
+        groups,
+    ]
     return cx.library("torch.ops.aten.convolution.default", args, [layout], out=False, op="aten.convolution")[0]
 
 
@@ -57,5 +67,3 @@ def _prefers_channels_last(cx: Lowering, x: Any, weight: Any, transposed: bool) 
 def _is_channels_last(layout: Layout) -> bool:
     stride = strides_in_order(layout.size, CHANNELS_LAST)
     return all(a == b or e == 1 for a, b, e in zip(layout.stride, stride, layout.size, strict=True))
-
-

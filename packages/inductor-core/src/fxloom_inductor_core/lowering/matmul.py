@@ -1,4 +1,4 @@
-"""Matrix products: library calls into planned buffers. A bias that elementwise code follows is added there, not by the library."""
+"""Matrix products: library calls into planned buffers. A bias is added by the loops that follow, where there are any."""
 
 from __future__ import annotations
 

@@ -25,7 +25,34 @@ def _result(cx: Lowering) -> str:
 
 # ------------------------------------------------------------------------------------ unary float maths: int -> float
 
-_FLOAT_UNARY = ["sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "lgamma", "reciprocal"]
+_FLOAT_UNARY = [
+    "sqrt",
+    "rsqrt",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "sigmoid",
+    "lgamma",
+    "reciprocal",
+]
 
 
 def _float_unary(name: str) -> Callable[..., Any]:
@@ -77,9 +104,7 @@ for _op, _name in ((aten.neg.default, "neg"), (aten.abs.default, "abs"), (aten.s
 
 @lowering(aten.relu.default)
 def relu(cx: Lowering, x: Any) -> Any:
-    return elementwise(
-        cx, [x], lambda ops, a: ops.maximum(a, ops.constant(0, opmath(x.dtype))), dtype=x.dtype, compute=x.dtype
-    )
+    return elementwise(cx, [x], lambda ops, a: ops.maximum(a, ops.constant(0, opmath(x.dtype))), dtype=x.dtype, compute=x.dtype)
 
 
 @lowering(aten.bitwise_not.default)
@@ -164,7 +189,9 @@ def div_mode(cx: Lowering, a: Any, b: Any, rounding_mode: str | None = None) -> 
         return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=True)
     if rounding_mode == "trunc":
         return elementwise(cx, [a, b], lambda ops, x, y: ops.trunc(ops.div(x, y)), dtype=dtype, compute=dtype, ops=2)
-    return elementwise(cx, [a, b], lambda ops, x, y: _float_floor_div(ops, x, y, opmath(dtype)), dtype=dtype, compute=dtype, ops=10)
+    return elementwise(
+        cx, [a, b], lambda ops, x, y: _float_floor_div(ops, x, y, opmath(dtype)), dtype=dtype, compute=dtype, ops=10
+    )
 
 
 @lowering(aten.floor_divide.default)
@@ -242,11 +269,18 @@ def pow_scalar(cx: Lowering, x: Any, exponent: Any) -> Any:
         return elementwise(cx, [x], lambda ops, a: _integer_power(ops, a, whole or 0, compute), dtype=dtype, compute=dtype, ops=3)
     if whole in (-1, -2) and is_float(dtype):
         return elementwise(
-            cx, [x], lambda ops, a: ops.reciprocal(_integer_power(ops, a, -int(whole), compute)), dtype=dtype, compute=dtype, ops=2
+            cx,
+            [x],
+            lambda ops, a: ops.reciprocal(_integer_power(ops, a, -int(whole), compute)),
+            dtype=dtype,
+            compute=dtype,
+            ops=2,
         )
     if not is_float(dtype):
         return NotImplemented
-    return elementwise(cx, [x], lambda ops, a: ops.pow(a, ops.constant(exponent, compute)), dtype=dtype, compute=dtype, heavy=True)
+    return elementwise(
+        cx, [x], lambda ops, a: ops.pow(a, ops.constant(exponent, compute)), dtype=dtype, compute=dtype, heavy=True
+    )
 
 
 @lowering(aten.pow.Tensor_Tensor, aten.pow.Scalar)
@@ -300,9 +334,7 @@ def where(cx: Lowering, condition: Any, a: Any, b: Any) -> Any:
 @lowering(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def masked_fill(cx: Lowering, x: Any, mask: Any, value: Any) -> Any:
     dtype = _result(cx)
-    return elementwise(
-        cx, [mask, value, x], lambda ops, m, v, a: ops.where(m, v, a), dtype=dtype, compute=["bool", dtype, dtype]
-    )
+    return elementwise(cx, [mask, value, x], lambda ops, m, v, a: ops.where(m, v, a), dtype=dtype, compute=["bool", dtype, dtype])
 
 
 def clamp(cx: Lowering, x: Any, low: Any = None, high: Any = None) -> Any:
@@ -383,7 +415,9 @@ def to_copy(cx: Lowering, x: Any, **kwargs: Any) -> Any:
     dtype = _result(cx)
     if str(cx.fake.device) != x.device or dtype_info(dtype).kind == "complex" or dtype_info(x.dtype).kind == "complex":
         return NotImplemented
-    return cx.compute(x.size, dtype, x.device, lambda ops, index: ops.to_dtype(x.load(ops, index), dtype), [x], ops=int(dtype != x.dtype))
+    return cx.compute(
+        x.size, dtype, x.device, lambda ops, index: ops.to_dtype(x.load(ops, index), dtype), [x], ops=int(dtype != x.dtype)
+    )
 
 
 if hasattr(torch.ops.prims, "convert_element_type"):

@@ -29,7 +29,12 @@ def broadcast_sizes(sizes: Sequence[Index]) -> Index:
     for size in sizes:
         for position, extent in enumerate(size, rank - len(size)):
             if extent != 1:
-                if result[position] != 1 and result[position] != extent and isinstance(extent, int) and isinstance(result[position], int):
+                if (
+                    result[position] != 1
+                    and result[position] != extent
+                    and isinstance(extent, int)
+                    and isinstance(result[position], int)
+                ):
                     raise ValueError(f"sizes {list(sizes)} do not broadcast")
                 if result[position] == 1 or isinstance(extent, int):
                     result[position] = extent
@@ -61,7 +66,11 @@ def promote(values: Sequence[Any]) -> str:
             zero_dim = zero_dim and len(tensor.size) == 0
     for number in values:
         if isinstance(number, (bool, int, float)):
-            result = dtype_name(torch.result_type(_sample(result, zero_dim), number)) if result else dtype_name(torch.result_type(number, number))
+            result = (
+                dtype_name(torch.result_type(_sample(result, zero_dim), number))
+                if result
+                else dtype_name(torch.result_type(number, number))
+            )
         elif isinstance(number, sympy.Basic) and result is not None:
             result = dtype_name(torch.result_type(_sample(result, zero_dim), 1))
     return str(result)

@@ -6,6 +6,7 @@ A fold over few outer points but many elements is split in two (rows first), for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -74,7 +75,7 @@ def fold(
             result=result,
         )
     chunks, rest, unsplit = split
-    partial = cx.reduce(
+    halfway = cx.reduce(
         kind,
         (*size, *chunks),
         rest,
@@ -83,7 +84,7 @@ def fold(
         x.device,
         lambda ops, index: read(ops, place(index[: len(size)], unsplit(index[len(size) :]))),
     )
-    return cx.reduce(kind, size, chunks, dtype, acc_dtype, x.device, partial.load)
+    return cx.reduce(kind, size, chunks, dtype, acc_dtype, x.device, halfway.load)
 
 
 def _split(
@@ -106,8 +107,13 @@ def _split(
         return None
     for chunk in (4096, 2048, 1024, 512, 3072, 1536, 768, 1000, 500, 100, 64, 32):
         if extent % chunk == 0 and extent // chunk > 1:
-            return (extent // chunk,), (chunk,), lambda index: (index[0] * chunk + index[1],)
+            return (extent // chunk,), (chunk,), partial(_unsplit, chunk)
     return None
+
+
+def _unsplit(chunk: int, index: Index) -> Index:
+    """(number of chunk, position in it) as a position."""
+    return (index[0] * chunk + index[1],)
 
 
 def _fold_of_one(cx: Lowering, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str, read: Any) -> Tensor:
@@ -202,7 +208,7 @@ def mean_dims(cx: Lowering, x: Any, dims: Any, keepdim: bool = False, *, dtype: 
 
 def _extreme(kind: ReductionKind) -> Callable[..., Any]:
     def rule(cx: Lowering, x: Any, dims: Any = (), keepdim: bool = False) -> Any:
-        return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=x.dtype, acc_dtype=x.dtype)
+        return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=x.dtype, acc_dtype=opmath(x.dtype))
 
     rule.__qualname__ = kind
     return rule
@@ -320,5 +326,3 @@ def var_mean(cx: Lowering, x: Any, dims: Any = None, *, correction: Any = None, 
 def var(cx: Lowering, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     result = variance(cx, x, dims, correction, keepdim)
     return result if result is NotImplemented else result[0]
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -256,7 +257,9 @@ def reshaped(x: AnyTensor, size: Index) -> AnyTensor | None:
     if x.size == size:
         return x
     if any(e == 0 for e in size):
-        return View(x, size, lambda index: tuple(0 for _ in x.size), lambda layout: _relaid(layout, size, contiguous_strides(size)))
+        return View(
+            x, size, lambda index: tuple(0 for _ in x.size), lambda layout: _relaid(layout, size, contiguous_strides(size))
+        )
     groups = match_dims(x.size, size)
     if groups is None:
         return None
@@ -272,7 +275,7 @@ def reshaped(x: AnyTensor, size: Index) -> AnyTensor | None:
     def relayout(layout: Layout) -> Layout | None:
         stride: list[Expr] = [1] * len(size)
         for old, new in groups:
-            for outer, inner in zip(old, old[1:], strict=False):
+            for outer, inner in pairwise(old):
                 if normalize(layout.stride[inner] * layout.size[inner]) != layout.stride[outer]:
                     return None
             step = layout.stride[old[-1]]
