@@ -25,6 +25,7 @@ from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard
+from fxloom_dynamo.module import OptimizedModule
 
 if torch.__version__.split("+")[0] != _native.TORCH_VERSION.split("+")[0]:
     raise ImportError(
@@ -93,10 +94,19 @@ class Region:
         self.config = config
         # The native region must not keep this object alive: nothing would ever free the cycle.
         self.native = _native.Region(_Miss(weakref.ref(self)))
+        _regions.add(self)
 
     def reset(self) -> None:
         """Forget all compiled code; the next calls compile again."""
         self.native.clear()
+
+
+_regions: weakref.WeakSet[Region] = weakref.WeakSet()
+
+
+def live_regions() -> list[Region]:
+    """All regions that are in use."""
+    return list(_regions)
 
 
 class _Miss:
@@ -173,8 +183,15 @@ def _site(code: types.CodeType) -> Site:
 def compile_callable(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
     """A callable that runs `function` with its Python frames captured; itself a descriptor, so it works as a method.
 
-    The region is its attribute `fxloom_region`; when the callable dies, all that was compiled for it is freed.
+    A module gives an OptimizedModule. The region is the attribute `fxloom_region`; when the callable dies, all that was
+    compiled for it is freed.
     """
+    if isinstance(function, torch.nn.Module):
+        return OptimizedModule(function, functools.partial(_compiled, config=config))
+    return _compiled(function, config)
+
+
+def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
     region = Region(config)
     compiled = _native.CompiledCallable(function, region.native)
     compiled.fxloom_region = region

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import fxloom_dynamo
+from fxloom_dynamo import controls
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found
@@ -92,6 +93,12 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callab
     return BACKENDS.load("inductor").load()(gm, example_inputs, **options)
 
 
+def explain(fn: Callable[..., Any]) -> Callable[..., fxloom_dynamo.Capture]:
+    """`explain(fn)(*args)` runs `fn` once, captured with backend "eager": what it prints as says graphs, breaks with places
+    and remedies, guards and seconds."""
+    return functools.partial(fxloom_dynamo.capture, fn)
+
+
 def list_backends() -> tuple[str, ...]:
     """Names of all backends: builtin, installed and registered."""
     return BACKENDS.names()
@@ -109,7 +116,7 @@ def stats() -> Stats:
 
 def reset() -> None:
     """Forget everything that was compiled, and the counters. Compiled callables compile again when called."""
-    fxloom_dynamo.reset()
+    controls.reset()
     RECORDER.reset()
 
 

@@ -1,0 +1,1 @@
+"""A code generator that writes NumPy."""
