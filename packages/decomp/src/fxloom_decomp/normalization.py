@@ -192,7 +192,8 @@ def _train(
     dims = [0, *range(2, x.dim())]
     var, mean = torch.var_mean(widen(x), dims, correction=0, keepdim=True)
     rstd = torch.rsqrt(var + eps)
-    return _scaled(x, mean, rstd, weight, bias), mean.reshape([-1]), rstd.reshape([-1]), var.reshape([-1])
+    out = _scaled(x, mean, rstd, weight, bias)
+    return out, mean.reshape([-1]), rstd.reshape([-1]), var.reshape([-1])
 
 
 def _evaluate(
@@ -221,8 +222,7 @@ def native_batch_norm(
         return NotImplemented
     if training:
         # aot has rewritten the case in which the running statistics are updated
-        out, mean, rstd, _ = _train(x, weight, bias, eps)
-        return out, mean, rstd
+        return _with_kept_statistics(x, weight, bias, eps)
     if running_mean is None or running_var is None:
         return NotImplemented
     return _evaluate(x, weight, bias, running_mean, running_var, eps), _nothing(x, weight), _nothing(x, weight)
@@ -234,8 +234,15 @@ def batch_norm_no_stats(
 ) -> Any:
     if x.numel() == 0 or x.dim() < 2 or not training:
         return NotImplemented
+    return _with_kept_statistics(x, weight, bias, eps)
+
+
+def _with_kept_statistics(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     out, mean, rstd, _ = _train(x, weight, bias, eps)
-    return out, mean, rstd
+    kept = _statistics_dtype(x, weight)
+    return out, cast(mean, kept), cast(rstd, kept)
 
 
 @decomposition(aten._native_batch_norm_legit_no_training.default)
@@ -268,7 +275,8 @@ def batch_norm_functional(
     unbiased = var * (count / max(count - 1, 1))
     new_mean = momentum * mean + (1 - momentum) * running_mean
     new_var = momentum * unbiased + (1 - momentum) * running_var
-    return out, mean, rstd, cast(new_mean, running_mean.dtype), cast(new_var, running_var.dtype)
+    kept = _statistics_dtype(x, weight)
+    return out, cast(mean, kept), cast(rstd, kept), cast(new_mean, running_mean.dtype), cast(new_var, running_var.dtype)
 
 
 @decomposition(aten.native_batch_norm_backward.default)

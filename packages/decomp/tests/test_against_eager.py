@@ -1,0 +1,183 @@
+"""Every rule against eager, on the samples of torch's operator database.
+
+A sample runs in eager under a mode that looks at each operator as it is called: where there is a rule for it, the rule runs
+on the same arguments and its results are compared with eager's, both judged by float64. Backward operators come by
+differentiating the samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import Counter
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import fxloom_decomp
+from fxloom_decomp.registry import Decomposition
+
+#: random results are compared by distribution in test_random.py
+RANDOM = {op for op in fxloom_decomp.registered() if torch.Tag.nondeterministic_seeded in op.tags}
+#: eager's own result for these is undefined memory or not meant to be read
+UNREAD = {
+    torch.ops.aten.log_sigmoid_forward.default: (1,),
+    torch.ops.aten.native_batch_norm.default: (1, 2),
+    torch.ops.aten._native_batch_norm_legit_no_training.default: (1, 2),
+    torch.ops.aten._native_batch_norm_legit_functional.default: (),
+}
+SAMPLES_PER_OP = 12
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)
+
+
+class Compare(TorchDispatchMode):
+    """Runs the rule beside each operator that has one."""
+
+    _should_skip_dynamo: ClassVar[Any] = classmethod(lambda cls: False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checked: Counter[Any] = Counter()
+        self.failures: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        entry = fxloom_decomp.registered().get(func)
+        if entry is None or func in RANDOM:
+            return func(*args, **kwargs)
+        # before eager, which might write to its arguments after all
+        mine = self.run_rule(entry, args, kwargs)
+        eager = func(*args, **kwargs)
+        if mine is not NotImplemented:
+            self.checked[func] += 1
+            wide = self.in_float64(func, args, kwargs)
+            inputs = [a.double().abs().max().item() for a in flat(args) if isinstance(a, torch.Tensor) and a.numel()]
+            # a derivative is a difference of terms as large as its inputs
+            scale = max(inputs, default=0.0) if "backward" in func.name() else 0.0
+            for message in differences(func, mine, eager, wide, scale):
+                self.failures.append(f"{func}{describe(args)} {kwargs}: {message}")
+        return eager
+
+    def run_rule(self, entry: Decomposition, args: Any, kwargs: Any) -> Any:
+        try:
+            with torch.no_grad():
+                return entry.call(*args, **kwargs)
+        except Exception as error:
+            try:
+                entry.op(*args, **kwargs)
+            except Exception:
+                return NotImplemented  # eager raises too
+            self.failures.append(f"{entry.op}{describe(args)} {kwargs}: rule raised {type(error).__name__}: {error}")
+            return NotImplemented
+
+    def in_float64(self, func: Any, args: Any, kwargs: Any) -> Any:
+        def widen(value: Any) -> Any:
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                return value.double()
+            if isinstance(value, (list, tuple)):
+                return type(value)(widen(item) for item in value)
+            return torch.float64 if value in (torch.float32, torch.bfloat16) and isinstance(value, torch.dtype) else value
+
+        try:
+            return func(*widen(args), **{name: widen(value) for name, value in kwargs.items()})
+        except Exception:
+            return None
+
+
+def describe(args: Any) -> str:
+    def text(value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            return f"{str(value.dtype)[6:]}{list(value.shape)}{'' if value.is_contiguous() else value.stride()}"
+        return "[" + ", ".join(map(text, value)) + "]" if isinstance(value, (list, tuple)) else repr(value)
+
+    return "(" + ", ".join(map(text, args)) + ")"
+
+
+def differences(func: Any, mine: Any, eager: Any, wide: Any, scale: float) -> list[str]:
+    mine_flat, eager_flat = flat(mine), flat(eager)
+    if len(mine_flat) != len(eager_flat):
+        return [f"{len(mine_flat)} results, eager has {len(eager_flat)}"]
+    wide_flat = flat(wide) if wide is not None else [None] * len(eager_flat)
+    found = []
+    for number, (a, b, exact) in enumerate(zip(mine_flat, eager_flat, wide_flat, strict=True)):
+        if number in UNREAD.get(func, ()):
+            continue
+        if (a is None) != (b is None):
+            found.append(f"result {number}: {type(a).__name__}, eager has {type(b).__name__}")
+        elif a is not None and (a.shape != b.shape or a.dtype != b.dtype):
+            found.append(f"result {number}: {a.dtype}{list(a.shape)}, eager has {b.dtype}{list(b.shape)}")
+        elif a is not None and not close(a, b, exact, scale):
+            found.append(f"result {number}: values differ by {(a.double() - b.double()).abs().max().item():.3g}")
+    return found
+
+
+def close(mine: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None, scale: float) -> bool:
+    """At most twice eager's error against float64, elementwise maximum, with a floor of a few ulp."""
+    if not mine.is_floating_point() or mine.numel() == 0:
+        return torch.equal(mine, eager)
+    truth = exact if exact is not None and exact.shape == mine.shape else eager
+    truth = truth.double()
+    a, b = mine.double(), eager.double()
+    if not torch.equal(a.isnan(), b.isnan()):
+        return False
+    same = (a == b) | a.isnan()
+    scale = max(scale, truth[truth.isfinite()].abs().max().item() if truth.isfinite().any() else 1.0)
+    floor = 8 * torch.finfo(mine.dtype).eps * max(scale, 1e-30)
+    own = (b - truth).abs()[~same & truth.isfinite()]
+    limit = 2 * (own.max().item() if own.numel() else 0.0) + floor
+    error = (a - truth).abs()
+    error = torch.minimum(error, (a - b).abs())
+    return bool((same | (error <= limit)).all())
+
+
+def flat(value: Any) -> list[Any]:
+    return [item for part in value for item in flat(part)] if isinstance(value, (list, tuple)) else [value]
+
+
+def run(op: Any, dtype: torch.dtype, backward: bool) -> Compare:
+    mode = Compare()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=backward), SAMPLES_PER_OP))
+    for number, sample in enumerate(samples):
+        if number == 2 and not mode.checked:
+            break  # an operator that reaches no rule in two samples reaches none
+        with mode, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                out = op(sample.input, *sample.args, **sample.kwargs)
+                if backward:
+                    outputs = [o for o in flat(out) if isinstance(o, torch.Tensor) and o.requires_grad]
+                    if outputs:
+                        torch.autograd.backward(outputs, [torch.ones_like(o) for o in outputs])
+            except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError):
+                continue  # eager's own limits
+    return mode
+
+
+def relevant(names: set[str]) -> list[Any]:
+    """Operators of the database that reach a rule, by a first quick look at one sample each."""
+    return [op for op in op_db if op.name not in names and not op.name.startswith(("sparse.", "masked.", "_refs.", "linalg.", "fft.", "svd", "jiterator"))]
+
+
+#: slow, or crash the process in eager
+SKIPPED = {"nn.functional.ctc_loss", "nn.functional.rrelu", "linalg.lstsq", "svd_lowrank", "pca_lowrank"}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rules_agree_with_eager(dtype: torch.dtype) -> None:
+    checked: Counter[Any] = Counter()
+    failures: list[str] = []
+    for op in relevant(SKIPPED):
+        if dtype not in op.supported_dtypes("cpu"):
+            continue
+        differentiable = dtype.is_floating_point and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+        mode = run(op, dtype, differentiable)
+        checked.update(mode.checked)
+        failures += mode.failures
+    assert not failures, f"{len(failures)} differences:\n" + "\n".join(failures[:40])
+    assert len(checked) >= {torch.int64: 60, torch.bfloat16: 100}.get(dtype, 120), f"only {len(checked)} rules were reached"
