@@ -97,12 +97,18 @@ _C_FUNCTIONS = frozenset(
 
 
 def call_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+    """A call of a Python function: its model if it has one."""
     from fxloom_dynamo import models
 
-    code = fn.__code__
     model = models.FUNCTIONS.get(fn)
     if model is not None:
         return model(ev, args, kwargs)
+    return inline_function(ev, fn, args, kwargs)
+
+
+def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+    """Evaluate a Python function's body, or leave it to torch where it is torch's own."""
+    code = fn.__code__
     filename = code.co_filename
     if filename.startswith(_OURS) and filename != _POLYFILLS:
         return _call_ours(ev, fn, args, kwargs)

@@ -7,6 +7,7 @@ it, and the next one stops in time at that instruction of the frame.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import types
 from collections.abc import Callable
@@ -69,6 +70,17 @@ def capture_frame(view: FrameView, config: CaptureConfig) -> CapturedFrame | Ski
         return Skip(reason, for_good=True)
     if continuation_count(code) > config.break_limit:
         return Skip(f"more than {config.break_limit} graph breaks in {code.co_qualname}")
+    collecting = gc.isenabled()
+    gc.disable()  # an attempt makes tens of thousands of objects that live as long as it does
+    try:
+        return _attempts(view, config)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _attempts(view: FrameView, config: CaptureConfig) -> CapturedFrame | Skip:
+    code = view.code
     breaks: dict[int, Break] = {}
     for attempt in range(1, _MAX_ATTEMPTS + 1):
         grad = torch.is_grad_enabled()

@@ -171,7 +171,7 @@ class Evaluator:
         except Exception as exc:
             raise Raised(_clean(exc)) from None
         finally:
-            sys.setprofile(outer)
+            _restore_profile(outer)
             self._net_on = False
 
     def off_net(self, act: Callable[[], Any]) -> Any:
@@ -183,7 +183,7 @@ class Evaluator:
             return act()
         finally:
             self._net_on = was
-            sys.setprofile(profile)
+            _restore_profile(profile)
 
     def torch_native(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
@@ -408,6 +408,15 @@ class TracedGenerator:
                 target = frame.info.targets[index]
                 return target + 1 if frame.info.body.instructions[target].opname == "END_SEND" else target
         raise InternalError("dynamo.evaluate", "a delegating generator without SEND")
+
+
+def _restore_profile(profile: Any) -> None:
+    """Put back a profile function; a C profiler shows itself as an object that only it can switch on again."""
+    if profile is None or callable(profile):
+        sys.setprofile(profile)
+    else:
+        sys.setprofile(None)
+        profile.enable()
 
 
 def _clean(exc: BaseException) -> BaseException:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import linecache
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from fxloom_dynamo.bytecode import Body, Instruction, disassemble
 from fxloom_dynamo.registry import HANDLERS
@@ -31,7 +31,7 @@ class Region:
 class CodeInfo:
     """Instructions of a code object with handlers, jump targets by index and exception regions by index."""
 
-    __slots__ = ("__weakref__", "body", "index", "ops", "regions", "targets")
+    __slots__ = ("__weakref__", "body", "index", "ops", "regions", "sites", "targets")
 
     def __init__(self, code: types.CodeType) -> None:
         self.body: Body = disassemble(code)
@@ -41,6 +41,7 @@ class CodeInfo:
         self.targets: list[int] = [
             -1 if inst.target is None else self.index[id(inst.target)] for inst in instructions
         ]
+        self.sites: dict[int, Site] = {}
         self.regions: list[Region | None] = [None] * len(instructions)
         for region in self.body.regions:
             entry = Region(self.index[id(region.handler)], region.depth, region.lasti)
@@ -48,14 +49,11 @@ class CodeInfo:
                 self.regions[number] = entry
 
 
-_infos: WeakKeyDictionary[types.CodeType, CodeInfo] = WeakKeyDictionary()
 _infos_by_id: dict[int, tuple[Any, CodeInfo]] = {}
 
 
 def code_info(code: types.CodeType) -> CodeInfo:
     """The analysis of `code`, made once. Code objects compare by value, so the cache goes by identity."""
-    import weakref
-
     known = _infos_by_id.get(id(code))
     if known is not None and known[0]() is code:
         return known[1]
@@ -112,10 +110,14 @@ class Frame:
     def site(self, index: int | None = None) -> Site:
         """The program's place of the instruction at `index` (the running one by default)."""
         number = self.ip - 1 if index is None else index
+        known = self.info.sites.get(number)
+        if known is not None:
+            return known
         position = self.info.body.instructions[max(number, 0)].position
         line = position.line or self.code.co_firstlineno
         text = linecache.getline(self.code.co_filename, line, self.globals).strip()
-        return Site(self.code.co_filename, line, self.code.co_qualname, text)
+        found = self.info.sites[number] = Site(self.code.co_filename, line, self.code.co_qualname, text)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from fxloom_interfaces import regions
 
-from fxloom_dynamo import attributes, operations, polyfills
+from fxloom_dynamo import attributes, calls, operations, polyfills
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS
-from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -803,6 +803,44 @@ def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.add_effect(regions.set_grad_enabled, enabled)
     with DisableTorchFunction():
         set_grad_enabled_raw(enabled)
+
+
+_OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
+)  # fmt: skip
+_module_call_impl = torch.nn.Module._call_impl
+_module_namespace = vars(sys.modules[torch.nn.Module.__module__])
+
+
+@function(_module_call_impl)
+def _module_call(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """torch.nn.Module._call_impl where no hook is registered: forward. Other modules are inlined."""
+    heap = ev.heap
+    module = args[0]
+    record = heap.record(module.__dict__) if heap.record(module) is not None else None
+    if record is None or not all(_is_empty_hook_table(ev, record, name) for name in _OWN_HOOKS) or not _no_global_hooks(ev):
+        return calls.inline_function(ev, _module_call_impl, args, kwargs)
+    return ev.call(ev.getattr(module, "forward"), args[1:], kwargs)
+
+
+def _is_empty_hook_table(ev: Evaluator, record: Any, name: str) -> bool:
+    value = record.stand_in.get(name, ABSENT)
+    original = record.original.get(name)
+    if value is UNREAD and isinstance(original, dict) and not original:
+        ev.heap.guard(ev.heap.key_source(record.source, name), GuardKind.TRUTH, False)
+        return True
+    return isinstance(value, dict) and not value
+
+
+def _no_global_hooks(ev: Evaluator) -> bool:
+    heap = ev.heap
+    namespace = heap.namespace(_module_namespace)
+    for name in _GLOBAL_HOOKS:
+        if name in namespace.values or not isinstance(_module_namespace[name], dict) or _module_namespace[name]:
+            return False
+        heap.guard(heap.key_source(namespace.source, name), GuardKind.TRUTH, False)
+    return True
 
 
 @function(torch.is_tensor)
