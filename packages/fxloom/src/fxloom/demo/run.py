@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -99,7 +100,8 @@ def run_demo(
     if not chosen:
         raise SystemExit(f"no program matches {list(names)}; there are {[program.name for program in PROGRAMS]}")
     target = torch.device(device)
-    console = Console(stderr=as_json)
+    # a table of twelve columns needs room; what is no terminal has all it wants
+    console = Console(stderr=as_json) if sys.stdout.isatty() else Console(stderr=as_json, width=160)
     rows = []
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
