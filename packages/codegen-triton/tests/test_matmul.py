@@ -17,18 +17,20 @@ SMALL = MatmulConfig(16, 32, 16, 2, 4, 2)
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 32, 16), (50, 70, 33), (1, 5, 40), (40, 1, 1)])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("activation", [None, "relu"])
-def test_template_equals_torch(m: int, n: int, k: int, bias: bool, activation: Literal["relu"] | None, tmp_path: Path) -> None:
-    a, b, c = torch.randn(m, k), torch.randn(n, k).t(), torch.randn(n)
+def test_template_equals_torch(
+    m: int, n: int, k: int, bias: bool, activation: Literal["relu"] | None, tmp_path: Path, device: str
+) -> None:
+    a, b, c = torch.randn(m, k, device=device), torch.randn(n, k, device=device).t(), torch.randn(n, device=device)
     source = matmul_source("mm_0", dtype="float32", bias=bias, activation=activation, config=SMALL)
-    out = torch.full((m, n), float("nan"))
+    out = torch.full((m, n), float("nan"), device=device)
     build_matmul(source, FileStore(tmp_path))(a, b, *([c] if bias else []), out)
     expected = a @ b + (c if bias else 0)
     torch.testing.assert_close(out, expected.relu() if activation else expected, rtol=1e-5, atol=1e-5)
 
 
-def test_half_precision_sums_in_float32(tmp_path: Path) -> None:
-    a, b = torch.randn(20, 500).half(), torch.randn(500, 20).half()
-    out = torch.empty(20, 20, dtype=torch.float16)
+def test_half_precision_sums_in_float32(tmp_path: Path, device: str) -> None:
+    a, b = torch.randn(20, 500, device=device).half(), torch.randn(500, 20, device=device).half()
+    out = torch.empty(20, 20, dtype=torch.float16, device=device)
     build_matmul(matmul_source("mm_0", dtype="float16", config=SMALL), FileStore(tmp_path))(a, b, out)
     torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=2e-3, atol=2e-2)
 

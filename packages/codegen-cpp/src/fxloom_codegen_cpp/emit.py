@@ -10,8 +10,8 @@ of range, or-ed into a flag.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 from fxloom_codegen_common.text import ATOM, EQUALITY, LOGICAL_OR, TERNARY, Text
 from fxloom_codegen_common.writer import SourceWriter
@@ -45,6 +45,9 @@ PARALLEL_OPS = 1 << 16
 
 #: A sum runs in blocks of at most this many terms, each block on its own: errors grow with the block, not with the row.
 SUM_BLOCK = 4096
+
+#: The same for sums down a column, where nothing but the block splits the chain of additions.
+COLUMN_BLOCK = 128
 
 _MAX_LINE = 100
 
@@ -190,6 +193,10 @@ class _Emitter:
         last = inner[-1]
         sums = [r for r in reductions if r.kind == "sum" and dtype_info(r.dtype).kind == "float"]
         blocked = bool(sums) and not ordered and isinstance(last.size, int) and last.size > SUM_BLOCK
+        welford = [r for r in reductions if r.kind == "welford"]
+        if welford and len(reductions) == len(welford) and not any(isinstance(i, (Store, Accumulate)) for i in stage.body):
+            self._welford_rows(number, stage, welford)
+            return
         with ExitStack() as loops:
             for axis in inner[:-1]:
                 loops.enter_context(self._loop(axis))
@@ -215,6 +222,51 @@ class _Emitter:
             for reduction in sums:
                 out.line(f"v{reduction.results[0]} += v{reduction.results[0]}_block;")
 
+    def _welford_rows(self, number: int, stage: Stage, reductions: Sequence[Reduce]) -> None:
+        """Mean and squared deviations by blocks: two passes over a block that lies in the cache, then joined in double
+        (Chan, Golub, LeVeque 1983, equation 2.1)."""
+        out, inner = self.out, self.kernel.inner
+        last = inner[-1]
+        start, end = f"{last.name}_begin", f"{last.name}_end"
+        with ExitStack() as loops:
+            for axis in inner[:-1]:
+                loops.enter_context(self._loop(axis))
+            head = f"for (i64 {start} = 0; {start} < {self._size(last)}; {start} += {SUM_BLOCK}) {{"
+            loops.enter_context(out.block(head))
+            out.line(f"const i64 {end} = minimum<i64>({start} + {SUM_BLOCK}, {self._size(last)});")
+            out.line(f"const double terms = (double)({end} - {start});")
+            for reduction in reductions:
+                name = f"v{reduction.results[0]}"
+                kind = ctype(reduction.dtype)
+                out.line(f"alignas(64) {kind} {name}_block[{SUM_BLOCK}];")
+                out.line(f"{kind} {name}_sum = 0, {name}_squares = 0;")
+            clauses = [f"reduction(+:v{r.results[0]}_sum)" for r in reductions]
+            out.line(f"#pragma omp simd{self._clauses(*clauses, stage=stage)}")
+            with out.block(f"for (i64 {last.name} = {start}; {last.name} < {end}; ++{last.name}) {{"):
+                self._body(number, Stage(True, tuple(i for i in stage.body if not isinstance(i, Reduce))))
+                for reduction in reductions:
+                    name = f"v{reduction.results[0]}"
+                    out.line(f"{name}_block[{last.name} - {start}] = {self.texts[reduction.value]};")
+                    out.line(f"{name}_sum += {name}_block[{last.name} - {start}];")
+            for reduction in reductions:
+                self._welford_join(reduction, f"{end} - {start}")
+
+    def _welford_join(self, reduction: Reduce, terms: str) -> None:
+        out = self.out
+        mean, squares, count = (f"v{r}" for r in reduction.results)
+        kind = ctype(reduction.dtype)
+        out.line(f"const {kind} {mean}_here = ({kind})({mean}_sum / terms);")
+        out.line(f"#pragma omp simd reduction(+:{mean}_squares)")
+        with out.block(f"for (i64 term = 0; term < {terms}; ++term) {{"):
+            out.line(f"const {kind} deviation = {mean}_block[term] - {mean}_here;")
+            out.line(f"{mean}_squares += deviation * deviation;")
+        with out.block("{"):
+            out.line(f"const double step = (double){mean}_here - {mean};")
+            out.line(f"const double total = {count} + terms;")
+            out.line(f"{squares} += {mean}_squares + step * step * {count} * terms / total;")
+            out.line(f"{mean} += step * terms / total;")
+            out.line(f"{count} = total;")
+
     def _declare(self, reduction: Reduce, lanes: bool = False) -> None:
         """Accumulators of a reduction, at their identity."""
         for position, (variable, kind, start) in enumerate(_accumulators(reduction)):
@@ -226,6 +278,8 @@ class _Emitter:
                 self.out.line(f"{kind} {variable} = {start};")
             if position < len(reduction.results):
                 text = Text(f"{variable}[lane]" if lanes else variable)
+                if reduction.kind == "welford" and reduction.dtype != "float64":
+                    text = Text(f"({ctype(reduction.dtype)}){text}", ATOM - 1)  # kept in double
                 truth = reduction.kind in ("any", "all")
                 value = reduction.results[position]
                 self.texts[value] = Text(f"{text} != 0", EQUALITY) if truth else text
@@ -256,13 +310,44 @@ class _Emitter:
                         self._declare_running(instruction)
                     elif not stage.inner and not isinstance(instruction, Constant):
                         self._declare_crossing(number, instruction)
+                block = self._column_block(stage)
                 with ExitStack() as inner:
-                    for axis in kernel.inner if stage.inner else ():
-                        inner.enter_context(self._loop(axis))
+                    for position, axis in enumerate(kernel.inner if stage.inner else ()):
+                        if position == 0 and block is not None:
+                            inner.enter_context(self._column_blocks(stage, axis, block))
+                        else:
+                            inner.enter_context(self._loop(axis))
                     out.line(f"#pragma omp simd{self._clauses(stage=stage)}")
                     inner.enter_context(out.block("for (int lane = 0; lane < lanes; ++lane) {"))
                     out.line(f"const i64 {last.name} = {begin} + lane;")
-                    self._body(number, stage)
+                    self._body(number, stage, block_sums=block is not None)
+
+    def _column_block(self, stage: Stage) -> int | None:
+        """Steps of the first inner axis per block of a sum; None where the column is short or nothing is summed."""
+        inner = self.kernel.inner
+        if not stage.inner or not any(_is_float_sum(i) for i in stage.body):
+            return None
+        rest = product(a.size for a in inner[1:])
+        total = product(a.size for a in inner)
+        if not isinstance(total, int) or not isinstance(rest, int) or total <= 2 * COLUMN_BLOCK:
+            return None
+        return max(1, COLUMN_BLOCK // rest)
+
+    @contextmanager
+    def _column_blocks(self, stage: Stage, axis: Axis, block: int) -> Iterator[None]:
+        """The loop over `axis` in blocks, each summed on its own into `_block` arrays."""
+        out = self.out
+        sums = [i for i in stage.body if isinstance(i, Reduce) and _is_float_sum(i)]
+        start = f"{axis.name}_begin"
+        with out.block(f"for (i64 {start} = 0; {start} < {self._size(axis)}; {start} += {block}) {{"):
+            for reduction in sums:
+                out.line(f"{ctype(reduction.dtype)} v{reduction.results[0]}_block[{LANES}] = {{}};")
+            end = f"minimum<i64>({start} + {block}, {self._size(axis)})"
+            with out.block(f"for (i64 {axis.name} = {start}; {axis.name} < {end}; ++{axis.name}) {{"):
+                yield
+            for reduction in sums:
+                with out.block(f"for (int lane = 0; lane < {LANES}; ++lane) {{"):
+                    out.line(f"v{reduction.results[0]}[lane] += v{reduction.results[0]}_block[lane];")
 
     def _declare_running(self, instruction: Accumulate) -> None:
         variable = f"v{instruction.result}_lanes"
@@ -362,10 +447,10 @@ class _Emitter:
     def _update(self, reduction: Reduce, block_sums: bool) -> None:
         value = self.texts[reduction.value]
         names = [v for v, _, _ in _accumulators(reduction)]
+        if block_sums and _is_float_sum(reduction):
+            names = [f"{n}_block" for n in names]
         if self.across:
             names = [f"{n}[lane]" for n in names]
-        elif block_sums and reduction.kind == "sum" and dtype_info(reduction.dtype).kind == "float":
-            names = [f"{n}_block" for n in names]
         out = self.out
         if reduction.kind in ("argmax", "argmin"):
             position, best = names
@@ -381,7 +466,7 @@ class _Emitter:
             mean, squares, count = names
             temporary = f"v{reduction.value}_step"
             out.line(f"{count} += 1;")
-            out.line(f"const {ctype(reduction.dtype)} {temporary} = {value.at(ATOM - 2)} - {mean};")
+            out.line(f"const double {temporary} = {value.at(ATOM - 2)} - {mean};")
             out.line(f"{mean} += {temporary} / {count};")
             out.line(f"{squares} += {temporary} * ({value} - {mean});")
         else:
@@ -389,6 +474,10 @@ class _Emitter:
 
 
 # ------------------------------------------------------------------------------------------------------------ folds
+
+
+def _is_float_sum(instruction: Instruction) -> bool:
+    return isinstance(instruction, Reduce) and instruction.kind == "sum" and dtype_info(instruction.dtype).kind == "float"
 
 
 def _accumulators(reduction: Reduce) -> list[tuple[str, str, str]]:
@@ -399,7 +488,7 @@ def _accumulators(reduction: Reduce) -> list[tuple[str, str, str]]:
         table: Mapping[str, str] = LOWEST if reduction.kind == "argmax" else HIGHEST
         return [(names[0], "i64", "0"), (f"{names[0]}_best", kind, table[reduction.dtype])]
     if reduction.kind == "welford":
-        return [(n, kind, "0") for n in names]
+        return [(n, "double", "0") for n in names]
     if reduction.kind in ("any", "all"):
         return [(names[0], "int", "0" if reduction.kind == "any" else "1")]
     return [(names[0], kind, _identity(reduction.kind, reduction.dtype))]

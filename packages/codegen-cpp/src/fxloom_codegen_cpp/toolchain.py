@@ -47,7 +47,7 @@ class Toolchain:
         _run([self.command, *self.flags, "-c", str(source), "-o", str(object_file)])
         try:
             # Linked without -fopenmp: the kernels then use the OpenMP runtime that torch brought, and its threads.
-            _run([self.command, "-shared", "-nostdlib", str(object_file), "-o", str(target), *self.link_flags])
+            _run([self.command, "-shared", "-nostdlib", str(object_file), "-o", str(target), *self.link_flags, "-lgcc"])
         finally:
             object_file.unlink(missing_ok=True)
 

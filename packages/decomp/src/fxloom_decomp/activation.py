@@ -44,7 +44,7 @@ def silu(x: Tensor) -> Tensor:
 @decomposition(aten.silu_backward.default, promote=OPMATH)
 def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
     s = 1 / (1 + torch.exp(-x))
-    return grad * s * (1 + x * (1 - s))
+    return grad * s * (1 + x * (1 - s))  # d/dx x·σ(x)
 
 
 @decomposition(aten.sigmoid_backward.default, promote=OPMATH)

@@ -46,6 +46,8 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 
 @decomposition(aten.addmv.default)
 def addmv(x: Tensor, matrix: Tensor, vector: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    if not x.dtype.is_floating_point:
+        return NotImplemented
     product = torch.mv(matrix, vector)
     return _weighted(x, product, beta, alpha)
 

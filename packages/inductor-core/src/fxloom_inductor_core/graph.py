@@ -481,7 +481,7 @@ class Lowering:
         if isinstance(value, (Tensor, View)):
             fake = meta.get_fake(node)
             strides = tuple(as_expr(s) for s in fake.stride())
-            return self.operand(value, lambda layout: same_strides(layout, strides), fake_order(fake))
+            return self.operand(value, lambda layout: same_strides(layout, strides), _order_or_plain(fake))
         if isinstance(value, (list, tuple)):
             return [self.operand(v) if isinstance(v, (Tensor, View)) else v for v in value]
         return value
@@ -505,10 +505,20 @@ class Lowering:
         strides = tuple(as_expr(s) for s in fake.stride())
         if isinstance(lowered, View) and lowered.base.body is not None and self._uses[value] == 1:
             lowered = self.copy_of(lowered)  # nobody else needs the base
-        order = fake_order(fake)
+        order = _order_or_plain(fake)
         if lowered.base.body is not None:
-            self.realize(lowered, (order or tuple(range(len(strides)))) if isinstance(lowered, Tensor) else None)
-        return self.operand(lowered, lambda layout: same_strides(layout, strides), order)
+            self.realize(lowered, order if isinstance(lowered, Tensor) else None)
+        result = self.operand(lowered, lambda layout: same_strides(layout, strides), order)
+        return result if same_strides(result.layout, strides) else self._exactly(lowered, strides)
+
+    def _exactly(self, tensor: AnyTensor, strides: Index) -> Operand:
+        """A copy of the tensor with these strides, which are not dense."""
+        layout = Layout(tensor.device, tensor.dtype, tensor.size, strides)
+        if any(s == 0 and e not in (0, 1) for s, e in zip(strides, tensor.size, strict=True)):
+            raise GraphRejected(self.current, f"an output with strides {list(strides)} that repeat elements")
+        name = self.new_buffer(layout)
+        self._add(Pointwise(Buffer(name, layout), tensor.load, origins=self._origins()))
+        return Operand(name, layout)
 
 
 CHANNELS_LAST = (0, 2, 3, 1)
@@ -549,6 +559,11 @@ def fake_order(fake: torch.Tensor) -> tuple[int, ...] | None:
                 return None
             step *= size[dim]
     return None if order == tuple(range(len(order))) else order
+
+
+def _order_or_plain(fake: torch.Tensor) -> tuple[int, ...]:
+    """The order of a fake's dims, which is the plain one where the fake is contiguous or not dense."""
+    return fake_order(fake) or tuple(range(fake.dim()))
 
 
 def same_strides(layout: Layout, strides: Index) -> bool:

@@ -30,12 +30,12 @@ def tokens(device: torch.device, vocabulary: int, batch: int, length: int) -> Te
 
 
 def bert(device: torch.device, dtype: torch.dtype, small: bool) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """BERT-base: 12 layers, hidden 768, batch 4, 128 tokens, with an attention mask."""
+    """BERT-base: 12 layers, hidden 768, with an attention mask; batch 4 of 128 tokens, on a GPU 32 of 512."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(num_hidden_layers=2 if small else 12)
     model = BertModel(config).eval().to(device, dtype)
-    batch, length = (2, 32) if small else (4, 128)
+    batch, length = (2, 32) if small else (32, 512) if device.type == "cuda" else (4, 128)
     ids = tokens(device, config.vocab_size, batch, length)
     mask = torch.ones(batch, length, dtype=torch.long, device=device)
     mask[1:, -length // 4 :] = 0
@@ -47,12 +47,13 @@ def bert(device: torch.device, dtype: torch.dtype, small: bool) -> tuple[Callabl
 
 
 def gpt2(device: torch.device, dtype: torch.dtype, small: bool) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """GPT-2 small: 12 layers, hidden 768, causal mask, batch 2, 256 tokens, logits over the vocabulary."""
+    """GPT-2 small: 12 layers, hidden 768, causal mask, logits over the vocabulary; batch 2 of 256 tokens, on a GPU 16 of 512."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(n_layer=2 if small else 12)
     model = GPT2LMHeadModel(config).eval().to(device, dtype)
-    ids = tokens(device, config.vocab_size, *((2, 32) if small else (2, 256)))
+    batch, length = (2, 32) if small else (16, 512) if device.type == "cuda" else (2, 256)
+    ids = tokens(device, config.vocab_size, batch, length)
 
     def program(input_ids: Tensor) -> Tensor:
         return model(input_ids=input_ids, use_cache=False).logits
@@ -61,11 +62,12 @@ def gpt2(device: torch.device, dtype: torch.dtype, small: bool) -> tuple[Callabl
 
 
 def resnet(device: torch.device, dtype: torch.dtype, small: bool) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """ResNet-50, batch norm in eval mode, images of 224 x 224."""
+    """ResNet-50, batch norm in eval mode, images of 224 x 224: 4 at a time, on a GPU 128."""
     model = ResNet50().eval()
     randomize_statistics(model)
     model.to(device, dtype)
-    images = torch.randn((1, 3, 64, 64) if small else (4, 3, 224, 224), device=device, dtype=dtype)
+    batch = 128 if device.type == "cuda" else 4
+    images = torch.randn((1, 3, 64, 64) if small else (batch, 3, 224, 224), device=device, dtype=dtype)
     return model, (images,)
 
 

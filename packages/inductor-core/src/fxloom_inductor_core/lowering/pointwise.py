@@ -235,8 +235,8 @@ for _ops, _name in (
     ((aten.bitwise_and.Tensor, aten.bitwise_and.Scalar), "bitwise_and"),
     ((aten.bitwise_or.Tensor, aten.bitwise_or.Scalar), "bitwise_or"),
     ((aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar), "bitwise_xor"),
-    ((aten.bitwise_left_shift.Tensor,), "shift_left"),
-    ((aten.bitwise_right_shift.Tensor,), "shift_right"),
+    ((aten.bitwise_left_shift.Tensor, aten.__lshift__.Scalar, aten.__lshift__.Tensor), "shift_left"),
+    ((aten.bitwise_right_shift.Tensor, aten.__rshift__.Scalar, aten.__rshift__.Tensor), "shift_right"),
 ):
     lowering(*_ops)(_binary(_name))
 

@@ -47,7 +47,7 @@ def fold(
     read = load or x.load
     reduced = tuple(x.size[d] for d in gone)
     if any(e == 0 for e in x.size):
-        return NotImplemented
+        return _fold_of_none(cx, x, gone, keepdim, kind, dtype)
     if not gone or all(e == 1 for e in reduced):
         return _fold_of_one(cx, x, gone, keepdim, kind, dtype, read) if kind in _SPLITTABLE else NotImplemented
     kept = [d for d in range(rank) if d not in gone]
@@ -114,6 +114,16 @@ def _split(
 def _unsplit(chunk: int, index: Index) -> Index:
     """(number of chunk, position in it) as a position."""
     return (index[0] * chunk + index[1],)
+
+
+def _fold_of_none(cx: Lowering, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str) -> Tensor | Any:
+    """The identity everywhere, for kinds that have one."""
+    if kind not in ("sum", "prod", "any", "all"):
+        return NotImplemented
+    kept = [d for d in range(len(x.size)) if d not in gone]
+    size = tuple(1 if d in gone else e for d, e in enumerate(x.size)) if keepdim else tuple(x.size[d] for d in kept)
+    value = int(kind in ("prod", "all"))
+    return cx.compute(size, dtype, x.device, lambda ops, index: ops.constant(value, dtype), ops=0)
 
 
 def _fold_of_one(cx: Lowering, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str, read: Any) -> Tensor:
