@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -15,3 +16,7 @@ class TestTriton(CodegenContract):
     @pytest.fixture
     def plugin(self) -> Any:
         return PLUGIN
+
+    @pytest.fixture
+    def device(self) -> str:
+        return "cuda" if os.environ.get("FXLOOM_TEST_GPU") == "1" else "cpu"

@@ -458,9 +458,10 @@ class Lowering:
         kwargs = torch.fx.map_arg(node.kwargs, lambda n: self._fallback_operand(n))
         args, kwargs = _spell(tuple(args)), {k: _spell(v) for k, v in kwargs.items()}
         outputs = [fake] if isinstance(fake, torch.Tensor) else list(fake) if isinstance(fake, (list, tuple)) else None
-        if outputs is None or not all(f is None or isinstance(f, torch.Tensor) for f in outputs):
+        # Numbers beside tensors (attention's longest sequences) follow from shapes, so the fake's are the kernel's.
+        if outputs is None or not all(f is None or isinstance(f, (torch.Tensor, int)) for f in outputs):
             raise GraphRejected(node, f"its result is no tensor ({type(fake).__name__}), and it has no lowering")
-        layouts = [layout_of(f) if f is not None else Layout("cpu", "float32", (0,), (1,)) for f in outputs]
+        layouts = [layout_of(f) if isinstance(f, torch.Tensor) else Layout("cpu", "float32", (0,), (1,)) for f in outputs]
         single = isinstance(fake, torch.Tensor)
         tensors = self.library(
             f"torch.ops.{target}",
@@ -471,10 +472,12 @@ class Lowering:
             op=str(target).removesuffix(".default"),
             library=library,
             unpack=not single,
-            used=[f is not None for f in outputs],
+            used=[isinstance(f, torch.Tensor) for f in outputs],
             aliases=any(r.alias_info is not None for r in target._schema.returns),
         )
-        return tensors[0] if single else tuple(tensors)
+        if single:
+            return tensors[0]
+        return tuple(f if isinstance(f, int) else tensor for f, tensor in zip(outputs, tensors, strict=True))
 
     def _fallback_operand(self, node: torch.fx.Node) -> Any:
         value = self.env[node]
