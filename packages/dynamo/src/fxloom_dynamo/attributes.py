@@ -404,6 +404,8 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
             return types.MethodType(ev.heap.class_value(cls, name, raw), obj)
         if type(raw) is property:
             return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
+        if isinstance(raw, types.DynamicClassAttribute) and isinstance(raw.fget, types.FunctionType):
+            return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
         value = ev.native(getattr, obj, name)
         return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
     if isinstance(obj, BaseException) and name == "__traceback__":

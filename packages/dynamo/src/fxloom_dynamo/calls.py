@@ -328,15 +328,9 @@ def call_new(ev: Evaluator, cls: type, new: Any, args: list[Any], kwargs: Kwargs
 
         new = attributes._member(ev, cls, "__new__", new, new.__func__)
     if isinstance(new, types.FunctionType):
-        if new.__code__.co_filename.startswith("<string>") and issubclass(cls, tuple) or new.__code__.co_name == "__new__" and new.__code__.co_filename.startswith("<namedtuple"):
-            return native_named_tuple(ev, cls, new, args, kwargs)
         return call_function(ev, new, [cls, *args], kwargs)
     owner = getattr(new, "__self__", object)
     return allocate(ev, owner, cls, args, kwargs)
-
-
-def native_named_tuple(ev: Evaluator, cls: type, new: Any, args: list[Any], kwargs: Kwargs) -> Any:
-    return ev.native(new, cls, *args, **kwargs)
 
 
 def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwargs) -> Any:

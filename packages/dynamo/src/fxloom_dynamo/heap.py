@@ -398,7 +398,7 @@ class Heap:
             items = tuple(original)
             if not all(type(item) in LITERALS or isinstance(item, (type, enum.Enum, *_FUNCTION_TYPES)) for item in items):
                 graph_break("dict_key", f"a set with members that are no literals in {source}")
-            self.guard(source, GuardKind.EQUALITY, frozenset(items))
+            self.guard(source, GuardKind.EQUALITY, set(items))
             set.update(stand_in, items)
             record.read = dict.fromkeys(items)
             record.filled = True

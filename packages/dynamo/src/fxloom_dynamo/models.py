@@ -805,6 +805,19 @@ def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
         set_grad_enabled_raw(enabled)
 
 
+def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A member by its value."""
+    if len(args) == 1 and not kwargs and type(args[0]) in LITERALS:
+        member = cls._value2member_map_.get(args[0])
+        if member is not None:
+            return member
+    if len(args) == 1 and type(args[0]) is cls:
+        return args[0]
+    graph_break("class_definition", f"{cls.__qualname__} called with what is no member's value")
+
+
+METACLASS_CALLS[enum.EnumMeta] = _enum_call
+
 _OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",

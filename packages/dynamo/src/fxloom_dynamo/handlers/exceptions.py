@@ -58,7 +58,7 @@ def reraise(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     raise Raised(frame.stack.pop())
 
 
-@opcode("CHECK_EXC_MATCH", "-- bool")
+@opcode("CHECK_EXC_MATCH", "type -- bool")
 def check_exc_match(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     wanted = frame.stack.pop()
     exc = frame.stack[-1]
