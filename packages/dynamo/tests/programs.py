@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.runtime import compile_callable
+from fxloom_interfaces.dialects.torch_dialect import verify
 
 
 @dataclass
@@ -38,6 +39,7 @@ def check(fn: Callable[..., Any], *args: Any, calls: int = 2, fullgraph: bool = 
 
 
 def _run(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    verify(gm)
     return gm.forward
 
 
