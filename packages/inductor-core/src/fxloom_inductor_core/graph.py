@@ -90,7 +90,10 @@ Work: TypeAlias = Loop | ExternCall
 
 @dataclass(slots=True)
 class LoweredGraph:
-    """Loops and calls in program order. layouts: of every buffer; inputs come first. outputs: Operands, SizeRefs or None."""
+    """Loops and calls in program order. layouts: of every buffer; inputs come first. outputs: Operands, SizeRefs or None.
+
+    sizes: symbol -> (input, dim) that it is read from. op_names: graph node -> name of its operator, for kernel names.
+    """
 
     inputs: list[ProgramInput] = field(default_factory=list)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class LoweredGraph:
     outputs: list[Any] = field(default_factory=list)
     sizes: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     fallback_reasons: dict[str, str] = field(default_factory=dict)
+    op_names: dict[str, str] = field(default_factory=dict)
 
 
 def as_expr(value: Any) -> Expr:
@@ -137,6 +141,8 @@ class Lowering:
             self._uses[node] = self._count_uses(node)
         for node in nodes:
             self.node = node
+            if isinstance(node.target, torch._ops.OpOverload):
+                self.out.op_names[node.name] = node.target._opname.strip("_")
             match node.op:
                 case "placeholder":
                     self.env[node] = self._input(node)
@@ -251,8 +257,6 @@ class Lowering:
             order = fake_order(fake)
             if order is not None and len(order) == len(result.size):
                 result.order = order
-        if not result.origins:
-            result.origins = (str(node.name),)
         cost = result.cost
         several = self._uses[node] > 1
         if (
@@ -278,11 +282,15 @@ class Lowering:
         """A tensor given by a body that loads `inputs`."""
         cost = BodyCost(ops, heavy)
         order = None
+        origins: dict[str, None] = {}
         for tensor in inputs:
             cost = cost + cost_of(tensor)
+            if tensor.base.body is not None:
+                origins.update(dict.fromkeys(tensor.base.origins))
             if order is None and len(tensor.size) == len(size) == 4 and tensor.size == size and is_channels_last(tensor):
                 order = CHANNELS_LAST
-        return Tensor(size, dtype, device, body=body, cost=cost, order=order)
+        origins.update(dict.fromkeys(self._origins()))
+        return Tensor(size, dtype, device, body=body, cost=cost, order=order, origins=tuple(origins))
 
     def realize(self, tensor: AnyTensor, order: tuple[int, ...] | None = None) -> None:
         """Store the tensor (a view's base) in a buffer, unless it is stored."""

@@ -54,13 +54,15 @@ def make_kernel(
     is_live: Callable[[str], bool],
     dtype_of: Callable[[str], str],
     capabilities: Capabilities,
+    op_names: Mapping[str, str],
 ) -> FusedKernel:
-    """The kernel of a group. is_live: whether someone outside the group reads a buffer it writes."""
+    """The kernel of a group. is_live: whether someone outside the group reads a buffer it writes. op_names: of origins."""
     if group.space is None:
         raise AssertionError("a call is no kernel")
     builder = _Builder(group, group.space)
     builder.build()
-    return _Finish(group, group.space, builder.stages, is_live, dtype_of, capabilities).run()
+    title = _title(group, op_names)
+    return _Finish(group, group.space, builder.stages, is_live, dtype_of, capabilities, title).run()
 
 
 class _Builder:
@@ -220,7 +222,9 @@ class _Finish:
         is_live: Callable[[str], bool],
         dtype_of: Callable[[str], str],
         capabilities: Capabilities,
+        title: tuple[str, ...],
     ) -> None:
+        self.title = title
         self.group = group
         self.outer, self.inner = space.axes()
         self.order = sorted(stages)
@@ -343,7 +347,7 @@ class _Finish:
             tuple(stages),
             described,
             tuple(sizes),
-            _title(self.group),
+            self.title,
         )
         arguments = tuple(b for b in ordered if roles[b] != "scratch")
         return FusedKernel(kernel, arguments, tuple(self.dropped), self._in_place(roles))
@@ -428,10 +432,10 @@ def _renumbered(
     return replace(instruction, result=new(instruction.result))
 
 
-def _title(group: Group) -> tuple[str, ...]:
-    """Names of the ops fused, without the numbers that tell equal ops apart."""
+def _title(group: Group, op_names: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the operators fused, each once."""
     names: dict[str, None] = {}
     for member in group.members:
         for origin in member.loop.origins:
-            names[origin.rstrip("0123456789").rstrip("_") or origin] = None
+            names[op_names.get(origin, origin)] = None
     return tuple(names)

@@ -105,7 +105,7 @@ class _Planner:
     def _fuse(self, group: Group) -> FusedKernel:
         readers = {b for g in self.groups if g is not group for b in g.reads}
         capabilities = self.codegens[group.device.split(":")[0]].capabilities
-        return make_kernel(group, lambda b: b in readers or b in self.outputs, self._dtype, capabilities)
+        return make_kernel(group, lambda b: b in readers or b in self.outputs, self._dtype, capabilities, self.graph.op_names)
 
     def _dtype(self, buffer: str) -> str:
         return self.graph.layouts[buffer].dtype

@@ -11,8 +11,9 @@ capabilities. Deterministic: program order decides all ties.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from typing import TypeAlias
 
 import sympy
@@ -125,7 +126,7 @@ class Scheduler:
         self.groups: dict[int, Group] = {}
         self.group_of_buffer: dict[str, int] = {}
         self.readers: dict[str, dict[int, None]] = {}
-        self._indices: dict[tuple[int, Space, bool], tuple[IndexTable, IndexTable]] = {}
+        self._indices: dict[tuple[int, Space, bool, Axes], tuple[IndexTable, IndexTable]] = {}
 
     def run(self) -> list[Group]:
         """The groups in a runnable order."""
@@ -188,16 +189,38 @@ class Scheduler:
         depends = first.number in second.before
         if not depends and "horizontal" not in capabilities.fusions:
             return False
+        for space, members in self._candidates(first, second, depends):
+            if not self._allowed(space, members, first, second, depends, capabilities):
+                continue
+            if self._indices_agree(space, members):
+                if self._path_between(first, second):
+                    return False
+                self._merge(first, second, space, members)
+                return True
+        return False
+
+    def _candidates(self, first: Group, second: Group, depends: bool) -> Iterator[tuple[Space, list[Member]]]:
+        """Ways to run both groups in one loop: as they are, then with the axes of a lone elementwise loop reordered to those
+        of the fold that it depends on or feeds."""
         found = self._joint(first, second)
-        if found is None:
-            return False
-        space, members = found
-        if not self._allowed(space, members, first, second, depends, capabilities):
-            return False
-        if not self._indices_agree(space, members) or self._path_between(first, second):
-            return False
-        self._merge(first, second, space, members)
-        return True
+        if found is not None:
+            yield found
+        a, b = first.space, second.space
+        if not depends or a is None or b is None or (a.inner is None) == (b.inner is None):
+            return
+        plain = first if a.inner is None else second
+        if len(plain.members) != 1 or not 2 <= len(plain.members[0].loop.outer) <= 4:
+            return
+        member = plain.members[0]
+        for axes in permutations(member.loop.outer):
+            if axes == member.loop.outer:
+                continue
+            turned = Member(member.position, replace(member.loop, outer=axes), member.inside)
+            space = Space(tuple(e for _, e in axes), None)
+            other = replace(plain, members=[turned], space=space)
+            found = self._joint(other, second) if plain is first else self._joint(first, other)
+            if found is not None:
+                yield found
 
     def _joint(self, first: Group, second: Group) -> tuple[Space, list[Member]] | None:
         a, b = first.space, second.space
@@ -250,7 +273,7 @@ class Scheduler:
 
     def _tables(self, member: Member, space: Space) -> tuple[IndexTable, IndexTable]:
         """(reads, writes) of a member by buffer, in the symbols of `space`."""
-        key = (member.position, space, member.inside)
+        key = (member.position, space, member.inside, member.loop.outer)
         if key not in self._indices:
             mapping = member.mapping(space)
             extents = dict(axis for axes in space.axes() for axis in axes)

@@ -1,0 +1,279 @@
+"""What is fused with what, counted in kernels; memory taken over; the same graph, the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import sympy
+import torch
+import torch.nn.functional as F
+from core_graphs import check, compiled, record
+
+from fxloom_codegen_common.reference import REFERENCE
+from fxloom_inductor_core import InductorOptions, compile_graph
+from fxloom_inductor_core.spaces import collapse, express, refine
+from fxloom_interfaces import meta, telemetry
+from fxloom_interfaces.codegen import Codegen
+from fxloom_interfaces.expr import product, substitute, symbol
+from fxloom_interfaces.program import Allocate, Reduce
+
+ROWS = torch.randn(4, 16, 32)
+WEIGHT, BIAS = torch.randn(32), torch.randn(32)
+
+
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    return (x - mean) * torch.rsqrt(variance + 1e-5) * weight + bias
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    e = torch.exp(x - x.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True)
+
+
+def residual(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    h = x + y
+    return h, layer_norm(h, w, b)
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "inputs"),
+    [
+        ("layer norm", layer_norm, (ROWS, WEIGHT, BIAS)),
+        ("softmax", softmax, (ROWS,)),
+        ("residual and layer norm", residual, (ROWS, ROWS + 1, WEIGHT, BIAS)),
+        ("masked softmax", lambda x, m: softmax(torch.where(m, x, -1e9)), (ROWS, torch.rand(4, 16, 32) > 0.3)),
+        ("shared by two", lambda x: (lambda e: (e + 1, e * 2))(x.exp() * x), (ROWS,)),
+        ("siblings", lambda x: (x.sum(-1), x.amax(-1), x.mean(-1)), (ROWS,)),
+        ("softmax over columns", lambda x: softmax(x.transpose(1, 2)).transpose(1, 2) + 0, (ROWS,)),
+    ],
+)
+def test_is_one_kernel(name: str, function, inputs: Sequence[torch.Tensor]) -> None:
+    assert len(check(function, *inputs).program.launches()) == 1, name
+
+
+def test_bias_and_gelu_are_one_kernel_behind_the_library() -> None:
+    graph = check(lambda x, w, b: F.gelu(torch.addmm(b, x, w)), torch.randn(8, 5), torch.randn(5, 7), torch.randn(7))
+    assert (len(graph.program.launches()), graph.library_calls) == (1, (("aten.mm", 1),))
+
+
+def test_equal_layers_share_kernels() -> None:
+    def layers(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        for _ in range(6):
+            x = x + F.gelu(torch.mm(layer_norm(x, w, b), m))
+        return x
+
+    graph = check(layers, torch.randn(8, 32), WEIGHT, BIAS, torch.randn(32, 32) / 6)
+    # first layer norm; gelu, residual and the next layer norm; gelu and residual
+    assert len(graph.program.kernels) == 3
+    assert len(graph.program.launches()) == 7
+
+
+def test_a_value_only_the_kernel_reads_is_never_stored() -> None:
+    graph = compiled(layer_norm, ROWS, WEIGHT, BIAS)
+    assert len([s for s in graph.program.steps if isinstance(s, Allocate)]) == 1
+    kernel = graph.program.kernels[0][1]
+    assert [b.role for b in kernel.buffers] == ["in", "in", "in", "out"]
+    assert sum(isinstance(i, Reduce) for i in kernel.instructions()) == 2
+
+
+def test_no_fusion_through_a_third_node() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = x.exp() * x
+        return h + torch.mm(h, w)  # h and the sum share everything but the product lies between
+
+    graph = check(function, torch.randn(6, 6), torch.randn(6, 6))
+    assert len(graph.program.launches()) == 2
+
+
+def test_readers_at_other_indices_stay_apart() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        h = x.exp() * x
+        return h + h.t()
+
+    assert len(check(function, torch.randn(6, 6)).program.launches()) == 2
+
+
+def test_few_rows_keep_their_parallel_loop() -> None:
+    wide = replace(REFERENCE, capabilities=replace(REFERENCE.capabilities, parallelism=16))
+    gm = record(lambda x: (x * 2).exp() * x.sum(), torch.rand(256, 256))
+    graph = compile_graph(gm, codegens={"cpu": wide}, store=None)
+    assert len(graph.program.launches()) == 3  # sums of rows, their sum, and the loop over all elements
+
+
+def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(6):
+        x = torch.relu(torch.mm(x, w)) + 1
+    return x
+
+
+def test_dead_buffers_are_taken_over() -> None:
+    inputs = (torch.randn(16, 16), torch.randn(16, 16) / 4)
+    fresh = [s for s in check(chain, *inputs).program.steps if isinstance(s, Allocate) and s.reuse is None]
+    without = check(chain, *inputs, options=InductorOptions(reuse_memory=False))
+    assert len(fresh) <= 2
+    assert all(s.reuse is None for s in without.program.steps if isinstance(s, Allocate))
+
+
+def test_inputs_are_not_overwritten() -> None:
+    x = torch.randn(64)
+    kept = x.clone()
+    graph = compiled(lambda x: x.exp() + x, x)
+    graph([x])
+    assert torch.equal(x, kept)
+
+
+def test_the_input_list_is_emptied() -> None:
+    inputs = [torch.randn(4)]
+    compiled(lambda x: x + 1, inputs[0])(inputs)
+    assert inputs == []
+
+
+def test_same_graph_same_bytes() -> None:
+    texts = {compiled(residual, ROWS, ROWS + 1, WEIGHT, BIAS).program.text() for _ in range(3)}
+    sources = {compiled(chain, torch.randn(4, 4), torch.randn(4, 4)).wrapper_source for _ in range(3)}
+    assert len(texts) == len(sources) == 1
+
+
+def test_wrapper_reads_well() -> None:
+    graph = compiled(lambda x, w: torch.relu(torch.mm(x, w)) + 1, torch.randn(4, 8), torch.randn(8, 2))
+    assert graph.wrapper_source.endswith(
+        "def call(inputs):\n"
+        "    arg0, arg1 = inputs\n"
+        "    inputs.clear()\n"
+        "    buf0 = empty_strided((4, 2), (2, 1), dtype=torch.float32)\n"
+        "    torch.mm(arg0, arg1, out=buf0)\n"
+        "    buf1 = buf0  # f32[4, 2], reuses memory\n"
+        "    fused_relu_add_0(buf0, buf1)\n"
+        "    return [buf1]\n"
+    )
+
+
+def test_artefacts_are_written_for_those_who_listen() -> None:
+    written: dict[str, str] = {}
+
+    def on(event: telemetry.Event) -> None:
+        if isinstance(event, telemetry.ArtifactWritten):
+            written[event.name] = event.text
+
+    with telemetry.listen(on):
+        compiled(softmax, ROWS)
+    assert {"ir_pre_fusion.txt", "ir_post_fusion.txt", "output_code.py"} <= set(written)
+    assert "max over [32]" in written["ir_pre_fusion.txt"]
+    assert "reduce max" in written["ir_post_fusion.txt"]
+    assert 'if __name__ == "__main__":' in written["output_code.py"]
+
+
+def test_autograd_and_autocast_are_off_inside() -> None:
+    graph = compiled(lambda x, w: torch.mm(x, w), torch.randn(4, 4), torch.randn(4, 4))
+    x = torch.randn(4, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (result,) = graph([x, torch.randn(4, 4)])
+        assert torch.is_autocast_enabled("cpu")
+    assert result.dtype == torch.float32
+    assert not result.requires_grad
+    assert torch.is_grad_enabled()
+
+
+# ---------------------------------------------------------------------------------------------------- symbolic sizes
+
+
+class Size:
+    """What a SymInt looks like to inductor-core."""
+
+    def __init__(self, expr: sympy.Expr) -> None:
+        self.node = type("Node", (), {"expr": expr})()
+
+
+class Fake:
+    """A fake tensor with symbolic sizes: just what is asked of one."""
+
+    def __init__(self, like: torch.Tensor, size: tuple[object, ...], stride: tuple[object, ...]) -> None:
+        self.like, self._size, self._stride = like, size, stride
+        self.dtype, self.device = like.dtype, like.device
+
+    __class__ = torch.Tensor  # type: ignore[assignment]  # isinstance is asked
+
+    def size(self, dim: int | None = None) -> object:
+        return self._size if dim is None else self._size[dim]
+
+    def stride(self) -> tuple[object, ...]:
+        return self._stride
+
+    def dim(self) -> int:
+        return len(self._size)
+
+    def storage_offset(self) -> int:
+        return 0
+
+
+def test_symbolic_batch() -> None:
+    s0 = symbol("s0")
+    gm = record(residual, ROWS[:, 0], ROWS[:, 1], WEIGHT, BIAS)
+    for node in gm.graph.nodes:
+        if node.op == "output":
+            continue
+        value = meta.get_fake(node)
+        values = list(value) if isinstance(value, (list, tuple)) else [value]
+        made = [
+            Fake(v, tuple(Size(s0) if e == 4 else e for e in v.shape), torch.empty(4, *v.shape[1:]).stride())
+            if v.dim() > 1
+            else v
+            for v in values
+        ]
+        meta.set_fake(node, made if isinstance(value, (list, tuple)) else made[0])
+    graph = compile_graph(gm, codegens={"cpu": REFERENCE}, store=None)
+    assert len(graph.program.launches()) == 1
+    for batch in (2, 7):
+        x, y = torch.randn(batch, 32), torch.randn(batch, 32)
+        got = graph([x, y, WEIGHT, BIAS])
+        for a, b in zip(got, residual(x, y, WEIGHT, BIAS), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------------ spaces
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ((4, 128, 768), (512, 768), (4, 128, 768)),
+        ((512, 768), (4, 128 * 768), (4, 128, 768)),
+        ((6,), (2, 3), (2, 3)),
+        ((6, 4), (4, 6), None),
+        ((6,), (6, 1), (6,)),
+        ((6,), (7,), None),
+    ],
+)
+def test_refine(a: tuple[int, ...], b: tuple[int, ...], expected: tuple[int, ...] | None) -> None:
+    assert refine(a, b) == expected
+
+
+def test_refine_with_symbols() -> None:
+    s = symbol("s0")
+    assert refine((s, 128, 768), (s * 128, 768)) == (s, 128, 768)
+    assert refine((s, 768), (768, s)) is None
+
+
+def test_express_is_the_same_point() -> None:
+    a, b, c = (symbol(n) for n in "abc")
+    coarse = ((symbol("p"), 12), (symbol("q"), 5))
+    mapping = express(coarse, ((a, 3), (b, 4), (c, 5)))
+    assert mapping == {symbol("p"): 4 * a + b, symbol("q"): c}
+
+
+def test_collapse_keeps_every_index() -> None:
+    a, b, c = (symbol(n) for n in "abc")
+    axes = ((a, 3), (b, 4), (c, 5))
+    exprs = [20 * a + 5 * b + c, c]
+    merged, mapping = collapse(axes, exprs)
+    assert [e for _, e in merged] == [12, 5]
+    flat = substitute(exprs[0], mapping)
+    assert flat == 5 * b + c
+    assert product(e for _, e in merged) == 60
+
+
+def test_reference_is_a_codegen() -> None:
+    assert isinstance(REFERENCE, Codegen)
