@@ -284,10 +284,13 @@ def common_device(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
 
 def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
     """None when the operator is defined by others and has to be taken apart."""
+    if not RULES:
+        import fxloom_shapes.rules  # noqa: F401  # registers; they need this module
     rule = RULES.get(func)
     if rule is not None:
         device = common_device(func, args, kwargs)
-        plan = rule(device, *args, **kwargs)
+        options = {name: value for name, value in kwargs.items() if name != "device"} if "device" in kwargs else kwargs
+        plan = rule(device, *args, **options)
         if plan is not None:
             statistics.rules += 1
             return plan

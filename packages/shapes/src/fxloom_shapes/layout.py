@@ -1,0 +1,174 @@
+"""Strides and types of results, as ATen's TensorIterator works them out (aten/src/ATen/TensorIterator.cpp).
+
+In: descriptors of the operands. Out: strides of the result (in elements), its type. Plain functions of plain integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from fxloom_shapes.descriptor import Descriptor, Sizes, contiguous_stride
+
+Scalar = bool | int | float | complex
+
+
+def is_contiguous(desc: Descriptor) -> bool:
+    """Row-major; axes of extent 1 may have any stride, an empty tensor is contiguous."""
+    return _packed(desc.size, desc.stride, range(len(desc.size) - 1, -1, -1))
+
+
+def is_channels_last(desc: Descriptor) -> bool:
+    """4-d with the channel axis innermost."""
+    return len(desc.size) == 4 and _packed(desc.size, desc.stride, (1, 3, 2, 0))
+
+
+def suggests_channels_last(desc: Descriptor) -> bool:
+    """What torch's `suggest_memory_format` says of a 4-d tensor (c10/core/MemoryFormat.h, is_channels_last_strides_2d)."""
+    if len(desc.size) != 4 or desc.stride[1] == 0:
+        return False
+    least = 0
+    for axis in (1, 3, 2, 0):
+        if desc.size[axis] == 0 or desc.stride[axis] < least or (axis == 0 and least == desc.stride[1]):
+            return False
+        least = desc.stride[axis] * max(desc.size[axis], 1)
+    return True
+
+
+def channels_last_stride(size: Sizes) -> Sizes:
+    n, c, h, w = size
+    return (h * w * c, 1, w * c, c)
+
+
+def _packed(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
+    """True when the axes, taken innermost first, step through memory without gaps."""
+    if 0 in size:
+        return True
+    step = 1
+    for axis in order:
+        if size[axis] != 1:
+            if stride[axis] != step:
+                return False
+            step *= size[axis]
+    return True
+
+
+def is_non_overlapping_and_dense(desc: Descriptor) -> bool:
+    """Some order of the axes steps through memory without gaps."""
+    axes = [axis for axis in range(len(desc.size)) if desc.size[axis] != 1]
+    if 0 in desc.size:
+        return True
+    return _packed(desc.size, desc.stride, sorted(axes, key=lambda axis: (desc.stride[axis], desc.size[axis])))
+
+
+def broadcast(*sizes: Sizes) -> Sizes | None:
+    """The common size, None when they don't broadcast."""
+    rank = max((len(size) for size in sizes), default=0)
+    result = [1] * rank
+    for size in sizes:
+        for axis, extent in enumerate(size, rank - len(size)):
+            if extent == 1 or result[axis] == extent:
+                continue
+            if result[axis] != 1:
+                return None
+            result[axis] = extent
+    return tuple(result)
+
+
+def elementwise_stride(size: Sizes, operands: Sequence[Descriptor], numbers: int = 0) -> Sizes:
+    """Strides of the result of an elementwise operator. numbers: how many operands are plain numbers."""
+    if not numbers and all(operand.size == size for operand in operands):
+        if all(is_contiguous(operand) for operand in operands):
+            return contiguous_stride(size)
+        if all(is_channels_last(operand) for operand in operands):
+            return channels_last_stride(size)
+        first = operands[0]
+        if is_non_overlapping_and_dense(first) and all(operand.stride == first.stride for operand in operands):
+            return first.stride
+    return _by_order(size, order_of(size, operands))
+
+
+def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
+    """Axes from innermost to outermost: as TensorIterator::reorder_dimensions sorts them by the operands' strides."""
+    rank = len(size)
+    strides = [_expanded(operand, size) for operand in operands]
+
+    def compare(a: int, b: int) -> int:
+        for stride in strides:
+            if stride[a] == 0 or stride[b] == 0:
+                continue
+            if stride[a] != stride[b]:
+                return -1 if stride[a] < stride[b] else 1
+            if size[a] > size[b]:
+                return 1
+        return 0
+
+    order = list(range(rank - 1, -1, -1))
+    for place in range(1, rank):
+        current = place
+        for other in range(place - 1, -1, -1):
+            sign = compare(order[other], order[current])
+            if sign > 0:
+                order[other], order[current] = order[current], order[other]
+                current = other
+            elif sign < 0:
+                break
+    return order
+
+
+def _expanded(operand: Descriptor, size: Sizes) -> Sizes:
+    lead = len(size) - len(operand.size)
+    own = tuple(
+        0 if extent == 1 and size[axis + lead] != 1 else step
+        for axis, (extent, step) in enumerate(zip(operand.size, operand.stride, strict=True))
+    )
+    return (0,) * lead + own
+
+
+def _by_order(size: Sizes, order: Sequence[int]) -> Sizes:
+    stride, step = [0] * len(size), 1
+    for axis in order:
+        stride[axis] = step
+        step *= max(size[axis], 1)
+    return tuple(stride)
+
+
+# --- types --------------------------------------------------------------------------------------------------------------
+
+
+def number_dtype(value: Scalar) -> torch.dtype:
+    if isinstance(value, bool):
+        return torch.bool
+    if isinstance(value, int):
+        return torch.int64
+    if isinstance(value, float):
+        return torch.get_default_dtype()
+    return torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
+
+
+def common_dtype(operands: Sequence[Descriptor | Scalar]) -> torch.dtype:
+    """torch.result_type of tensors and numbers: axes beat no axes beat numbers, within a category."""
+    levels: list[torch.dtype | None] = [None, None, None]
+    for operand in operands:
+        if isinstance(operand, Descriptor):
+            level, dtype = (0 if operand.size else 1), operand.dtype
+        else:
+            level, dtype = 2, number_dtype(operand)
+        known = levels[level]
+        levels[level] = dtype if known is None else torch.promote_types(known, dtype)
+    result = _combine(levels[0], _combine(levels[1], levels[2]))
+    assert result is not None
+    return result
+
+
+def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
+    if higher is None or lower is None:
+        return higher if lower is None else lower
+    if higher.is_complex:
+        return higher
+    if higher.is_floating_point:
+        return torch.promote_types(higher, torch.complex32) if lower.is_complex else higher
+    if higher is torch.bool or lower.is_floating_point or lower.is_complex:
+        return torch.promote_types(higher, lower)
+    return higher

@@ -1,0 +1,19 @@
+"""Shape rules of ours for the commonest operators, by family. Importing registers them.
+
+A rule takes the result's device and the operator's arguments and gives a plan, or None to leave the case to torch's Meta
+kernel: it answers only what it is sure of, and it never raises on a program's behalf.
+"""
+
+from fxloom_shapes.rules import (
+    attention,
+    creation,
+    indexing,
+    matmul,
+    normalization,
+    pointwise,
+    pooling,
+    reduction,
+    view,
+)
+
+__all__ = ["attention", "creation", "indexing", "matmul", "normalization", "pointwise", "pooling", "reduction", "view"]

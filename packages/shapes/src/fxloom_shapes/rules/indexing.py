@@ -1,0 +1,76 @@
+"""Indexing, gathering and scattering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fxloom_shapes.fake import FakeTensor
+from fxloom_shapes.layout import broadcast, elementwise_stride, is_contiguous, is_non_overlapping_and_dense
+from fxloom_shapes.propagate import Plan
+from fxloom_shapes.rules.registry import fresh, shape_rule
+
+aten = torch.ops.aten
+_INDEX = (torch.int64, torch.int32)
+
+
+@shape_rule(aten.embedding.default)
+def embedding(
+    device: torch.device, weight: Any, indices: Any, padding_idx: int = -1, by_freq: bool = False, sparse: bool = False
+) -> Plan | None:
+    if len(weight.desc.size) != 2 or indices.desc.dtype not in _INDEX:
+        return None
+    return fresh((*indices.desc.size, weight.desc.size[1]), weight.desc.dtype, device)
+
+
+@shape_rule(aten.embedding_dense_backward.default)
+def embedding_dense_backward(device: torch.device, grad: Any, indices: Any, num_weights: int, *rest: Any) -> Plan | None:
+    return fresh((num_weights, grad.desc.size[-1]), grad.desc.dtype, device)
+
+
+@shape_rule(aten.gather.default)
+def gather(device: torch.device, x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Plan | None:
+    a, i = x.desc, index.desc
+    if len(a.size) != len(i.size) or not a.size or i.dtype is not torch.int64 or not -len(a.size) <= dim < len(a.size):
+        return None
+    axis = dim % len(a.size)
+    if any(own > other for number, (own, other) in enumerate(zip(i.size, a.size, strict=True)) if number != axis):
+        return None
+    return fresh(i.size, a.dtype, device)
+
+
+@shape_rule(aten.index.Tensor)
+def index(device: torch.device, x: Any, indices: Any) -> Plan | None:
+    desc = x.desc
+    used = [number for number, item in enumerate(indices) if item is not None]
+    if not used or len(indices) > len(desc.size) or not is_contiguous(desc) or 0 in desc.size:
+        return None
+    if used != list(range(used[0], used[-1] + 1)):
+        return None  # indices that are apart move to the front
+    tensors = [indices[number] for number in used]
+    if any(type(item) is not FakeTensor or item.desc.dtype not in _INDEX or not is_contiguous(item.desc) for item in tensors):
+        return None
+    picked = broadcast(*[item.desc.size for item in tensors])
+    if picked is None:
+        return None
+    return fresh((*desc.size[: used[0]], *picked, *desc.size[used[-1] + 1 :]), desc.dtype, device)
+
+
+@shape_rule(aten.index_put.default, aten.select_scatter.default, aten.slice_scatter.default, aten.scatter.src, aten.scatter.value)
+def like_first(device: torch.device, x: Any, *rest: Any, **options: Any) -> Plan | None:
+    if not is_contiguous(x.desc) or not is_non_overlapping_and_dense(x.desc) or x.desc.dtype.is_complex:
+        return None
+    if any(type(value) is FakeTensor and value.desc.dtype.is_complex for value in rest):
+        return None
+    if _invalid(rest):
+        return None
+    return fresh(x.desc.size, x.desc.dtype, device, elementwise_stride(x.desc.size, [x.desc]))
+
+
+def _invalid(rest: tuple[Any, ...]) -> bool:
+    """True when an argument's size is for torch to judge: everything here but index_put by integer tensors."""
+    indices = rest[0] if rest else None
+    if not isinstance(indices, (list, tuple)) or len(rest) < 2 or type(rest[1]) is not FakeTensor:
+        return True
+    return any(item is not None and item.desc.dtype not in _INDEX for item in indices)

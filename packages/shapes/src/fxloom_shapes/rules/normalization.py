@@ -1,0 +1,135 @@
+"""Normalization layers and dropout."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes.layout import channels_last_stride, is_contiguous, suggests_channels_last
+from fxloom_shapes.propagate import Plan
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
+
+aten = torch.ops.aten
+_WIDE = (torch.float32, torch.float64)
+
+
+def _statistics(device: torch.device, x: Any, *affine: Any) -> torch.dtype | None:
+    """Type of the statistics that the kernel keeps; None for a mix of types that is left to torch.
+
+    On CPU half types keep theirs when all is of one half type, float32 when the affine part is float32.
+    """
+    dtypes = {value.desc.dtype for value in affine if value is not None}
+    own: torch.dtype = x.desc.dtype
+    if dtypes <= {own}:
+        return own if own in _WIDE or (device.type == "cpu" and own.is_floating_point) else None
+    return torch.float32 if device.type == "cpu" and dtypes == {torch.float32} and own.itemsize == 2 else None
+
+
+def _one_type(*values: Any) -> bool:
+    """True when all are float32 or all float64."""
+    dtypes = {value.desc.dtype for value in values if value is not None}
+    return len(dtypes) == 1 and next(iter(dtypes)) in _WIDE
+
+
+@shape_rule(aten.native_layer_norm.default)
+def native_layer_norm(device: torch.device, x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Plan | None:
+    desc = x.desc
+    inner = tuple(normalized_shape)
+    outer = len(desc.size) - len(inner)
+    if not inner or outer < 0 or desc.size[outer:] != inner or not is_contiguous(desc):
+        return None
+    dtype = _statistics(device, x, weight, bias)
+    if dtype is None:
+        return None
+    if any(value is not None and value.desc.size != inner for value in (weight, bias)):
+        return None
+    kept = (*desc.size[:outer], *[1] * len(inner))
+    return several(fresh(desc.size, desc.dtype, device), fresh(kept, dtype, device), fresh(kept, dtype, device))
+
+
+@shape_rule(aten.native_layer_norm_backward.default)
+def native_layer_norm_backward(
+    device: torch.device, grad: Any, x: Any, normalized_shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+) -> Plan | None:
+    if not all(mask) or weight is None or bias is None or not _one_type(grad, x, weight, bias):
+        return None
+    if not is_contiguous(x.desc) or not is_contiguous(grad.desc):
+        return None
+    return several(*[fresh(value.desc.size, value.desc.dtype, device) for value in (x, weight, bias)])
+
+
+@shape_rule(aten.native_group_norm.default)
+def native_group_norm(
+    device: torch.device, x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, group: int, eps: float
+) -> Plan | None:
+    dtype = _statistics(device, x, weight, bias)
+    if dtype is None or not is_contiguous(x.desc) or math.prod(x.desc.size) != n * c * hxw:
+        return None
+    kept = fresh((n, group), dtype, device)
+    return several(fresh(x.desc.size, x.desc.dtype, device), kept, kept)
+
+
+def _batch_norm(device: torch.device, x: Any, others: tuple[Any, ...], training: bool) -> list[Plan] | None:
+    desc: Descriptor = x.desc
+    if len(desc.size) < 2 or 0 in desc.size or (device.type != "cpu" and not is_contiguous(desc)):
+        return None
+    dtype = _statistics(device, x, *others)
+    if dtype is None:
+        return None
+    channels = (desc.size[1],)
+    if any(value is not None and value.desc.size != channels for value in others):
+        return None
+    kept = channels if training else (0,)
+    stride = channels_last_stride(desc.size) if suggests_channels_last(desc) else None
+    return [fresh(desc.size, desc.dtype, device, stride), *[fresh(kept, dtype, device)] * 2]
+
+
+@shape_rule(aten.native_batch_norm.default)
+def native_batch_norm(
+    device: torch.device, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> Plan | None:
+    if device.type != "cpu" and not training:
+        return None
+    plans = _batch_norm(device, x, (weight, bias, mean, var), training)
+    return None if plans is None else several(*plans)
+
+
+@shape_rule(aten._native_batch_norm_legit_functional.default)
+def batch_norm_functional(
+    device: torch.device, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> Plan | None:
+    plans = _batch_norm(device, x, (weight, bias, mean, var), training)
+    if plans is None or not training:
+        return None
+    statistics = [fresh(value.desc.size, value.desc.dtype, device) for value in (mean, var)]
+    return several(*plans, *statistics)
+
+
+@shape_rule(aten.native_batch_norm_backward.default)
+def native_batch_norm_backward(
+    device: torch.device,
+    grad: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    var: Any,
+    save_mean: Any,
+    save_rstd: Any,
+    train: bool,
+    eps: float,
+    mask: Any,
+) -> Plan | None:
+    if not all(mask) or not _one_type(grad, x, weight) or not is_contiguous(x.desc) or not is_contiguous(grad.desc):
+        return None
+    channels = fresh((x.desc.size[1],), x.desc.dtype, device)
+    return several(fresh(x.desc.size, x.desc.dtype, device), channels, channels)
+
+
+@shape_rule(aten.native_dropout.default)
+def native_dropout(device: torch.device, x: Any, p: float, train: bool | None) -> Plan | None:
+    if not is_contiguous(x.desc) or not x.desc.dtype.is_floating_point:
+        return None
+    return several(fresh(x.desc.size, x.desc.dtype, device), fresh(x.desc.size, torch.bool, device))

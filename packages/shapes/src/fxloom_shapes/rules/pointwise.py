@@ -1,0 +1,206 @@
+"""Elementwise operators, functional and in place. One line per operator: which type the result has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes.fake import FakeTensor
+from fxloom_shapes.layout import broadcast, common_dtype, elementwise_stride
+from fxloom_shapes.propagate import Plan, SameAs
+from fxloom_shapes.rules.registry import fresh, shape_rule
+
+aten = torch.ops.aten
+Dtype = Callable[[torch.dtype], "torch.dtype | None"]
+
+
+def _same(common: torch.dtype) -> torch.dtype:
+    return common
+
+
+def _float(common: torch.dtype) -> torch.dtype:
+    return common if common.is_floating_point else torch.get_default_dtype()
+
+
+def _only_float(common: torch.dtype) -> torch.dtype | None:
+    return common if common.is_floating_point else None
+
+
+def _not_bool(common: torch.dtype) -> torch.dtype | None:
+    return None if common is torch.bool else common
+
+
+def _integral(common: torch.dtype) -> torch.dtype | None:
+    return None if common.is_floating_point else common
+
+
+def _bool(common: torch.dtype) -> torch.dtype:
+    return torch.bool
+
+
+def elementwise(dtype: Dtype, operands: int) -> Callable[..., Plan | None]:
+    """A rule for an operator whose first `operands` arguments are tensors or numbers; the others are options."""
+
+    def rule(device: torch.device, *args: Any, **kwargs: Any) -> Plan | None:
+        return _plan(device, dtype, args[:operands])
+
+    return rule
+
+
+def _plan(device: torch.device, dtype: Dtype, values: tuple[Any, ...]) -> Plan | None:
+    descs: list[Descriptor] = []
+    everything: list[Any] = []
+    for value in values:
+        if type(value) is FakeTensor:
+            if value.desc.dtype.is_complex:
+                return None
+            descs.append(value.desc)
+            everything.append(value.desc)
+        elif isinstance(value, (bool, int, float)):
+            everything.append(value)
+        else:
+            return None
+    size = broadcast(*[desc.size for desc in descs])
+    result = dtype(common_dtype(everything))
+    if size is None or result is None:
+        return None
+    return fresh(size, result, device, elementwise_stride(size, descs, len(everything) - len(descs)))
+
+
+def in_place(dtype: Dtype, operands: int) -> Callable[..., Plan | None]:
+    """A rule for the in-place form: the first argument itself, where eager would not refuse."""
+
+    def rule(device: torch.device, *args: Any, **kwargs: Any) -> Plan | None:
+        target = args[0].desc
+        everything = [value.desc if type(value) is FakeTensor else value for value in args[:operands]]
+        if any(isinstance(value, Descriptor) and value.dtype.is_complex for value in everything):
+            return None
+        if not all(isinstance(value, (Descriptor, bool, int, float)) for value in everything):
+            return None
+        size = broadcast(*[value.size for value in everything if isinstance(value, Descriptor)])
+        result = dtype(common_dtype(everything))
+        if size != target.size or result is None or not torch.can_cast(result, target.dtype):
+            return None
+        if 0 in target.stride or _shares_memory(args[:operands]):
+            return None  # overlaps are checked by torch
+        return SameAs(0)
+
+    return rule
+
+
+def _shares_memory(values: tuple[Any, ...]) -> bool:
+    target = values[0]
+    return any(
+        type(value) is FakeTensor and value is not target and value.storage_token is target.storage_token
+        for value in values[1:]
+    )
+
+
+#: name -> (overload, in-place overload) are found by name; the number of operands counts tensors and numbers
+_UNARY: dict[Dtype, str] = {
+    _same: "abs floor ceil trunc round sign sgn positive square relu relu6",
+    _not_bool: "neg",
+    _float: "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh "
+    "acosh atanh sigmoid erf erfc erfinv lgamma digamma",
+    _only_float: "frac silu mish hardsigmoid hardswish gelu",
+    _integral: "bitwise_not",
+    _bool: "logical_not isnan isinf",
+}
+_BINARY: dict[Dtype, str] = {
+    _same: "add.Tensor mul.Tensor maximum minimum fmod.Tensor fmod.Scalar remainder.Tensor remainder.Scalar pow.Tensor_Tensor "
+    "pow.Tensor_Scalar add.Scalar mul.Scalar fmax fmin floor_divide floor_divide.Scalar",
+    _not_bool: "sub.Tensor sub.Scalar",
+    _float: "div.Tensor div.Scalar atan2 copysign.Tensor",
+    _only_float: "sigmoid_backward tanh_backward gelu_backward silu_backward mish_backward hardswish_backward "
+    "hardsigmoid_backward threshold_backward leaky_relu_backward hardtanh_backward",
+    _integral: "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar",
+    _bool: "eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
+    "ge.Scalar logical_and logical_or logical_xor",
+}
+
+
+def _register(table: dict[Dtype, str], operands: int) -> None:
+    for dtype, names in table.items():
+        for text in names.split():
+            name, _, overload = text.partition(".")
+            packet = getattr(aten, name)
+            shape_rule(getattr(packet, overload or "default"))(elementwise(dtype, operands))
+            twin = getattr(aten, name + "_", None)
+            if twin is not None and (overload or "default") in twin.overloads():
+                shape_rule(getattr(twin, overload or "default"))(in_place(dtype, operands))
+
+
+_register(_UNARY, 1)
+_register(_BINARY, 2)
+shape_rule(aten.addcmul.default, aten.lerp.Tensor)(elementwise(_not_bool, 3))
+shape_rule(aten.addcdiv.default)(elementwise(_only_float, 3))
+shape_rule(aten.lerp.Scalar)(elementwise(_only_float, 2))
+shape_rule(aten.leaky_relu.default, aten.elu.default, aten.softplus.default, aten.celu.default)(elementwise(_only_float, 1))
+shape_rule(aten.hardtanh.default)(elementwise(_only_float, 1))
+
+
+@shape_rule(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(device: torch.device, x: Any, y: Any, alpha: Any = 1) -> Plan | None:
+    return _plan(device, _not_bool, (y, x))  # the order decides the strides
+
+
+@shape_rule(aten.div.Tensor_mode)
+def div_mode(device: torch.device, x: Any, y: Any, rounding_mode: str | None = None) -> Plan | None:
+    return _plan(device, _float if rounding_mode is None else _same, (x, y))
+
+
+@shape_rule(aten.clamp.default)
+def clamp(device: torch.device, x: Any, low: Any = None, high: Any = None) -> Plan | None:
+    given = tuple(value for value in (low, high) if value is not None)
+    if not given or not all(isinstance(value, (int, float)) for value in given):
+        return None
+    dtype = common_dtype([x.desc, *given])
+    if x.desc.dtype.is_complex:
+        return None
+    return fresh(x.desc.size, dtype, device, elementwise_stride(x.desc.size, [x.desc]))
+
+
+@shape_rule(aten.clamp_min.default, aten.clamp_max.default)
+def clamp_one(device: torch.device, x: Any, limit: Any) -> Plan | None:
+    return clamp(device, x, limit)
+
+
+@shape_rule(aten.where.self)
+def where(device: torch.device, condition: Any, x: Any, y: Any) -> Plan | None:
+    descs = [condition.desc, x.desc, y.desc]
+    size = broadcast(*[desc.size for desc in descs])
+    if size is None or condition.desc.dtype is not torch.bool or any(desc.dtype.is_complex for desc in descs):
+        return None
+    return fresh(size, common_dtype(descs[1:]), device, elementwise_stride(size, descs))
+
+
+@shape_rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(device: torch.device, x: Any, mask: Any, value: Any) -> Plan | None:
+    size = broadcast(x.desc.size, mask.desc.size)
+    if size != x.desc.size or x.desc.dtype.is_complex:
+        return None
+    return fresh(size, x.desc.dtype, device)
+
+
+@shape_rule(aten.masked_fill_.Scalar, aten.fill_.Scalar, aten.zero_.default)
+def overwrite(device: torch.device, x: Any, *rest: Any) -> Plan | None:
+    if 0 in x.desc.stride:
+        return None
+    mask = rest[0] if len(rest) == 2 else None
+    if type(mask) is FakeTensor and (broadcast(x.desc.size, mask.desc.size) != x.desc.size or _shares_memory((x, mask))):
+        return None
+    return SameAs(0)
+
+
+@shape_rule(aten.copy_.default)
+def copy_(device: torch.device, x: Any, source: Any, non_blocking: bool = False) -> Plan | None:
+    if type(source) is not FakeTensor or broadcast(x.desc.size, source.desc.size) != x.desc.size:
+        return None
+    if 0 in x.desc.stride or (source is not x and source.storage_token is x.storage_token):
+        return None
+    return SameAs(0)
+
+

@@ -1,0 +1,313 @@
+"""Views: new size and stride on the same memory, by arithmetic on the old."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe
+from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
+from fxloom_shapes.rules.registry import shape_rule
+
+aten = torch.ops.aten
+
+
+def _view(desc: Descriptor, size: Any, stride: Any, offset: int | None = None) -> ViewOf:
+    new = describe(tuple(size), tuple(stride), desc.dtype, desc.device, desc.offset if offset is None else offset)
+    return ViewOf(new, 0)
+
+
+def _axis(dim: int, rank: int) -> int | None:
+    """The axis as a number from 0, None when out of range."""
+    limit = max(rank, 1)
+    return dim % limit if -limit <= dim < limit else None
+
+
+@shape_rule(aten.detach.default, aten.alias.default)
+def same(device: torch.device, x: Any) -> Plan | None:
+    return ViewOf(x.desc, 0)
+
+
+@shape_rule(aten.t.default)
+def t(device: torch.device, x: Any) -> Plan | None:
+    if len(x.desc.size) > 2:
+        return None
+    return _view(x.desc, x.desc.size[::-1], x.desc.stride[::-1])
+
+
+@shape_rule(aten.transpose.int)
+def transpose(device: torch.device, x: Any, dim0: int, dim1: int) -> Plan | None:
+    desc = x.desc
+    a, b = _axis(dim0, len(desc.size)), _axis(dim1, len(desc.size))
+    if a is None or b is None or not desc.size:
+        return None
+    order = list(range(len(desc.size)))
+    order[a], order[b] = b, a
+    return _view(desc, [desc.size[axis] for axis in order], [desc.stride[axis] for axis in order])
+
+
+@shape_rule(aten.permute.default)
+def permute(device: torch.device, x: Any, dims: Any) -> Plan | None:
+    desc = x.desc
+    rank = len(desc.size)
+    order = [_axis(dim, rank) for dim in dims]
+    if None in order or sorted(order) != list(range(rank)):  # type: ignore[type-var]  # None is excluded
+        return None
+    return _view(desc, [desc.size[axis] for axis in order], [desc.stride[axis] for axis in order])  # type: ignore[index]
+
+
+@shape_rule(aten.expand.default)
+def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> Plan | None:
+    desc = x.desc
+    lead = len(size) - len(desc.size)
+    if lead < 0 or any(extent < -1 for extent in size) or any(extent == -1 for extent in size[:lead]):
+        return None
+    new, stride = [], []
+    for axis, extent in enumerate(size):
+        own = desc.size[axis - lead] if axis >= lead else 1
+        step = desc.stride[axis - lead] if axis >= lead else 0
+        if axis < lead:
+            # as torch: a new axis of extent 1 gets the stride that a row-major neighbour would
+            new.append(extent)
+            stride.append(0)
+            continue
+        extent = own if extent == -1 else extent
+        if own not in (1, extent):
+            return None
+        new.append(extent)
+        stride.append(step if own == extent else 0)
+    for axis in range(lead - 1, -1, -1):
+        if new[axis] == 1:
+            stride[axis] = new[axis + 1] * stride[axis + 1] if axis + 1 < len(new) else 1
+    return _view(desc, new, stride)
+
+
+@shape_rule(aten.view.default)
+def view(device: torch.device, x: Any, size: Any) -> Plan | None:
+    desc = x.desc
+    numel = 1
+    for extent in desc.size:
+        numel *= extent
+    new = _infer(tuple(size), numel)
+    if new is None:
+        return None
+    stride = view_stride(desc, new)
+    return None if stride is None else _view(desc, new, stride)
+
+
+@shape_rule(aten._unsafe_view.default)
+def unsafe_view(device: torch.device, x: Any, size: Any) -> Plan | None:
+    """Shares memory with its argument, but only where nothing uses that again: for the program it is new."""
+    plan = view(device, x, size)
+    return Fresh(plan.desc) if isinstance(plan, ViewOf) else None
+
+
+def _infer(size: tuple[int, ...], numel: int) -> tuple[int, ...] | None:
+    known = 1
+    for extent in size:
+        if extent < -1:
+            return None
+        known *= extent if extent != -1 else 1
+    if size.count(-1) == 1:
+        if known == 0 or numel % known:
+            return None
+        return tuple(numel // known if extent == -1 else extent for extent in size)
+    return size if -1 not in size and known == numel else None
+
+
+def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides of the view of size `new`, None when there is none (at::detail::computeStride)."""
+    if 0 in desc.size:
+        return desc.stride if desc.size == new else contiguous_stride(new)
+    stride = [0] * len(new)
+    place = len(new) - 1
+    chunk_stride = desc.stride[-1] if desc.size else 1
+    old_numel = new_numel = 1
+    for axis in range(len(desc.size) - 1, -1, -1):
+        old_numel *= desc.size[axis]
+        chunk_ends = axis == 0 or (
+            desc.size[axis - 1] != 1 and desc.stride[axis - 1] != old_numel * chunk_stride
+        )
+        if chunk_ends:
+            while place >= 0 and (new_numel < old_numel or new[place] == 1):
+                stride[place] = new_numel * chunk_stride
+                new_numel *= new[place]
+                place -= 1
+            if new_numel != old_numel:
+                return None
+            if axis > 0:
+                chunk_stride = desc.stride[axis - 1]
+                old_numel = new_numel = 1
+    if not desc.size:
+        return (1,) * len(new)
+    return tuple(stride) if place == -1 else None
+
+
+@shape_rule(aten._reshape_alias.default)
+def reshape_alias(device: torch.device, x: Any, size: Any, stride: Any) -> Plan | None:
+    return _view(x.desc, size, stride)
+
+
+@shape_rule(aten.slice.Tensor)
+def slice_(
+    device: torch.device, x: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Plan | None:
+    desc = x.desc
+    axis = _axis(dim, len(desc.size))
+    if axis is None or not desc.size or step <= 0:
+        return None
+    extent = desc.size[axis]
+    first = _clip(0 if start is None else start, extent)
+    last = max(_clip(extent if end is None else end, extent), first)
+    size, stride = list(desc.size), list(desc.stride)
+    size[axis] = (last - first + step - 1) // step
+    stride[axis] *= step
+    return _view(desc, size, stride, desc.offset + first * desc.stride[axis])
+
+
+def _clip(position: int, extent: int) -> int:
+    return min(max(position + extent if position < 0 else position, 0), extent)
+
+
+@shape_rule(aten.select.int)
+def select(device: torch.device, x: Any, dim: int, index: int) -> Plan | None:
+    desc = x.desc
+    axis = _axis(dim, len(desc.size))
+    if axis is None or not desc.size or not -desc.size[axis] <= index < desc.size[axis]:
+        return None
+    offset = desc.offset + index % desc.size[axis] * desc.stride[axis]
+    return _view(desc, desc.size[:axis] + desc.size[axis + 1 :], desc.stride[:axis] + desc.stride[axis + 1 :], offset)
+
+
+@shape_rule(aten.unsqueeze.default)
+def unsqueeze(device: torch.device, x: Any, dim: int) -> Plan | None:
+    desc = x.desc
+    rank = len(desc.size) + 1
+    if not -rank <= dim < rank:
+        return None
+    axis = dim % rank
+    step = desc.size[axis] * desc.stride[axis] if axis < rank - 1 else 1
+    return _view(desc, (*desc.size[:axis], 1, *desc.size[axis:]), (*desc.stride[:axis], step, *desc.stride[axis:]))
+
+
+@shape_rule(aten.squeeze.default)
+def squeeze(device: torch.device, x: Any) -> Plan | None:
+    return _without(x.desc, [axis for axis, extent in enumerate(x.desc.size) if extent == 1])
+
+
+@shape_rule(aten.squeeze.dim, aten.squeeze.dims)
+def squeeze_dims(device: torch.device, x: Any, dims: Any) -> Plan | None:
+    desc = x.desc
+    axes = [_axis(dim, len(desc.size)) for dim in ([dims] if isinstance(dims, int) else dims)]
+    if None in axes:
+        return None
+    return _without(desc, [axis for axis in axes if axis is not None and desc.size and desc.size[axis] == 1])
+
+
+def _without(desc: Descriptor, axes: list[int]) -> Plan:
+    kept = [axis for axis in range(len(desc.size)) if axis not in axes]
+    return _view(desc, [desc.size[axis] for axis in kept], [desc.stride[axis] for axis in kept])
+
+
+@shape_rule(aten.split.Tensor)
+def split(device: torch.device, x: Any, size: int, dim: int = 0) -> Plan | None:
+    axis = _axis(dim, len(x.desc.size))
+    if axis is None or not x.desc.size or size <= 0 or x.desc.size[axis] == 0:
+        return None
+    extent = x.desc.size[axis]
+    return _pieces(x.desc, axis, [min(size, extent - start) for start in range(0, extent, size)])
+
+
+@shape_rule(aten.split_with_sizes.default)
+def split_with_sizes(device: torch.device, x: Any, sizes: Any, dim: int = 0) -> Plan | None:
+    axis = _axis(dim, len(x.desc.size))
+    if axis is None or not x.desc.size or sum(sizes) != x.desc.size[axis] or any(size < 0 for size in sizes):
+        return None
+    return _pieces(x.desc, axis, list(sizes))
+
+
+@shape_rule(aten.unsafe_split.Tensor)
+def unsafe_split(device: torch.device, x: Any, size: int, dim: int = 0) -> Plan | None:
+    return _unshared(split(device, x, size, dim))
+
+
+@shape_rule(aten.unsafe_split_with_sizes.default)
+def unsafe_split_with_sizes(device: torch.device, x: Any, sizes: Any, dim: int = 0) -> Plan | None:
+    return _unshared(split_with_sizes(device, x, sizes, dim))
+
+
+def _unshared(plan: Plan | None) -> Plan | None:
+    """As `unsafe_view`: the pieces don't overlap and nothing uses the whole again."""
+    if not isinstance(plan, Nest):
+        return None
+    return Nest(tuple(Fresh(piece.desc) for piece in plan.items if isinstance(piece, ViewOf)), list)
+
+
+def _pieces(desc: Descriptor, axis: int, sizes: list[int]) -> Plan:
+    pieces: list[Plan] = []
+    start = 0
+    for size in sizes:
+        extents = (*desc.size[:axis], size, *desc.size[axis + 1 :])
+        pieces.append(_view(desc, extents, desc.stride, desc.offset + start * desc.stride[axis]))
+        start += size
+    return Nest(tuple(pieces), list)
+
+
+@shape_rule(aten.unbind.int)
+def unbind(device: torch.device, x: Any, dim: int = 0) -> Plan | None:
+    axis = _axis(dim, len(x.desc.size))
+    if axis is None or not x.desc.size:
+        return None
+    plans = [select(device, x, axis, index) for index in range(x.desc.size[axis])]
+    return Nest(tuple(plan for plan in plans if plan is not None), list)
+
+
+@shape_rule(aten.clone.default)
+def clone(device: torch.device, x: Any, memory_format: torch.memory_format | None = None) -> Plan | None:
+    return copy_of(x.desc, x.desc.dtype, device, memory_format)
+
+
+def copy_of(desc: Descriptor, dtype: torch.dtype, device: torch.device, memory_format: torch.memory_format | None) -> Plan | None:
+    """A copy in memory of its own (`empty_like` decides the strides)."""
+    from fxloom_shapes.layout import channels_last_stride, is_non_overlapping_and_dense
+
+    if memory_format in (None, torch.preserve_format):
+        if not is_non_overlapping_and_dense(desc):
+            return None
+        stride = desc.stride
+    elif memory_format is torch.contiguous_format:
+        stride = contiguous_stride(desc.size)
+    elif memory_format is torch.channels_last and len(desc.size) == 4:
+        stride = channels_last_stride(desc.size)
+    else:
+        return None
+    return Fresh(describe(desc.size, stride, dtype, device))
+
+
+@shape_rule(aten._to_copy.default)
+def to_copy(device: torch.device, x: Any, **options: Any) -> Plan | None:
+    if options.get("layout") not in (None, torch.strided) or options.get("pin_memory"):
+        return None
+    return copy_of(x.desc, options.get("dtype") or x.desc.dtype, device, options.get("memory_format"))
+
+
+@shape_rule(aten.cat.default)
+def cat(device: torch.device, tensors: Any, dim: int = 0) -> Plan | None:
+    from fxloom_shapes.layout import common_dtype, is_contiguous
+
+    descs = [tensor.desc for tensor in tensors]
+    rank = len(descs[0].size) if descs else 0
+    if not rank or any(len(desc.size) != rank or not is_contiguous(desc) or desc.dtype.is_complex for desc in descs):
+        return None
+    axis = _axis(dim, rank)
+    if axis is None:
+        return None
+    rests = {(*desc.size[:axis], *desc.size[axis + 1 :]) for desc in descs}
+    if len(rests) != 1:
+        return None
+    size = list(descs[0].size)
+    size[axis] = sum(desc.size[axis] for desc in descs)
+    return Fresh(describe(tuple(size), contiguous_stride(size), common_dtype(descs), device))
+
+
