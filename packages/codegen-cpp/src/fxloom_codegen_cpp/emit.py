@@ -369,8 +369,9 @@ class _Emitter:
                 case Load():
                     self._value(number, instruction, self._load(instruction), inline=stores <= 1)
                 case Constant(result=result, value=value, dtype=dtype):
-                    text = literal(value, dtype)
-                    self.texts[result] = Text(text, ATOM if text[0].isalnum() or text[0] == "_" else ATOM - 1)
+                    constant = literal(value, dtype)
+                    simple = constant[0].isalnum() or constant[0] == "_"
+                    self.texts[result] = Text(constant, ATOM if simple else ATOM - 1)
                     self.dtypes[result] = dtype
                 case IndexValue(expr=expr, dtype=dtype):
                     self._value(number, instruction, convert(Text(f"({self._index(expr)})"), "int64", dtype))

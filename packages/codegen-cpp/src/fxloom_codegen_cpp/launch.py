@@ -21,7 +21,7 @@ def make_launcher(library: ctypes.CDLL, name: str, count: int) -> Callable[..., 
     """`kernel(*ints)` for the function `name` that takes `count` arguments. IndexError when the kernel met a bad index."""
     function = getattr(library, name)
     if _launch is not None:
-        address = ctypes.cast(function, ctypes.c_void_p).value
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0
         return _launch.Kernel(address, name, count, library)  # type: ignore[no-any-return]  # a C type
     return _by_ctypes(function, name, count)
 

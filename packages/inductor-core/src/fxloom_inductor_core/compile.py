@@ -73,7 +73,7 @@ def compile_graph(
     options = options or InductorOptions()
     for plugin in codegens.values():
         check_codegen(plugin)
-    listening = telemetry.listening()
+    listening = telemetry.wants_artifacts()
     with telemetry.phase("inductor.lower"):
         lowering = Lowering(codegens, options, rules(), keep_ir=listening)
         graph = lowering.run(gm)
@@ -112,7 +112,7 @@ def _finish(
             telemetry.emit(
                 telemetry.KernelsBuilt(codegens[device].name, tuple(s.name for s in batch), built.compiler_runs, built.cached)
             )
-            if built.source and telemetry.listening():
+            if built.source and telemetry.wants_artifacts():
                 telemetry.emit(telemetry.ArtifactWritten(f"kernels_{codegens[device].name}.txt", built.source))
     with telemetry.phase("inductor.wrapper"):
         wrapper = print_wrapper(program, codegens, list(graph.constants))
@@ -121,7 +121,7 @@ def _finish(
         telemetry.emit(telemetry.LibraryCalled(op, count))
     for op, count in planned.fallbacks:
         telemetry.emit(telemetry.FellBack(op, _reason(graph, op), count))
-    if telemetry.listening():
+    if telemetry.wants_artifacts():
         telemetry.emit(
             telemetry.ArtifactWritten("output_code.py", print_runnable(program, wrapper, codegens, sources, _size_hints(graph)))
         )

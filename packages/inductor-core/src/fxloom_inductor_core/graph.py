@@ -29,7 +29,7 @@ from fxloom_inductor_core.tensors import (
     flat_index,
     strides_in_order,
 )
-from fxloom_inductor_core.trace import Loop, Recorder, drop_dead
+from fxloom_inductor_core.trace import Loop, drop_dead, new_recorder
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_name
@@ -227,7 +227,8 @@ class Lowering:
         kwargs = torch.fx.map_arg(node.kwargs, self._value)
         target = node.target
         if target is operator.getitem:
-            return args[0][args[1]]
+            values: Any = args
+            return values[0][values[1]]
         if not isinstance(target, torch._ops.OpOverload):
             return self._size_arithmetic(node, args)
         rule = self.rules.get(target)
@@ -252,7 +253,7 @@ class Lowering:
         """Give a new tensor its layout preference, and store it when recomputing it costs more."""
         if not isinstance(result, Tensor) or result.is_stored:
             return
-        fake = node.meta.get("val")
+        fake = meta.get_fake(node) if meta.has_fake(node) else None
         if result.order is None and isinstance(fake, torch.Tensor):
             order = fake_order(fake)
             if order is not None and len(order) == len(result.size):
@@ -360,7 +361,7 @@ class Lowering:
         index: Index = tuple(0 if extent == 1 else s for s, extent in outer)
         if isinstance(node, Reduction):
             inner = [(symbol(f"q{i}"), extent) for i, extent in enumerate(node.reduction_ranges)]
-        recorder = Recorder(lambda name: self.out.layouts[name].dtype, dict([*outer, *inner]))
+        recorder = new_recorder(lambda name: self.out.layouts[name].dtype, dict([*outer, *inner]))
         where = flat_index(index, layout.stride, layout.offset)
         inner_index: Index = tuple(0 if extent == 1 else s for s, extent in inner)
         ordered = False

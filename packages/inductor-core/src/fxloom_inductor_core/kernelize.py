@@ -297,7 +297,8 @@ class _Finish:
     def _collapse(self) -> None:
         exprs = list(dict.fromkeys(e for i in self._all() for e in exprs_of(i)))
         outer, outer_map = collapse(self.outer, exprs)
-        inner, inner_map = self.inner, {}
+        inner = self.inner
+        inner_map: dict[sympy.Symbol, Expr] = {}
         if not any(isinstance(i, (Reduce, Accumulate)) and i.kind in ("argmax", "argmin") for i in self._all()):
             inner, inner_map = collapse(self.inner, exprs)
         mapping: dict[sympy.Symbol, Expr] = {**outer_map, **inner_map}

@@ -179,6 +179,11 @@ class Recorder(ElementwiseOps[int]):
         return self._record((op, args, dtype), dtype, lambda r: Compute(r, op, args, dtype))
 
 
+def new_recorder(dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr]) -> Recorder:
+    """A fresh recorder."""
+    return Recorder(dtypes, extents)  # type: ignore[abstract]  # its elementwise methods are filled in from OPS
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     """One node of loop IR, traced: instructions over `outer` and `inner` axes (symbol, extent).

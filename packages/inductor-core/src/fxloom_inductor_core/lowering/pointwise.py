@@ -416,7 +416,12 @@ def to_copy(cx: Lowering, x: Any, **kwargs: Any) -> Any:
     if str(cx.fake.device) != x.device or dtype_info(dtype).kind == "complex" or dtype_info(x.dtype).kind == "complex":
         return NotImplemented
     return cx.compute(
-        x.size, dtype, x.device, lambda ops, index: ops.to_dtype(x.load(ops, index), dtype, exact=True), [x], ops=int(dtype != x.dtype)
+        x.size,
+        dtype,
+        x.device,
+        lambda ops, index: ops.to_dtype(x.load(ops, index), dtype, exact=True),
+        [x],
+        ops=int(dtype != x.dtype),
     )
 
 

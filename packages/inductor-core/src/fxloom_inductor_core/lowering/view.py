@@ -13,6 +13,7 @@ from fxloom_inductor_core.graph import as_expr, layout_of, same_strides
 from fxloom_inductor_core.lowering.promote import is_tensor
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View, contiguous_strides, flat_index
+from fxloom_interfaces import meta
 from fxloom_interfaces.expr import Expr, floor_div, mod, normalize
 from fxloom_interfaces.loop_ir import Layout
 
@@ -306,8 +307,7 @@ def view(cx: Lowering, x: Any, size: Sequence[Any]) -> Any:
 @lowering(aten.as_strided.default)
 def as_strided(cx: Lowering, x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Any:
     """Speaks about memory, so the base has to lie as the graph's fake does."""
-    source = cx.current.args[0]
-    fake = source.meta["val"]  # the base's fake, for its strides and offset
+    fake = meta.get_fake(cx.current.all_input_nodes[0])  # the base's, for its strides and offset
     strides = tuple(as_expr(s) for s in fake.stride())
     held = cx.operand(x, lambda layout: same_strides(layout, strides))
     if not same_strides(held.layout, strides):
