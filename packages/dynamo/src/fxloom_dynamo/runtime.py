@@ -7,6 +7,7 @@ call into the evaluator. Compilation is serialised by one lock; running is not.
 
 from __future__ import annotations
 
+import dis
 import functools
 import threading
 import types
@@ -152,8 +153,19 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
         variables = localsplus_names(captured.code)
         slot = variables.index(INPUTS_LOCAL) if INPUTS_LOCAL in variables else -1
         region.native.install(code, captured.code, tree, slot, EntryRecord(captured, guards))
+        if telemetry.wants_artifacts():
+            _write_artifacts(code, captured.code, guards)
         telemetry.emit(telemetry.FrameCompiled(code.co_qualname, reason, _site(code)))
         return False
+
+
+def _write_artifacts(before: types.CodeType, after: types.CodeType, guards: tuple[Guard, ...]) -> None:
+    """Guards in words and bytecode before and after, for the debug folder."""
+    for name, code in (("bytecode_before.txt", before), ("bytecode_after.txt", after)):
+        head = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+        telemetry.emit(telemetry.ArtifactWritten(name, f"{head}\n{dis.Bytecode(code).dis()}"))
+    lines = [f"{guard}{f'  # {guard.site}' if guard.site is not None else ''}" for guard in guards]
+    telemetry.emit(telemetry.ArtifactWritten("guards.txt", "\n".join(lines) + "\n"))
 
 
 def _give_up(region: Region, code: types.CodeType, why: str) -> None:

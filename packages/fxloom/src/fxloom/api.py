@@ -125,4 +125,4 @@ def _write_debug_folder(root: Path) -> None:
     global _debug_listener
     if _debug_listener is None:
         _debug_listener = DebugFolder(root)
-        telemetry.add_listener(_debug_listener)
+        telemetry.add_listener(_debug_listener, artifacts=True)

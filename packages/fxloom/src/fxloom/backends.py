@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fxloom_interfaces import telemetry
 from fxloom_interfaces.backend import Backend, BackendEntry
 from fxloom_interfaces.config import from_options, nearest
 from fxloom_interfaces.errors import ConfigError
@@ -58,6 +59,7 @@ def load_aot_eager_decomp() -> Backend:
 def load_inductor() -> Backend:
     from fxloom_aot import aot_module
     from fxloom_decomp import table
+    from fxloom_interfaces.graph_text import readable, runnable
 
     def inductor(
         gm: torch.fx.GraphModule,
@@ -68,6 +70,9 @@ def load_inductor() -> Backend:
     ) -> Callable[..., Any]:
         """Fused kernels and library calls. mode: one of MODES. Unknown modes and options raise ConfigError."""
         compiler = graph_compiler(mode, options or {})
+        if telemetry.wants_artifacts():
+            telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))
+            telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm)))
         return aot_module(gm, example_inputs, decompositions=table("inductor"), compiler=compiler)
 
     return inductor
@@ -77,6 +82,7 @@ def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[to
     """The compiler of aten-dialect graphs that `mode` and `options` ask for."""
     from fxloom_inductor_core import InductorOptions, compile_graph
     from fxloom_interfaces.artifacts import FileStore
+    from fxloom_interfaces.graph_text import readable
     from fxloom_interfaces.plugins import REPLAYERS, codegens_by_device
 
     from fxloom.config import cache_root
@@ -92,6 +98,9 @@ def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[to
     replayer = REPLAYERS.load(replayer_name) if replayer_name is not None else None
 
     def compile_aten_graph(gm: torch.fx.GraphModule, signature: GraphSignature) -> Any:
+        if telemetry.wants_artifacts():
+            name = "fx_graph_transformed_backward.py" if signature.backward else "fx_graph_transformed.py"
+            telemetry.emit(telemetry.ArtifactWritten(name, readable(gm)))
         compiled = compile_graph(gm, signature, options=core, codegens=codegens, store=store)
         return compiled if replayer is None else replayer.wrap(compiled, replay_signature(gm, signature))
 

@@ -42,5 +42,5 @@ class DebugFolder:
 def debug_folder(root: Path) -> Iterator[DebugFolder]:
     """Write what is compiled within the block below `root`."""
     folder = DebugFolder(root)
-    with telemetry.listen(folder):
+    with telemetry.listen(folder, artifacts=True):
         yield folder

@@ -104,40 +104,46 @@ class ArtifactWritten(Event):
 Listener = Callable[[Event], None]
 
 _listeners: tuple[Listener, ...] = ()
+_artifact_listeners: tuple[Listener, ...] = ()  # those that take ArtifactWritten too
 _lock = threading.Lock()
 
 
 def emit(event: Event) -> None:
-    """Hand `event` to every listener."""
-    for listener in _listeners:
+    """Hand `event` to every listener; an ArtifactWritten only to those that asked for artefacts."""
+    for listener in _artifact_listeners if isinstance(event, ArtifactWritten) else _listeners:
         listener(event)
 
 
-def listening() -> bool:
-    """True when someone listens; ask before making an event that is costly to build."""
-    return bool(_listeners)
+def wants_artifacts() -> bool:
+    """Whether someone takes ArtifactWritten; their text is costly to make."""
+    return bool(_artifact_listeners)
 
 
 @contextmanager
-def listen(listener: Listener) -> Iterator[None]:
+def listen(listener: Listener, *, artifacts: bool = False) -> Iterator[None]:
     """Register `listener` for the duration of a block."""
-    add_listener(listener)
+    add_listener(listener, artifacts=artifacts)
     try:
         yield
     finally:
         remove_listener(listener)
 
 
-def add_listener(listener: Listener) -> None:
-    global _listeners
+def add_listener(listener: Listener, *, artifacts: bool = False) -> None:
+    """Register `listener`. artifacts: it takes ArtifactWritten events too."""
+    global _listeners, _artifact_listeners
     with _lock:
         _listeners = (*_listeners, listener)
+        if artifacts:
+            _artifact_listeners = (*_artifact_listeners, listener)
 
 
 def remove_listener(listener: Listener) -> None:
-    global _listeners
+    """Take back `add_listener`."""
+    global _listeners, _artifact_listeners
     with _lock:
         _listeners = tuple(known for known in _listeners if known is not listener)
+        _artifact_listeners = tuple(known for known in _artifact_listeners if known is not listener)
 
 
 @contextmanager

@@ -1,0 +1,161 @@
+"""FX graphs as text: `readable` for people, `runnable` as a script that runs by itself.
+
+Both take a GraphModule of the torch or aten dialect with fakes on its nodes (`meta`). Sizes that are symbols show their hint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from fxloom_interfaces.dtypes import DTYPES, dtype_name
+from fxloom_interfaces.meta import get_site, get_source, has_fake
+
+
+def readable(gm: torch.fx.GraphModule) -> str:
+    """The graph as Python, each line under the user's line that it comes from, with shapes and dtypes behind it."""
+    lines = []
+    site = None
+    for node in gm.graph.nodes:
+        here = get_site(node)
+        if here is not None and here != site:
+            lines.append(f"    # {here}")
+            site = here
+        lines.append(f"    {_statement(node)}{_comment(node)}")
+    placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+    return "\n".join([f"def forward(self, {', '.join(placeholders)}):", *(line for line in lines if line.strip())]) + "\n"
+
+
+def _statement(node: torch.fx.Node) -> str:
+    if node.op == "placeholder":
+        source = get_source(node)
+        return f"# {node.name}: {source.name if source is not None else 'input'}"
+    if node.op == "output":
+        return f"return {_argument(node.args[0])}"
+    arguments = [_argument(arg) for arg in node.args] + [f"{name}={_argument(arg)}" for name, arg in node.kwargs.items()]
+    if node.op == "get_attr":
+        return f"{node.name} = self.{node.target}"
+    if node.op == "call_method":
+        return f"{node.name} = {arguments[0]}.{node.target}({', '.join(arguments[1:])})"
+    return f"{node.name} = {_target(node.target)}({', '.join(arguments)})"
+
+
+def _target(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return f"torch.ops.{target}"
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", str(target))
+    module = getattr(target, "__module__", None)
+    if module in (None, "_operator"):
+        return f"operator.{name}" if module else name
+    return f"{module}.{name}"
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, torch.fx.Node):
+        return value.name
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(_argument(item) for item in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_argument(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({_argument(value.start)}, {_argument(value.stop)}, {_argument(value.step)})"
+    return str(value) if isinstance(value, (torch.dtype, torch.layout)) else repr(value)
+
+
+def _comment(node: torch.fx.Node) -> str:
+    if node.op == "output" or not has_fake(node):
+        return ""
+    return f"  # {_describe(node.meta['val'])}"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        info = DTYPES.get(dtype_name(value.dtype))
+        name = info.short if info is not None else dtype_name(value.dtype)
+        return f"{name}{[int(size) for size in value.shape]} strides {tuple(int(s) for s in value.stride())} {value.device}"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(_describe(item) for item in value)})"
+    return str(value)
+
+
+_SCRIPT = '''"""A captured graph that runs by itself: inputs of the same shapes, strides and dtypes, random values."""
+
+import time
+
+import torch
+
+{imports}
+
+{code}
+
+def make_inputs():
+    """Fresh inputs: floats normal, integers zero, booleans true."""
+    torch.manual_seed(0)
+    return [
+{inputs}
+    ]
+
+
+class Constants:
+    """What the graph holds besides its inputs."""
+
+
+{constants}
+if __name__ == "__main__":
+    with torch.no_grad():
+        for _ in range(3):
+            inputs = make_inputs()
+            start = time.perf_counter()
+            outputs = forward(Constants, *inputs)
+            print(f"{{(time.perf_counter() - start) * 1e3:.3f}} ms")
+    for output in outputs:
+        print(tuple(output.shape) if isinstance(output, torch.Tensor) else output)
+'''
+
+
+def runnable(gm: torch.fx.GraphModule) -> str:
+    """A script with the graph's own code, its imports, and inputs made by shape and stride. Writes no values of tensors."""
+    code = gm.graph.python_code("self")
+    imports = "\n".join(filter(None, (_import_line(name, value) for name, value in sorted(code.globals.items()))))
+    inputs = "\n".join(f"        {_make(node)},  # {node.name}" for node in gm.graph.nodes if node.op == "placeholder")
+    constants = "".join(
+        f"Constants.{node.target} = {_make(node)}\n" for node in gm.graph.nodes if node.op == "get_attr" and has_fake(node)
+    )
+    return _SCRIPT.format(imports=imports, code=code.src.strip() + "\n", inputs=inputs, constants=constants + "\n" if constants else "")
+
+
+def _import_line(name: str, value: Any) -> str:
+    """How a script gets the global `name` of FX's generated code."""
+    if name == "torch" or name.startswith("__"):
+        return ""
+    if isinstance(value, float):
+        return f"{name} = float({str(value)!r})"
+    if value is type(None):
+        return f"{name} = type(None)"
+    if isinstance(value, (torch.dtype, torch.device)):
+        return f"{name} = {value!r}"
+    module = getattr(value, "__module__", None)
+    if module is None and hasattr(value, "__spec__"):
+        return f"import {value.__name__} as {name}" if value.__name__ != name else f"import {name}"
+    qualified = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if module is None or qualified is None or "<locals>" in qualified:
+        return f"{name} = None  # {value!r} can't be imported; put it here"
+    top, _, rest = qualified.partition(".")
+    return f"from {module} import {top} as {name}" if not rest else f"from {module} import {top}\n{name} = {qualified}"
+
+
+def _make(node: torch.fx.Node) -> str:
+    """An expression for a value like the node's."""
+    if not has_fake(node):
+        return "None"
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return repr(int(value)) if isinstance(value, torch.SymInt) else repr(value)
+    shape, stride = tuple(int(size) for size in value.shape), tuple(int(s) for s in value.stride())
+    made = f"torch.empty_strided({shape}, {stride}, dtype={value.dtype}, device={str(value.device)!r})"
+    if value.dtype.is_floating_point or value.dtype.is_complex:
+        return f"{made}.normal_()"
+    return f"{made}.fill_({1 if value.dtype == torch.bool else 0})"
