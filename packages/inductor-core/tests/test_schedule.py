@@ -158,7 +158,7 @@ def test_artefacts_are_written_for_those_who_listen() -> None:
         if isinstance(event, telemetry.ArtifactWritten):
             written[event.name] = event.text
 
-    with telemetry.listen(on):
+    with telemetry.listen(on, artifacts=True):
         compiled(softmax, ROWS)
     assert {"ir_pre_fusion.txt", "ir_post_fusion.txt", "output_code.py"} <= set(written)
     assert "max over [32]" in written["ir_pre_fusion.txt"]
