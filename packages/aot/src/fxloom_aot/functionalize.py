@@ -290,8 +290,10 @@ class Functionalizer:
     def _mutate(self, entry: Entry) -> None:
         op, args, kwargs = entry.op, entry.args, entry.kwargs
         facts = facts_of(op)
+        # defaults are left out by the dispatcher, and those of the twin may differ
+        defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
         names = [argument.name for argument in op._schema.arguments]
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
         targets = [given.get(name) for _, name, _ in facts.writes]
         if op is aten.copy_.default:
             self.write(args[0], self.read(args[1]))

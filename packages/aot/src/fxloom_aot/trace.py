@@ -23,7 +23,7 @@ from fxloom_aot.partition import Partition, save_all
 from fxloom_aot.recorder import Recorder, run_graph
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.views import UnsupportedView, is_dense
-from fxloom_interfaces.errors import GraphRejected
+from fxloom_interfaces.errors import GraphBreak, GraphRejected
 from fxloom_interfaces.meta import get_source, is_static_address
 from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 from fxloom_interfaces.telemetry import phase
@@ -162,8 +162,13 @@ class _Tracer:
         self.recorder.in_backward = True
         self.recorder.node = None
         # in this thread, whatever the device: the modes are those of this thread
-        with self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad():
-            return torch.autograd.grad(programs, leaves, stand_ins, allow_unused=True)
+        try:
+            with self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad():
+                return torch.autograd.grad(programs, leaves, stand_ins, allow_unused=True)
+        except (RuntimeError, GraphBreak) as error:
+            # eager would raise this, or ask for the values, in its backward pass only: its forward has to run there
+            node = self.recorder.cause() or self._last_node()
+            raise GraphRejected(node, f"the derivative raises {type(error).__name__}: {error}") from error
 
     def _protect_saved(self, found: ForwardOutputs, saved: Sequence[FakeTensor]) -> tuple[list[FakeTensor], list[int]]:
         """Saved values that are on an input which the epilogue overwrites are copied first; also the calls that copy."""
@@ -242,8 +247,11 @@ class _Tracer:
         try:
             yield
         except UnsupportedView as error:
-            node = next((entry.node for entry in reversed(self.recorder.log) if entry.node is not None), None)
-            raise GraphRejected(node or next(iter(self.gm.graph.nodes)), str(error)) from error
+            raise GraphRejected(self._last_node(), str(error)) from error
+
+    def _last_node(self) -> torch.fx.Node:
+        logged = (entry.node for entry in reversed(self.recorder.log) if entry.node is not None)
+        return next(logged, None) or next(iter(self.gm.graph.nodes))
 
 
 def _requires_grad(given: ProgramInput) -> bool:
