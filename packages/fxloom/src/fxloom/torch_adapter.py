@@ -20,6 +20,8 @@ def compile_for_torch(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *
     """Compile a graph captured by torch.compile. ConfigError when it has symbolic sizes."""
     if any(isinstance(value, (torch.SymInt, torch.SymFloat)) for value in example_inputs):
         raise ConfigError("backend 'fxloom' takes static sizes from torch.compile: pass dynamic=False")
-    for node in gm.graph.nodes:
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    for node in graph.nodes:
         node.meta = {}  # torch's fakes belong to torch; ours are made from the inputs
-    return compile_fx(gm, example_inputs, **options)
+    return compile_fx(torch.fx.GraphModule(gm, graph), example_inputs, **options)

@@ -1,0 +1,45 @@
+"""The demo's programs, small: correct, in as few graphs as they allow, without fallbacks, and compiled once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fxloom.demo.accuracy import compare, double_reference
+from fxloom.demo.programs import PROGRAMS, Program
+
+import fxloom
+
+pytest.importorskip("transformers", reason="two of the programs are models of transformers")
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_program_is_correct_whole_and_compiled_once(program: Program) -> None:
+    torch.manual_seed(0)
+    function, inputs = program.make(torch.device("cpu"), torch.float32, True)
+    fxloom.reset()
+    compiled = fxloom.compile(function)
+    with torch.no_grad():
+        reference = double_reference(function, inputs)
+        for call in range(3):
+            accuracy = compare(function(*inputs), compiled(*inputs), reference)
+            assert accuracy.correct, accuracy.reason
+            counts = fxloom.stats()
+            assert counts.graphs == program.graphs, counts.break_reasons
+            assert counts.graph_breaks == program.breaks
+            assert counts.fallbacks.total() == 0, counts.fallbacks
+            assert counts.compiles == program.graphs, f"compiled again in call {call}: {counts.recompile_reasons}"
+    assert counts.kernels["cpp"] > 0
+    assert counts.library_calls.total() > 0
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "aot_eager_decomp"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_each_layer_alone_gives_eagers_results(program: Program, backend: str) -> None:
+    torch.manual_seed(0)
+    function, inputs = program.make(torch.device("cpu"), torch.float32, True)
+    fxloom.reset()
+    compiled = fxloom.compile(function, backend=backend)
+    with torch.no_grad():
+        accuracy = compare(function(*inputs), compiled(*inputs), double_reference(function, inputs))
+    assert accuracy.correct, accuracy.reason
+    assert fxloom.stats().graphs == program.graphs
