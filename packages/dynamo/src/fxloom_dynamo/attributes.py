@@ -16,7 +16,7 @@ import torch
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.heap import FROZEN, LITERALS
-from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Raised
+from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Raised, own_dict
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -54,6 +54,16 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
     if cls.__flags__ & _HEAPTYPE and not isinstance(obj, enum.Enum) and cls.__module__ != "fxloom_dynamo.evaluator":
         return _instance(ev, obj, name)
     return _native(ev, obj, name)
+
+
+def c_descriptor_of(method: Any) -> Any:
+    """The C descriptor that a bound C method came from (an override in the object's class may hide it); None if unknown."""
+    owner, name = method.__self__, method.__name__
+    for base in type(owner).__mro__:
+        found = base.__dict__.get(name)
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found.__get__(owner) == method:
+            return found
+    return None
 
 
 def _missing(ev: Evaluator, obj: Any, name: str) -> Raised:
@@ -103,10 +113,10 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
             return raw.__get__(obj, cls)
         if kind is types.GetSetDescriptorType:
             if name == "__dict__":
-                return obj.__dict__
+                return own_dict(obj)
             if name == "__weakref__":
                 graph_break("opaque_object", "weak references of an object")
-            return ev.native(getattr, obj, name)
+            return ev.native(raw.__get__, obj, cls)
         if name == "__class__":
             return cls
         if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
@@ -126,14 +136,14 @@ def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
         return _opaque_dict(ev, obj, record)
     if record is None and not ev.heap.is_fresh(obj):
         return _foreign_dict(ev, obj)
-    return obj.__dict__  # type: ignore[no-any-return]  # an instance dict
+    return own_dict(obj)
 
 
 def _opaque_dict(ev: Evaluator, obj: Any, record: Any) -> dict[str, Any]:
     """The stand-in of the instance dict of an object that stands for itself."""
     from fxloom_interfaces.sources import InstanceDictSource
 
-    found = ev.heap.translate(obj.__dict__, InstanceDictSource(record.source))
+    found = ev.heap.translate(own_dict(obj), InstanceDictSource(record.source))
     return found  # type: ignore[no-any-return]  # a dict
 
 
@@ -142,10 +152,10 @@ def _foreign_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
     ev.heap.translate(obj, ev.heap.object_source(obj))
     record = ev.heap.by_original.get(id(obj))
     if record is not None and record.stand_in is not obj:
-        return record.stand_in.__dict__  # type: ignore[no-any-return]  # an instance dict
+        return own_dict(record.stand_in)
     if record is not None:
         return _opaque_dict(ev, obj, record)
-    return obj.__dict__  # type: ignore[no-any-return]  # an instance dict
+    return own_dict(obj)
 
 
 def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -> Any:
@@ -214,7 +224,7 @@ def _slot(ev: Evaluator, obj: Any, slot: Any, name: str) -> Any:
 def _module_attribute(ev: Evaluator, obj: Any, name: str) -> Any:
     """torch.nn.Module.__getattr__, modelled: parameters, buffers, submodules."""
     heap = ev.heap
-    own = obj.__dict__
+    own = own_dict(obj)
     for kind in ("_parameters", "_buffers", "_modules"):
         members = heap.dict_get(own, kind)
         if members is not ABSENT:
@@ -522,7 +532,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
         graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
     if not cls.__dictoffset__:
         raise _missing(ev, obj, name)
-    obj.__dict__[name] = value
+    own_dict(obj)[name] = value
 
 
 def delete(ev: Evaluator, obj: Any, name: str) -> None:
@@ -558,7 +568,7 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
     record = heap.record(obj)
     if not cls.__dictoffset__ or (record is not None and record.stand_in is record.original):
         graph_break("mutates_foreign_state", f"deletes attribute {name!r} of a {cls.__qualname__}")
-    own = obj.__dict__
+    own = own_dict(obj)
     if heap.dict_get(own, name) is ABSENT:
         raise _missing(ev, obj, name)
     del own[name]

@@ -15,6 +15,7 @@ import torch
 from fxloom_interfaces.errors import FxloomError
 
 from fxloom_dynamo import natives, polyfills
+from fxloom_dynamo.attributes import c_descriptor_of
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.heap import LITERALS
@@ -67,7 +68,7 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         merged = {**fn.keywords, **kwargs}
         return call(ev, fn.func, [*fn.args, *args], merged)
     if kind is functools._lru_cache_wrapper:
-        return call(ev, ev.heap.adopt(fn.__wrapped__), args, kwargs)
+        return _call_cached(ev, fn, args, kwargs)
     if kind is staticmethod or kind is classmethod:
         return call(ev, fn.__func__, args, kwargs)
     if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
@@ -85,6 +86,20 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if kind.__flags__ & _HEAPTYPE and not isinstance(raw, types.WrapperDescriptorType):
         return call(ev, ev.getattr(fn, "__call__"), args, kwargs)
     graph_break("native_call", f"call of a {kind.__module__}.{kind.__qualname__}")
+
+
+def _call_cached(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    """An `lru_cache`d function. On literals its author declared the answer a constant: take it from the real cache."""
+    values = (*args, *kwargs.values())
+    if all(type(value) in LITERALS for value in values):
+        try:
+            result = fn(*args, **kwargs)
+        except Exception as exc:
+            raise Raised(exc) from None
+        if type(result) in LITERALS:
+            return result
+        return ev.heap.adopt(result)
+    return call(ev, ev.heap.adopt(fn.__wrapped__), args, kwargs)
 
 
 _C_FUNCTIONS = frozenset(
@@ -125,7 +140,7 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     if record is not None and record.kind == "function":
         record.kind = "inlined"
         _guard_code(ev, fn, record)
-    elif record is None and fn.__qualname__ != "<lambda>" and id(fn) not in ev.heap.fresh and fn.__module__ != polyfills.__name__:
+    elif record is None and id(fn) not in ev.heap.fresh and fn.__module__ != polyfills.__name__:
         ev.heap.translate(fn, ev.heap.object_source(fn))
     values = bind_arguments(ev, fn, args, kwargs)
     frame = Frame(code, fn, fn.__globals__, closure_of(ev, fn), values, 0)
@@ -421,7 +436,8 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
         return _call_descriptor(ev, fn, fn.__objclass__, fn.__name__, args, kwargs)
     if kind is types.MethodWrapperType:
-        return _call_descriptor(ev, fn, fn.__objclass__, fn.__name__, [owner, *args], kwargs)
+        slot = fn.__objclass__.__dict__[fn.__name__]
+        return _call_descriptor(ev, slot, fn.__objclass__, fn.__name__, [owner, *args], kwargs)
     if owner is None or isinstance(owner, types.ModuleType) or type(owner).__name__.startswith("pybind11_"):
         return _call_c_function(ev, fn, args, kwargs)
     if isinstance(owner, type):  # a classmethod, or __new__
@@ -436,9 +452,10 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
         if natives.is_torch_builtin(fn):
             return _call_torch(ev, fn, args, kwargs)
         graph_break("native_call", f"{owner.__qualname__}.{fn.__name__}")
-    descriptor = getattr(type(owner), fn.__name__, None)
-    base = getattr(descriptor, "__objclass__", None) or type(owner)
-    return _call_descriptor(ev, descriptor if descriptor is not None else fn, base, fn.__name__, [owner, *args], kwargs)
+    descriptor = c_descriptor_of(fn)
+    if descriptor is None:
+        graph_break("native_call", f"{type(owner).__module__}.{type(owner).__qualname__}.{fn.__name__}")
+    return _call_descriptor(ev, descriptor, descriptor.__objclass__, fn.__name__, [owner, *args], kwargs)
 
 
 def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
@@ -489,10 +506,9 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
     if not args:
         raise Raised(TypeError(f"unbound method {owner.__name__}.{name}() needs an argument"))
     receiver = args[0]
-    for base in (owner,) if owner is object else (owner, *owner.__mro__[1:]):
-        model = models.METHODS.get((base, name))
-        if model is not None:
-            return model(ev, args, kwargs)
+    model = models.METHODS.get((owner, name))
+    if model is not None:
+        return model(ev, args, kwargs)
     if type(receiver) is FakeTensor or issubclass(owner, torch._C.TensorBase):
         return ev.torch_native(fn, *args, **kwargs)
     if owner in (types.FunctionType, types.MethodType, property, types.MethodDescriptorType, types.WrapperDescriptorType):

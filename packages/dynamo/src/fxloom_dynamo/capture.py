@@ -30,7 +30,7 @@ from fxloom_dynamo.effects import keep_grad_mode
 from fxloom_dynamo.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.guards import Guard, GuardKind
-from fxloom_dynamo.marks import Raised
+from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import body_start, continuation_count
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
@@ -222,7 +222,7 @@ class _Attempt:
             if generator.started and not generator.finished and generator.frame.info.regions[generator.frame.ip - 1]:
                 inst = generator.frame.info.regions[generator.frame.ip - 1]
                 if inst is not None and inst.depth > 0:
-                    raise GraphBreak("cannot_rebuild", "a TracedGenerator that is suspended in a try or with block")
+                    raise GraphBreak("cannot_rebuild", f"a TracedGenerator ({generator.frame.code.co_qualname}) that is suspended in a try or with block")
 
     # ------------------------------------------------------------------ the graph
 
@@ -278,12 +278,16 @@ class _Attempt:
                 groups.setdefault(type(record.original), []).append(record)
         for records in groups.values():
             own = any(
-                id(record.original) in written or id(getattr(record.original, "__dict__", None)) in written
+                id(record.original) in written or id(_dict_of(record.original)) in written
                 for record in records
             )
             sources = [record.source for record in records if not _constant(record.source)]
             if own and len(sources) > 1:
                 heap.guards.append(Guard(sources[0], GuardKind.DISTINCT_OBJECTS, tuple(sources[1:]), None))
+
+
+def _dict_of(obj: Any) -> Any:
+    return own_dict(obj) if type(obj).__dictoffset__ else None
 
 
 def _constant(source: Any) -> bool:

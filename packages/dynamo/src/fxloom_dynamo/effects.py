@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from fxloom_dynamo.marks import own_dict
+
 
 def write_list(target: list[Any], items: list[Any]) -> None:
     list.__setitem__(target, slice(None), items)
@@ -39,7 +41,7 @@ def write_dict(target: dict[Any, Any], removed: tuple[Any, ...], changed: dict[A
 
 def write_dict_in_order(target: dict[Any, Any], order: tuple[Any, ...], changed: dict[Any, Any]) -> None:
     base = _dict_base(target)
-    old = dict(dict.items(target))
+    old = {key: dict.__getitem__(target, key) for key in dict.keys(target)}
     base.clear(target)
     for key in order:
         base.__setitem__(target, key, changed[key] if key in changed else old[key])
@@ -79,7 +81,7 @@ def new_instance(cls: type, base: type, args: tuple[Any, ...]) -> Any:
 def fill_instance(obj: Any, attributes: dict[str, Any] | None, slots: tuple[Any, ...], contents: Any) -> None:
     """slots: (descriptor, value, ...). contents: of the builtin container that the class derives from, or None."""
     if attributes is not None:
-        obj.__dict__.update(attributes)
+        own_dict(obj).update(attributes)
     for at in range(0, len(slots), 2):
         slots[at].__set__(obj, slots[at + 1])
     if contents is None:
@@ -114,6 +116,13 @@ def call_reduced(function: Callable[..., Any], args: tuple[Any, ...], state: Any
     if has_state:
         obj.__setstate__(state)
     return obj
+
+
+def finished_generator() -> Any:
+    """A generator that has ended."""
+    generator = (item for item in ())
+    generator.close()
+    return generator
 
 
 def set_grad_mode(enabled: bool) -> None:

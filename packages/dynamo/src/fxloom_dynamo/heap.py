@@ -33,7 +33,7 @@ import torch
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import Guard, GuardKind, TensorProperties, identity_guard
-from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD
+from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, own_dict
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -96,7 +96,12 @@ def container_base(cls: type) -> type | None:
     return None
 
 
-def _can_shadow(cls: type) -> bool:
+def ordered_keys(container: dict[Any, Any]) -> tuple[Any, ...]:
+    """Keys in the order in which the container iterates, below overrides of a subclass."""
+    return tuple(OrderedDict.__iter__(container) if isinstance(container, OrderedDict) else dict.__iter__(container))
+
+
+def can_shadow(cls: type) -> bool:
     """True when an instance's whole state lies in its `__dict__`, `__slots__` and a builtin container."""
     if not cls.__flags__ & _HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor)):
         return False
@@ -235,11 +240,11 @@ class Heap:
             return self._partial(original, source)
         if cls in FROZEN:
             return self._opaque(original, source)
-        if hasattr(cls, "__next__") and not _can_shadow(cls):
+        if hasattr(cls, "__next__") and not can_shadow(cls):
             graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
         if cls in _EXACT_CONTAINERS:
             return self._container(original, source, cls)
-        if _can_shadow(cls):
+        if can_shadow(cls):
             return self._instance(original, source)
         if cls is frozenset or cls is slice:
             return self._immutable(original, source)
@@ -369,9 +374,9 @@ class Heap:
         record = self._add(original, stand_in, source, "instance")
         if base is not None:
             self._load_contents(record, base)
-        names = getattr(original, "__dict__", None) if cls.__dictoffset__ else None
+        names = own_dict(original) if cls.__dictoffset__ else None
         if type(names) is dict:
-            own = stand_in.__dict__
+            own = own_dict(stand_in)
             own.update(dict.fromkeys(names, UNREAD))
             inner = self._add(names, own, self._derive(InstanceDictSource, source), "dict")
             inner.keys = tuple(names)
@@ -380,7 +385,9 @@ class Heap:
     def _load_contents(self, record: Record, base: type) -> None:
         original, stand_in, source = record.original, record.stand_in, record.source
         if issubclass(base, dict):
-            record.keys = tuple(dict.keys(original))
+            record.keys = ordered_keys(original)
+            if record.keys != tuple(dict.keys(original)):
+                graph_break("dict_key", f"an OrderedDict whose order was changed, {source}")
             if all(type(key) in LITERALS for key in record.keys):
                 for key in record.keys:
                     base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
@@ -388,9 +395,12 @@ class Heap:
             self.guard(source, GuardKind.LENGTH, len(record.keys))
             for index, key in enumerate(record.keys):
                 if not isinstance(key, (type, enum.Enum, *_FUNCTION_TYPES)) and type(key) not in LITERALS:
-                    if not (isinstance(key, tuple) and all(type(part) in LITERALS for part in key)):
+                    if type(key).__module__ in ("typing", "types"):
+                        self.guard(self._derive(DictKeySource, source, index), GuardKind.IDENTITY, key)
+                    elif not (type(key) is tuple and all(type(part) in LITERALS or isinstance(part, type) for part in key)):
                         graph_break("dict_key", f"a key of type {type(key).__qualname__} in {source}")
-                    self.guard(self._derive(DictKeySource, source, index), GuardKind.EQUALITY, key)
+                    else:
+                        self.guard(self._derive(DictKeySource, source, index), GuardKind.EQUALITY, key)
                 else:
                     self.translate(key, self._derive(DictKeySource, source, index))
                 base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict

@@ -8,12 +8,15 @@ from __future__ import annotations
 import abc
 import builtins
 import collections
+import copy
 import dataclasses
 import enum
 import functools
 import inspect
 import itertools
 import operator
+import os
+import re
 import sys
 import types
 import typing
@@ -24,6 +27,7 @@ import torch
 from fxloom_interfaces import regions
 
 from fxloom_dynamo import attributes, calls, operations, polyfills
+from fxloom_dynamo import heap as heap_module
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
@@ -867,6 +871,76 @@ def _fields(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     cls = target if isinstance(target, type) else type(target)
     ev.heap.class_lookup(cls, "__dataclass_fields__")
     return ev.native(dataclasses.fields, cls) if not hasattr(cls, "__dataclass_fields__") else dataclasses.fields(cls)
+
+
+def _on_literals(fn: Callable[..., Any]) -> None:
+    """Let a library function of Python run as it is when all its arguments are literals: its answer depends on nothing else."""
+
+    @function(fn)
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        values = (*args, *kwargs.values())
+        if all(type(value) in LITERALS or isinstance(value, (re.Pattern, re.RegexFlag)) for value in values):
+            try:
+                return fn(*args, **kwargs)
+            except Exception as exc:
+                raise Raised(exc) from None
+        return calls.inline_function(ev, fn, args, kwargs)  # type: ignore[arg-type]  # a Python function
+
+
+for _name in ("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "escape"):
+    _on_literals(getattr(re, _name))
+for _name in ("join", "split", "basename", "dirname", "splitext", "normpath", "isabs"):
+    _on_literals(getattr(os.path, _name))
+
+
+@function(torch.autograd.Function.apply.__func__)
+def _function_apply(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """A custom autograd function whose gradient nobody can ask for: its forward, without gradients."""
+    cls, *rest = args
+    if kwargs or (torch.is_grad_enabled() and any(type(value) is FakeTensor and value.requires_grad for value in rest)):
+        graph_break("torch_call", f"{cls.__qualname__}.apply on tensors that require gradients")
+    context = ev.heap.add_fresh(polyfills.FunctionContext())
+    context.needs_input_grad = tuple(type(value) is FakeTensor and value.requires_grad for value in rest)
+    grad = torch.is_grad_enabled()
+    _set_grad_enabled(ev, [False], {})
+    try:
+        ev.heap.class_lookup(cls, "setup_context")
+        if cls.setup_context is not torch.autograd.Function.setup_context:
+            result = ev.call(ev.getattr(cls, "forward"), rest)
+            ev.call(ev.getattr(cls, "setup_context"), [context, tuple(rest), result])
+        else:
+            result = ev.call(ev.getattr(cls, "forward"), [context, *rest])
+    finally:
+        _set_grad_enabled(ev, [grad], {})
+    outputs = result if isinstance(result, tuple) else (result,)
+    if any(output is value for output in outputs for value in rest if type(output) is FakeTensor):
+        graph_break("torch_call", f"{cls.__qualname__}.forward returns one of its inputs")
+    return result
+
+
+FUNCTIONS[copy.deepcopy] = lambda ev, args, kwargs: (
+    ev.call(polyfills.deepcopy, args) if len(args) == 1 and not kwargs else graph_break("native_call", "copy.deepcopy with a memo")
+)
+
+
+@function(polyfills.callable_atom)
+def _is_copy_atom(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    value = args[0]
+    atoms = (types.FunctionType, types.BuiltinFunctionType, enum.Enum, torch.dtype, torch.device, re.Pattern, property)
+    return type(value) in LITERALS or isinstance(value, atoms)
+
+
+@function(polyfills.refuse_copy)
+def _refuse_copy(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("native_call", f"copy.deepcopy of a {type(args[0]).__qualname__}")
+
+
+@function(polyfills.is_plain_instance)
+def _is_plain_instance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    cls = type(args[0])
+    return heap_module.can_shadow(cls) and heap_module.container_base(cls) is None and not any(
+        base.__dict__.get("__slots__") for base in cls.__mro__
+    )
 
 
 @function(inspect.signature)

@@ -80,6 +80,8 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         return ev.native(function, left, right)
     if kind_left is FakeTensor or kind_right is FakeTensor:
         if isinstance(left, _TENSOR_PARTNERS) and isinstance(right, _TENSOR_PARTNERS):
+            if inplace and kind_left is not FakeTensor:
+                function = BINARY[text[:-1]][0]
             return ev.record_call(function, left, right)
     if inplace:
         found = python_method(ev, left, inplace)
@@ -87,6 +89,11 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
             result = ev.call(found, [left, right])
             if result is not NotImplemented:
                 return result
+        if isinstance(left, list) and text == "+=":
+            from fxloom_dynamo.models import extend_list
+
+            extend_list(ev, left, right)
+            return left
     own = python_method(ev, left, method)
     other = python_method(ev, right, reflected)
     if own is ABSENT and other is ABSENT:

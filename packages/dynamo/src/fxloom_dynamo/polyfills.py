@@ -247,3 +247,74 @@ def pass_through(iterator: Iterator[Any]) -> Iterator[Any]:
     """A generator over an iterator whose `__next__` is Python code, so that C code can iterate it."""
     for item in iterator:  # noqa: UP028  # `yield from` would hand over the very iterator
         yield item
+
+
+class FunctionContext:
+    """`ctx` of a custom autograd function whose backward nobody can ask for: keeps what it is given."""
+
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        self.saved_for_forward = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+def deepcopy(value: Any, known: list[tuple[Any, Any]] | None = None) -> Any:
+    """copy.deepcopy, its memo kept by identity without asking for addresses."""
+    if known is None:
+        known = []
+    for old, new in known:
+        if old is value:
+            return new
+    kind = type(value)
+    if value is None or kind in (int, float, bool, complex, str, bytes, type, range) or isinstance(value, type) or callable_atom(value):
+        return value
+    if kind is tuple:
+        items = [deepcopy(item, known) for item in value]
+        return value if all(new is old for new, old in zip(items, value)) else tuple(items)  # noqa: B905
+    if kind is list:
+        copied: Any = []
+        known.append((value, copied))
+        for item in value:
+            copied.append(deepcopy(item, known))
+        return copied
+    if kind is dict:
+        copied = {}
+        known.append((value, copied))
+        for key, item in value.items():
+            copied[deepcopy(key, known)] = deepcopy(item, known)
+        return copied
+    if hasattr(kind, "__deepcopy__") or hasattr(kind, "__reduce__") and kind.__reduce__ is not object.__reduce__:
+        return refuse_copy(value)
+    if kind.__reduce_ex__ is not object.__reduce_ex__ or hasattr(kind, "__getstate__") and kind.__getstate__ is not object.__getstate__:
+        return refuse_copy(value)
+    if hasattr(kind, "__setstate__") or not is_plain_instance(value):
+        return refuse_copy(value)
+    copied = kind.__new__(kind)
+    known.append((value, copied))
+    for key, item in value.__dict__.items():
+        copied.__dict__[key] = deepcopy(item, known)
+    return copied
+
+
+def callable_atom(value: Any) -> bool:
+    """Modelled: functions, enum members, dtypes and the like are their own copies."""
+    raise NotImplementedError
+
+
+def refuse_copy(value: Any) -> Any:
+    """Modelled: a graph break."""
+    raise NotImplementedError
+
+
+def is_plain_instance(value: Any) -> bool:
+    """Modelled: an instance of a Python class whose state is its `__dict__`."""
+    raise NotImplementedError

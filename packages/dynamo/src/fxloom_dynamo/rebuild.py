@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import itertools
 import re
 import types
 import warnings
@@ -19,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from fxloom_dynamo import effects
+from fxloom_dynamo import effects, polyfills
+from fxloom_dynamo.attributes import c_descriptor_of
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
-from fxloom_dynamo.heap import FROZEN, LITERALS, Record, container_base
-from fxloom_dynamo.marks import ABSENT, UNREAD, Mark
+from fxloom_dynamo.heap import FROZEN, LITERALS, Record, container_base, ordered_keys
+from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
 from fxloom_shapes import FakeTensor
@@ -43,6 +45,12 @@ _REDUCIBLE = frozenset(
      "dict_itemiterator", "set_iterator", "odict_iterator", "_deque_iterator", "callable_iterator"}
 )  # fmt: skip
 INPUTS_LOCAL = "__fxloom_inputs"
+#: polyfill -> the builtin that it stands for, in objects that outlive the graph
+_GENERATOR_BUILTINS: dict[Any, Any] = {
+    polyfills.map_: map, polyfills.filter_: filter, polyfills.groupby_: itertools.groupby, polyfills.accumulate_: itertools.accumulate,
+    polyfills.starmap_: itertools.starmap, polyfills.takewhile_: itertools.takewhile, polyfills.dropwhile_: itertools.dropwhile,
+    polyfills.filterfalse_: itertools.filterfalse,
+}  # fmt: skip
 
 
 class Rebuilder:
@@ -117,6 +125,11 @@ class Rebuilder:
             return list(self._reduced(value)[1:])
         if cls is slice:
             return [value.start, value.stop, value.step]
+        if cls.__name__ == "TracedGenerator":
+            if value.started:
+                return []
+            function, args, named = self._generator_call(value)
+            return [function, *args, *named.values()]
         parts: list[Any] = []
         if isinstance(value, dict):
             for key, item in dict.items(value):
@@ -132,7 +145,7 @@ class Rebuilder:
         elif isinstance(value, BaseException):
             parts += [*value.args, value.__cause__, value.__context__]
         if cls.__dictoffset__ and not isinstance(value, (type, types.ModuleType)):
-            parts += value.__dict__.values()
+            parts += own_dict(value).values()
         for slot in _slots(cls):
             held = _slot_value(slot, value)
             if held is not ABSENT:
@@ -288,11 +301,16 @@ class Rebuilder:
         elif cls is types.CellType:
             self._cell(value)
         elif cls is types.MethodWrapperType or cls is types.BuiltinFunctionType:
-            self.call(_descriptor_of(value).__get__, value.__self__)
+            descriptor = c_descriptor_of(value)
+            if descriptor is None:
+                graph_break("cannot_rebuild", f"a bound method {value.__name__} of a {type(value.__self__).__qualname__}")
+            self.call(descriptor.__get__, value.__self__)
         elif cls is functools.partial:
             self._partial(value)
         elif cls is super:
             self.call(super, value.__thisclass__, value.__self__)
+        elif cls.__name__ == "TracedGenerator" and (value.finished or not value.started):
+            self._generator(value)
         elif cls in (staticmethod, classmethod):
             self.call(cls, value.__func__)
         elif cls in FROZEN:
@@ -351,6 +369,38 @@ class Rebuilder:
         self.load(state is not ABSENT)
         self.out += emit.call(4)
 
+    def _generator_call(self, value: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+        """The call that made a generator which has not started: function, positional and keyword arguments."""
+        frame = value.frame
+        code = frame.code
+
+        def held(name: str) -> Any:
+            content = frame.locals[name]
+            return self.ev.heap.cell_get(content) if name in code.co_cellvars else content
+
+        names = code.co_varnames
+        count, keyword_only = code.co_argcount, code.co_kwonlyargcount
+        args = [held(name) for name in names[:count]]
+        named = {name: held(name) for name in names[count : count + keyword_only]}
+        at = count + keyword_only
+        if code.co_flags & inspect.CO_VARARGS:
+            args += held(names[at])
+            at += 1
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            named.update(held(names[at]))
+        return _GENERATOR_BUILTINS.get(frame.function, frame.function), args, named
+
+    def _generator(self, value: Any) -> None:
+        if value.finished:
+            self.call(effects.finished_generator)
+            return
+        function, args, named = self._generator_call(value)
+        self.load(function)
+        self.out += emit.push_null_below()
+        self._many(args)
+        self._many(named.values())
+        self.out += emit.call(len(args), tuple(named))
+
     def _tuple_subclass(self, value: tuple[Any, ...], cls: type) -> None:
         if not cls.__flags__ & (1 << 9):  # a struct sequence
             self.begin_call(cls)
@@ -361,7 +411,7 @@ class Rebuilder:
         self.out += emit.load_const(cls)
         self.load_tuple(tuple.__iter__(value))
         self.out += emit.call(2)
-        if cls.__dictoffset__ and value.__dict__:
+        if cls.__dictoffset__ and own_dict(value):
             self._keep(value)
             self._fill_instance(value, cls, None)
 
@@ -371,7 +421,7 @@ class Rebuilder:
         self.load_tuple(value.args)
         self.out += emit.call(3)
         self._keep(value)
-        attributes = dict(value.__dict__)
+        attributes = dict(own_dict(value))
         for name in ("__cause__", "__suppress_context__"):
             attributes.pop(name, None)
         self._fill_instance(value, cls, None)
@@ -399,7 +449,7 @@ class Rebuilder:
 
     def _fill_instance(self, value: Any, cls: type, base: type | None) -> None:
         name = self._kept[id(value)]
-        attributes = value.__dict__ if cls.__dictoffset__ else None
+        attributes = own_dict(value) if cls.__dictoffset__ else None
         slots = [(slot, _slot_value(slot, value)) for slot in _slots(cls)]
         filled = [(slot, held) for slot, held in slots if held is not ABSENT]
         if attributes or filled or (base is not None and len(list(_contents(value)))):
@@ -416,7 +466,7 @@ class Rebuilder:
             if base is None:
                 self.out += emit.load_const(None)
             elif issubclass(base, dict):
-                self.load_dict(dict(dict.items(value)))
+                self.load_dict({key: dict.__getitem__(value, key) for key in ordered_keys(value)})
             else:
                 self.out += emit.build_list(self._many(_contents(value)))
             self.out += [*emit.call(4), *emit.pop()]
@@ -429,16 +479,6 @@ def _is_constant(value: Any) -> bool:
         owner = value.__self__
         return owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__name__.startswith("pybind11_")
     return type(value) in LITERALS or isinstance(value, _CONSTANTS)
-
-
-def _descriptor_of(method: Any) -> Any:
-    """The C descriptor that a bound C method came from (it may be hidden by an override in the object's class)."""
-    owner, name = method.__self__, method.__name__
-    for base in type(owner).__mro__:
-        found = base.__dict__.get(name)
-        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found.__get__(owner) == method:
-            return found
-    graph_break("cannot_rebuild", f"a bound method {name} of a {type(owner).__qualname__}")
 
 
 def _contents(value: Any) -> Any:
@@ -486,7 +526,7 @@ def _change_of(record: Record) -> str | None:
             value = ABSENT
         return None if value is record.read["value"] else "cell"
     if isinstance(stand_in, dict):
-        if tuple(dict.keys(stand_in)) == record.keys and all(
+        if ordered_keys(stand_in) == record.keys and all(
             value is record.read.get(key, UNREAD) for key, value in dict.items(stand_in)
         ):
             return None

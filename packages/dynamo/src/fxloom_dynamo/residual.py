@@ -19,6 +19,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.handlers.control import exhausted_index
+from fxloom_dynamo.heap import ordered_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
@@ -253,9 +254,9 @@ class Residual:
     def _write_dict(self, record: Any) -> None:
         rebuilder, out = self.rebuilder, self.out
         now = record.stand_in
-        keys = tuple(dict.keys(now))
+        keys = ordered_keys(now)
         kept = [key for key in record.keys if key in now]
-        changed = {key: value for key, value in dict.items(now) if value is not record.read.get(key, _UNREAD)}
+        changed = {key: now_value for key in keys if (now_value := dict.__getitem__(now, key)) is not record.read.get(key, _UNREAD)}
         if keys[: len(kept)] == tuple(kept):
             removed = tuple(key for key in record.keys if key not in now)
             rebuilder.begin_call(effects.write_dict)
