@@ -41,8 +41,11 @@ class CompiledGraph:
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         """Run. Autograd and autocast are off meanwhile: the graph already says what they would do."""
-        if torch.is_grad_enabled() or any(torch.is_autocast_enabled(d) for d in self.device_types):
+        if torch.is_grad_enabled():
             return self._guarded(inputs)
+        for device in self.device_types:
+            if torch.is_autocast_enabled(device):
+                return self._guarded(inputs)
         return self.call(inputs)
 
     def _guarded(self, inputs: list[Any]) -> list[Any]:

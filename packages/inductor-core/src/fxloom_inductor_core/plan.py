@@ -198,7 +198,8 @@ class _Planner:
         args = tuple(self._argument(a) for a in call.args)
         kwargs = tuple((k, self._argument(v)) for k, v in call.kwargs)
         results = tuple(r if r is not None else "_" for r in call.results)
-        self.steps.append(Call(call.target, args, kwargs, results, call.unpack))
+        strides = tuple(None if r is None else self.graph.layouts[r].stride for r in call.results)
+        self.steps.append(Call(call.target, args, kwargs, results, call.unpack, strides))
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Operand):

@@ -36,6 +36,13 @@ _HEAD = '''\
 
 import torch
 from torch import as_strided, empty_strided
+
+
+def with_strides(tensor, stride):
+    """`tensor` itself where it has these strides, as libraries usually give them; a copy that has them otherwise."""
+    if tensor.stride() == stride:
+        return tensor
+    return empty_strided(tensor.size(), stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 '''
 
 
@@ -73,13 +80,20 @@ class _Printer:
                 by_address = self.codegens[self.devices[kernel].split(":")[0]].capabilities.arguments == "address"
                 arguments = [f"{b}.data_ptr()" if by_address else b for b in buffers]
                 return [f"{kernel}({', '.join([*arguments, *(print_expr(s) for s in sizes)])})"]
-            case Call(target, args, kwargs, results, unpack):
+            case Call(target, args, kwargs, results, unpack, strides):
                 arguments = [_argument(a) for a in args] + [f"{k}={_argument(v)}" for k, v in kwargs]
                 call = f"{target}({', '.join(arguments)})"
                 if not results:
                     return [call]
                 left = ", ".join(results) + ("," if unpack and len(results) == 1 else "")
-                return [f"{left} = {call}"]
+                if not unpack and strides and strides[0] is not None:
+                    return [f"{left} = with_strides({call}, {_tuple(strides[0])})"]
+                checks = [
+                    f"{name} = with_strides({name}, {_tuple(stride)})"
+                    for name, stride in zip(results, strides, strict=True)
+                    if stride is not None
+                ]
+                return [f"{left} = {call}", *checks]
             case Item(name, base, index):
                 return [f"{name} = {base}[{index}]"]
             case Free(names):

@@ -403,7 +403,8 @@ class Call:
     """results = target(*args, **kwargs): a library or eager kernel. target: dotted name (`torch.ops.aten.addmm.out`).
 
     args may nest Refs, SizeRefs, TorchRefs, plain constants, lists and tuples. results: names given to what it returns (one:
-    the value itself; several: unpacked; none: it writes into its arguments).
+    the value itself; several: unpacked; none: it writes into its arguments). strides: what the program counts on for each
+    result; one that comes back otherwise is copied into these (None: nothing is counted on).
     """
 
     target: str
@@ -411,6 +412,7 @@ class Call:
     kwargs: tuple[tuple[str, Any], ...] = ()
     results: tuple[str, ...] = ()
     unpack: bool = False
+    strides: tuple[tuple[Expr, ...] | None, ...] = ()
 
     def __str__(self) -> str:
         arguments = [_argument(a) for a in self.args] + [f"{k}={_argument(v)}" for k, v in self.kwargs]
