@@ -90,7 +90,7 @@ class TensorProperties:
 
     def differences(self, tensor: Any) -> str:
         """How `tensor` differs, in words; empty when it does not."""
-        if type(tensor) is not self.type:
+        if type(tensor) is not self.type or not isinstance(tensor, torch.Tensor):
             return f"is a {_type_name(type(tensor))}, was a {_type_name(self.type)}"
         now = TensorProperties.of(tensor)
         parts = [

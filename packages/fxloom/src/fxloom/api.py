@@ -23,10 +23,10 @@ _debug_listener: DebugFolder | None = None
 
 
 @overload
-def compile(model: F, **kwargs: Any) -> F: ...
+def compile(model: F, **options: Any) -> F: ...
 @overload
-def compile(model: None = None, **kwargs: Any) -> Callable[[F], F]: ...
-def compile(
+def compile(model: None = None, **options: Any) -> Callable[[F], F]: ...
+def compile(  # type: ignore[misc]  # the overloads are short on purpose: what is accepted is below
     model: Any = None,
     *,
     backend: str | Callable[..., Any] = "inductor",

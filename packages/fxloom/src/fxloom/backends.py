@@ -67,8 +67,11 @@ def load_inductor() -> Backend:
         *,
         mode: str | None = None,
         options: Mapping[str, Any] | None = None,
+        **unknown: Any,
     ) -> Callable[..., Any]:
         """Fused kernels and library calls. mode: one of MODES. Unknown modes and options raise ConfigError."""
+        if unknown:
+            raise ConfigError(f"backend 'inductor' takes mode and options, got {', '.join(sorted(unknown))}")
         compiler = graph_compiler(mode, options or {})
         if telemetry.wants_artifacts():
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))

@@ -45,7 +45,7 @@ def _statement(node: torch.fx.Node) -> str:
 def _target(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
-    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", str(target))
+    name = str(getattr(target, "__qualname__", None) or getattr(target, "__name__", target))
     module = getattr(target, "__module__", None)
     if module in (None, "_operator"):
         return f"operator.{name}" if module else name

@@ -9,7 +9,7 @@ import torch
 from fxloom_interfaces.dtypes import torch_dtype
 from fxloom_interfaces.expr import symbol, value_symbol
 from fxloom_interfaces.ops import OPS
-from fxloom_interfaces.program import Axis, Compute, Constant, Indirect, Kernel, KernelBuffer, Load, Reduce, Stage, Store
+from fxloom_interfaces.program import Axis, Compute, Constant, Indirect, Instruction, Kernel, KernelBuffer, Load, Reduce, Stage, Store
 
 Tensor = torch.Tensor
 X, Y, R = symbol("x0"), symbol("x1"), symbol("r0")
@@ -151,7 +151,7 @@ def _elementwise(op: str) -> KernelCase:
     arity = OPS[op].arity
     boolean = OPS[op].result == "bool"
     result = "bool" if boolean else "float32"
-    body = (
+    body: tuple[Instruction, ...] = (
         *(Load(i, f"in{i}", X, "float32") for i in range(arity)),
         Compute(arity, op, tuple(range(arity)), result),
         Store("out", X, arity),
