@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
+from fxloom_interfaces import _torch_private
+
 
 def set_grad_enabled(mode: bool) -> None:
     """Turn grad mode on or off from here to the next such node."""
-    torch._C._set_grad_enabled(mode)
+    _torch_private.set_grad_enabled(mode)
 
 
 def enter_autocast(device_type: str, dtype: torch.dtype | None, enabled: bool, cache_enabled: bool | None) -> Any:

@@ -180,9 +180,7 @@ class GraphSignature:
     def static_inputs(self) -> tuple[int, ...]:
         """Placeholders whose memory stays where it is between calls."""
         return tuple(
-            position
-            for position, spec in enumerate(self.inputs)
-            if spec.static_address or spec.kind is InputKind.CONSTANT
+            position for position, spec in enumerate(self.inputs) if spec.static_address or spec.kind is InputKind.CONSTANT
         )
 
     def outputs_of(self, kind: OutputKind) -> tuple[int, ...]:

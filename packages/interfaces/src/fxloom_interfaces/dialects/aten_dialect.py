@@ -22,12 +22,34 @@ from fxloom_interfaces.versions import ATEN_DIALECT
 VERSION = ATEN_DIALECT
 
 #: Python functions that may be called beside overloads
-PYTHON_TARGETS = frozenset({
-    operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg,
-    operator.truediv, operator.pow, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
-    operator.and_, operator.or_, operator.not_, torch.sym_max, torch.sym_min, torch.sym_sum, torch.sym_not,
-    torch.sym_float, torch.sym_int,
-})
+PYTHON_TARGETS = frozenset(
+    {
+        operator.getitem,
+        operator.add,
+        operator.sub,
+        operator.mul,
+        operator.floordiv,
+        operator.mod,
+        operator.neg,
+        operator.truediv,
+        operator.pow,
+        operator.eq,
+        operator.ne,
+        operator.lt,
+        operator.le,
+        operator.gt,
+        operator.ge,
+        operator.and_,
+        operator.or_,
+        operator.not_,
+        torch.sym_max,
+        torch.sym_min,
+        torch.sym_sum,
+        torch.sym_not,
+        torch.sym_float,
+        torch.sym_int,
+    }
+)
 
 Check = Callable[[torch.fx.Node], str | None]
 
