@@ -51,7 +51,9 @@ def non_leaf(value: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def compile_program(fn: Callable[..., Any], inputs: list[Any], decompositions: Mapping[Any, Any] | None = None) -> tuple[Any, Compilations]:
+def compile_program(
+    fn: Callable[..., Any], inputs: list[Any], decompositions: Mapping[Any, Any] | None = None
+) -> tuple[Any, Compilations]:
     compiler = Compilations()
     gm = one_node_graph(as_tuple(fn), len(inputs))
     return aot_module(gm, inputs, compiler=compiler, decompositions=decompositions, verify_graphs=True), compiler

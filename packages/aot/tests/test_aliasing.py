@@ -192,7 +192,11 @@ def numbers_and_none(x, y):
     return x * 2, 3, None, "text", 2.5
 
 
-PROGRAMS = [value for value in list(globals().values()) if callable(value) and getattr(value, "__module__", "") == __name__ and value is not two]
+PROGRAMS = [
+    value
+    for value in list(globals().values())
+    if callable(value) and getattr(value, "__module__", "") == __name__ and value is not two
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

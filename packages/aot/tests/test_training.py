@@ -29,11 +29,12 @@ def no_grad_write(x, y):
 
 
 CASES: dict[str, tuple[Any, Any]] = {
-    "linear_gelu_softmax": (
-        lambda x, w: F.gelu(F.linear(x, w)).softmax(-1), lambda: [base(), grad(torch.ones(4, 8))]),
+    "linear_gelu_softmax": (lambda x, w: F.gelu(F.linear(x, w)).softmax(-1), lambda: [base(), grad(torch.ones(4, 8))]),
     "write_to_input_with_history": (lambda x, y: (x.mul_(y), x.sin())[1], lambda: [non_leaf(base()), grad(base(seed=1))]),
     "write_to_part_of_input": (
-        lambda x, y: (x[1:3].mul_(y[1:3]), x.sin(), y * 2)[1:], lambda: [non_leaf(base()), grad(base(seed=1))]),
+        lambda x, y: (x[1:3].mul_(y[1:3]), x.sin(), y * 2)[1:],
+        lambda: [non_leaf(base()), grad(base(seed=1))],
+    ),
     "input_starts_to_require_grad": (lambda x, y: (x.add_(y), x)[1], lambda: [base(), grad(base(seed=1))]),
     "write_without_grad": (no_grad_write, lambda: [base(), grad(base(seed=1))]),
     "views_of_one_result": (lambda x: (lambda z: (z, z[1:3], z.t()))(x * 2), lambda: [grad(base())]),
@@ -45,10 +46,12 @@ CASES: dict[str, tuple[Any, Any]] = {
     "unbound_input": (lambda x: list(x.unbind(0)), lambda: [grad(base())]),
     "convolution": (
         lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1), inplace=True), 2),
-        lambda: [base(2, 192).view(2, 3, 8, 8), grad(torch.ones(4, 3, 3, 3))]),
+        lambda: [base(2, 192).view(2, 3, 8, 8), grad(torch.ones(4, 3, 3, 3))],
+    ),
     "attention": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-        lambda: [grad(base(6, 32, s).view(2, 3, 4, 8)) for s in range(3)]),
+        lambda: [grad(base(6, 32, s).view(2, 3, 4, 8)) for s in range(3)],
+    ),
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), lambda: [grad(base()), torch.arange(6)]),
     "embedding": (lambda w, i: F.embedding(i, w), lambda: [grad(base()), torch.tensor([0, 2, 2])]),
     "unused_input": (lambda x, y: x * 2, lambda: [grad(base()), grad(base())]),
@@ -56,11 +59,13 @@ CASES: dict[str, tuple[Any, Any]] = {
     "half_of_results": (lambda x, y: (x * 2, y * 2), lambda: [grad(base()), base()]),
     "batch_norm": (
         lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, training=True),
-        lambda: [grad(base(4, 75).view(4, 3, 5, 5)), grad(torch.ones(3)), grad(torch.zeros(3)), torch.zeros(3), torch.ones(3)]),
+        lambda: [grad(base(4, 75).view(4, 3, 5, 5)), grad(torch.ones(3)), grad(torch.zeros(3)), torch.zeros(3), torch.ones(3)],
+    ),
     "layer_norm": (lambda x, w: F.layer_norm(x, (8,), w), lambda: [grad(base()), grad(torch.ones(8))]),
     "checkpointed": (
         lambda x, w: checkpoint(lambda a: (a @ w).sin().cos(), x, use_reentrant=False, preserve_rng_state=False),
-        lambda: [grad(base()), grad(base(8, 4, 1))]),
+        lambda: [grad(base()), grad(base(8, 4, 1))],
+    ),
 }
 
 

@@ -163,7 +163,12 @@ def run(op: Any, dtype: torch.dtype, backward: bool) -> Compare:
 
 def relevant(names: set[str]) -> list[Any]:
     """Operators of the database that reach a rule, by a first quick look at one sample each."""
-    return [op for op in op_db if op.name not in names and not op.name.startswith(("sparse.", "masked.", "_refs.", "linalg.", "fft.", "svd", "jiterator"))]
+    return [
+        op
+        for op in op_db
+        if op.name not in names
+        and not op.name.startswith(("sparse.", "masked.", "_refs.", "linalg.", "fft.", "svd", "jiterator"))
+    ]
 
 
 #: slow, or crash the process in eager

@@ -17,7 +17,18 @@ from fxloom_shapes.errors import DataDependent, NoFakeKernel, UnsupportedTensor
 from fxloom_shapes.propagate import RULES
 
 SAMPLES = 4
-SKIPPED = ("sparse.", "masked.", "_refs.", "jiterator", "svd", "pca_lowrank", "nn.functional.ctc_loss", "linalg.", "fft.", "special.")
+SKIPPED = (
+    "sparse.",
+    "masked.",
+    "_refs.",
+    "jiterator",
+    "svd",
+    "pca_lowrank",
+    "nn.functional.ctc_loss",
+    "linalg.",
+    "fft.",
+    "special.",
+)
 #: operators whose answer is undefined or that Meta kernels get wrong in torch itself
 KNOWN = {
     torch.ops.aten._local_scalar_dense.default: "reads a number",
@@ -117,7 +128,12 @@ def test_rules_agree_with_eager(dtype: torch.dtype) -> None:
                         outputs = [o for o in flat(out) if isinstance(o, torch.Tensor) and o.requires_grad]
                         if outputs:
                             torch.autograd.backward(outputs, [torch.ones_like(o) for o in outputs])
-                        if isinstance(sample.input, torch.Tensor) and sample.input.dim() > 1 and not backward and not ("norm" in op.name or "conv" in op.name):
+                        if (
+                            isinstance(sample.input, torch.Tensor)
+                            and sample.input.dim() > 1
+                            and not backward
+                            and not ("norm" in op.name or "conv" in op.name)
+                        ):
                             op(sample.input.transpose(0, -1), *sample.args, **sample.kwargs)
                 except Exception:
                     continue  # eager's own limits

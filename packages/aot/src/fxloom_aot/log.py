@@ -98,9 +98,7 @@ class FunctionalLog(TorchDispatchMode):
 
     # --- calls ---
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return self.emit(func, args, kwargs or {})
 
     def emit(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, merge: bool = True) -> Any:
@@ -210,7 +208,7 @@ class FunctionalLog(TorchDispatchMode):
     def live_calls(self, outputs: list[Any]) -> list[int]:
         """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay."""
         needed: set[int] = set()
-        todo = [value for value in values_of(outputs)]
+        todo = list(values_of(outputs))
         todo += [
             value
             for number, call in enumerate(self.calls)
@@ -313,7 +311,9 @@ def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
 
 
 def _same_size(value: FakeTensor, size: Any, **kwargs: Any) -> FakeTensor | None:
-    return value if tuple(size) == value.desc.size or (all(extent == -1 for extent in size) and len(size) == value.dim()) else None
+    return (
+        value if tuple(size) == value.desc.size or (all(extent == -1 for extent in size) and len(size) == value.dim()) else None
+    )
 
 
 _IDENTITIES: dict[Op, Callable[..., FakeTensor | None]] = {

@@ -157,9 +157,7 @@ def _separate(state: Functionalizer, found: ForwardOutputs) -> None:
     tokens = {value.storage_token.ident for value in state.log.placeholders}
     tokens.update(value.storage_token.ident for value, _ in state.log.constants)
     targets = {
-        state.log.placeholders[spec.input].storage_token.ident
-        for spec in found.specs
-        if spec.kind is OutputKind.NEW_VALUE
+        state.log.placeholders[spec.input].storage_token.ident for spec in found.specs if spec.kind is OutputKind.NEW_VALUE
     }
     seen: set[int] = set()
     for number, (spec, value) in enumerate(zip(found.specs, found.values, strict=True)):

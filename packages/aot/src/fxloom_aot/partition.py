@@ -37,8 +37,10 @@ def save_all(
         call = log.calls[number]
         inputs = list(values_of([call.args, call.kwargs]))
         # the program's own random calls are forward whatever needs them
-        if call.region or (call.backward and has_effect(call.op)) or any(
-            id(value) in tangent_ids or log.origins[id(value)].call in backward for value in inputs
+        if (
+            call.region
+            or (call.backward and has_effect(call.op))
+            or any(id(value) in tangent_ids or log.origins[id(value)].call in backward for value in inputs)
         ):
             if call.region and facts_of(call.op).seeded:
                 raise InternalError("aot partition", "a recomputed region draws random numbers", node=str(call.op))
@@ -46,7 +48,7 @@ def save_all(
     only_backward = frozenset(backward)
     saved: dict[int, FakeTensor] = {}
     todo = [value for number in sorted(backward) for value in values_of([log.calls[number].args, log.calls[number].kwargs])]
-    todo += [value for value in values_of(list(gradients))]
+    todo += list(values_of(list(gradients)))
     for value in todo:
         if id(value) in tangent_ids:
             continue

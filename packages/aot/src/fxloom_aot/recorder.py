@@ -34,9 +34,9 @@ Where = tuple[Descriptor, FakeStorage]
 class Entry:
     """One operator of the raw log.
 
-    node: torch-dialect node that caused it; in the backward part the one whose derivative it computes, None if unknown. before, after: metadata of the first argument
-    around an in-place change of metadata, else None. region: entries of different regions are never merged
-    (0 for the program itself, else the number of a recomputation).
+    node: torch-dialect node that caused it; in the backward part the one whose derivative it computes, None if unknown.
+    before, after: metadata of the first argument around an in-place change of metadata, else None.
+    region: entries of different regions are never merged (0 for the program itself, else the number of a recomputation).
     """
 
     op: Op
@@ -79,9 +79,7 @@ class Recorder(TorchDispatchMode):
         place = bisect_right(self._first_numbers, number) - 1 if number is not None else -1
         return self._numbered[place] if place >= 0 else None
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         facts = facts_of(func)
         if facts.composite:

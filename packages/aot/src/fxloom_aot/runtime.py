@@ -28,7 +28,9 @@ from fxloom_interfaces.signature import (
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
 
-def inference_wrapper(compiled: Compiled, signature: GraphSignature, checks: Sequence[StorageCheck] = ()) -> Callable[..., list[Any]]:
+def inference_wrapper(
+    compiled: Compiled, signature: GraphSignature, checks: Sequence[StorageCheck] = ()
+) -> Callable[..., list[Any]]:
     """The callable for a graph without a backward part."""
     gather = input_gatherer(signature, checks)
     finish = finisher(signature)

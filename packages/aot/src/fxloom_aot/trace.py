@@ -88,7 +88,9 @@ class _Tracer:
                 raise GraphRejected(node, "a number as a graph input; sizes that change between calls are not traced yet")
         grad_fns = {id(given.fake): given.fake.grad_fn for given in self.inputs if given.fake is not None}
         with phase("aot.trace"), _restoring_modes():
-            outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)
+            outputs = run_graph(
+                self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder
+            )
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
             forward_entries = list(self.recorder.log)
             self.state.start(forward_entries)
@@ -113,8 +115,10 @@ class _Tracer:
         tangents = [log.placeholder(desc) for desc in tangent_descs]
         wanted: list[tuple[int, FakeTensor]] = []
         for number, given in enumerate(self.inputs):
-            if given.fake is not None and self.mode.grad_leaf(given.fake).requires_grad and all(
-                self.inputs[earlier].fake is not given.fake for earlier, _ in wanted
+            if (
+                given.fake is not None
+                and self.mode.grad_leaf(given.fake).requires_grad
+                and all(self.inputs[earlier].fake is not given.fake for earlier, _ in wanted)
             ):
                 wanted.append((number, self.mode.grad_leaf(given.fake)))
         hidden = [fake for fake, _ in self.recorder.constants.values() if fake.requires_grad]
@@ -146,15 +150,17 @@ class _Tracer:
                 of_input = origin.placeholder >= 0
                 index = origin.placeholder if of_input else flat[id(value)]
                 placed.append((InputSpec(InputKind.SAVED, f"saved_{number}", index, of_input=of_input), original))
-            for number, (value, place) in enumerate(zip(tangents, differentiated, strict=True)):
-                placed.append((InputSpec(InputKind.TANGENT, f"tangent_{number}", place), value))
+            for number, (value, output) in enumerate(zip(tangents, differentiated, strict=True)):
+                placed.append((InputSpec(InputKind.TANGENT, f"tangent_{number}", output), value))
             placed.extend(self._constants_used(part.backward, values))
             outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number, _ in wanted)
             signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
             backward = TracedGraph(build_graph(log, placed, part.backward, values), signature)
         return Traced(forward, backward, tangent_descs, self._checks())
 
-    def _run_autograd(self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]) -> tuple[Any, ...]:
+    def _run_autograd(
+        self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]
+    ) -> tuple[Any, ...]:
         """The gradients of the leaves, recorded. The fakes of the tangents stand in the program as well as in the log."""
         stand_ins = [make_fake(value.desc) for value in tangents]
         for stand_in, value in zip(stand_ins, tangents, strict=True):
@@ -173,9 +179,7 @@ class _Tracer:
     def _protect_saved(self, found: ForwardOutputs, saved: Sequence[FakeTensor]) -> tuple[list[FakeTensor], list[int]]:
         """Saved values that are on an input which the epilogue overwrites are copied first; also the calls that copy."""
         log = self.state.log
-        targets = {
-            log.placeholders[spec.input].storage_token.ident for spec in found.specs if spec.kind is OutputKind.NEW_VALUE
-        }
+        targets = {log.placeholders[spec.input].storage_token.ident for spec in found.specs if spec.kind is OutputKind.NEW_VALUE}
         result, calls = [], []
         for value in saved:
             if value.storage_token.ident in targets:
@@ -297,10 +301,7 @@ def _restoring_modes() -> Iterator[None]:
 
 
 def _autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
-    return {
-        device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-        for device in ("cpu", "cuda")
-    }
+    return {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")}
 
 
 def _restore_autocast(state: dict[str, tuple[bool, torch.dtype]]) -> None:

@@ -132,7 +132,9 @@ def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> 
     return result
 
 
-def _positions(log: FunctionalLog, size: tuple[int, ...], stride: tuple[int, ...], start: int, device: torch.device) -> FakeTensor:
+def _positions(
+    log: FunctionalLog, size: tuple[int, ...], stride: tuple[int, ...], start: int, device: torch.device
+) -> FakeTensor:
     """start + sum of index * stride over the axes, as an int64 value of `size`."""
     total = log.emit(aten.full.default, (list(size), start), {"dtype": torch.int64, "device": device, "pin_memory": False})
     for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
@@ -147,9 +149,7 @@ def _positions(log: FunctionalLog, size: tuple[int, ...], stride: tuple[int, ...
 
 
 def _arange(log: FunctionalLog, extent: int, device: torch.device) -> FakeTensor:
-    result = log.emit(
-        aten.arange.start_step, (0, extent, 1), {"dtype": torch.int64, "device": device, "pin_memory": False}
-    )
+    result = log.emit(aten.arange.start_step, (0, extent, 1), {"dtype": torch.int64, "device": device, "pin_memory": False})
     assert isinstance(result, FakeTensor)
     return result
 

@@ -97,9 +97,7 @@ def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
 
 
 @decomposition(aten.elu_backward.default, promote=OPMATH)
-def elu_backward(
-    grad: Tensor, alpha: Number, scale: Number, input_scale: Number, is_result: bool, x: Tensor
-) -> Tensor:
+def elu_backward(grad: Tensor, alpha: Number, scale: Number, input_scale: Number, is_result: bool, x: Tensor) -> Tensor:
     if is_result:
         negative = grad * input_scale * (x + alpha * scale)
     else:

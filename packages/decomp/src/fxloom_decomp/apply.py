@@ -1,11 +1,12 @@
 """`decompose(gm, table)`: rewrite an aten-dialect graph by rules, outside of aot.
 
-In: a graph whose placeholders carry fake values; it is left alone. Out: a new graph of what the rules call. Rules run on real
-meta tensors' stand-ins: the fake values on the nodes, under a mode that records.
+In: a graph whose placeholders carry fake values; it is left alone. Out: a new graph of what the rules call. Rules run on the
+fake values on the nodes, under a mode that records.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ def decompose(gm: torch.fx.GraphModule, rules: Mapping[Op, Rule]) -> torch.fx.Gr
                 placeholder.meta.update(node.meta)
                 values[node] = recorder.bind(get_fake(node), placeholder)
             elif node.op == "output":
-                recorder.graph.output(torch.fx.node.map_arg(node.args[0], lambda used: recorder.node_of(values[used])))
+                recorder.graph.output(torch.fx.node.map_arg(node.args[0], lambda used: recorder.lower(values[used])))
             else:
                 args = torch.fx.node.map_arg(node.args, values.__getitem__)
                 kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
@@ -58,7 +59,9 @@ class _Rewriter(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         value = target(*args, **kwargs)
-        node = self.graph.call_function(target, self._lower(args), self._lower(kwargs))
+        if target is operator.getitem and id(args[0]) not in self._nodes:
+            return value  # of a tuple that a rule made
+        node = self.graph.call_function(target, self.lower(args), self.lower(kwargs))
         if self.origin is not None:
             copy_origin(self.origin, node)
         return self.bind(value, node)
@@ -67,8 +70,6 @@ class _Rewriter(TorchDispatchMode):
         set_fake(node, value)
         self._nodes[id(value)] = (value, node)
         if isinstance(value, (tuple, list)):
-            import operator
-
             for item, part in enumerate(value):
                 if isinstance(part, torch.Tensor):
                     self.bind(part, self.graph.call_function(operator.getitem, (node, item)))
@@ -78,11 +79,11 @@ class _Rewriter(TorchDispatchMode):
         known = self._nodes.get(id(value))
         return known[1] if known is not None else value
 
-    def _lower(self, nest: Any) -> Any:
+    def lower(self, nest: Any) -> Any:
         if isinstance(nest, torch.Tensor):
             return self.node_of(nest)
         if isinstance(nest, (tuple, list)):
-            return type(nest)(self._lower(item) for item in nest)
+            return type(nest)(self.lower(item) for item in nest)
         if isinstance(nest, dict):
-            return {name: self._lower(value) for name, value in nest.items()}
+            return {name: self.lower(value) for name, value in nest.items()}
         return nest

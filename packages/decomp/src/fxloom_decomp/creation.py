@@ -18,22 +18,30 @@ def _full(size: Any, value: Number, dtype: torch.dtype | None, device: Any) -> T
 
 
 @decomposition(aten.zeros.default)
-def zeros(size: list[int], dtype: torch.dtype | None = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+def zeros(
+    size: list[int], dtype: torch.dtype | None = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
     return _full(size, False if dtype is torch.bool else 0, dtype, device)
 
 
 @decomposition(aten.ones.default)
-def ones(size: list[int], dtype: torch.dtype | None = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+def ones(
+    size: list[int], dtype: torch.dtype | None = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
     return _full(size, dtype is torch.bool or 1, dtype, device)
 
 
 @decomposition(aten.new_zeros.default)
-def new_zeros(x: Tensor, size: list[int], dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+def new_zeros(
+    x: Tensor, size: list[int], dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
     return _full(size, 0, dtype or x.dtype, device or x.device)
 
 
 @decomposition(aten.new_ones.default)
-def new_ones(x: Tensor, size: list[int], dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+def new_ones(
+    x: Tensor, size: list[int], dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
     return _full(size, 1, dtype or x.dtype, device or x.device)
 
 
@@ -49,7 +57,8 @@ def _filled_like(x: Tensor, value: Number, dtype: Any, device: Any, memory_forma
     result = dtype or x.dtype
     if memory_format not in (None, torch.preserve_format, torch.contiguous_format):
         return NotImplemented
-    order = sorted(range(x.dim()), key=lambda axis: (-x.stride(axis), axis))
+    stride = x.stride()
+    order = sorted(range(x.dim()), key=lambda axis: (-stride[axis], axis))
     if memory_format is torch.contiguous_format or order == list(range(x.dim())) or not _dense(x, order):
         return _full(list(x.shape), value, result, device or x.device)
     packed = _full([x.shape[axis] for axis in order], value, result, device or x.device)
@@ -67,7 +76,13 @@ def _dense(x: Tensor, order: list[int]) -> bool:
 
 @decomposition(aten.full_like.default, sets=("core_aten",))
 def full_like(
-    x: Tensor, value: Number, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+    x: Tensor,
+    value: Number,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
 ) -> Tensor:
     return _filled_like(x, value, dtype, device, memory_format)
 
@@ -94,7 +109,9 @@ def arange(end: Number, dtype: Any = None, layout: Any = None, device: Any = Non
 
 
 @decomposition(aten.arange.start)
-def arange_start(start: Number, end: Number, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+def arange_start(
+    start: Number, end: Number, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
     return torch.ops.aten.arange.start_step(start, end, 1, dtype=dtype or _arange_dtype(start, end), device=device)
 
 

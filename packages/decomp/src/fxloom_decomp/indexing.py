@@ -118,7 +118,9 @@ def embedding_dense_backward(
     rows = widen(grad).reshape([-1, width])
     index = indices.reshape([-1])
     if padding_idx >= 0:
-        rows = torch.where(torch.unsqueeze(index == padding_idx, 1), torch.full((), 0, dtype=rows.dtype, device=rows.device), rows)
+        rows = torch.where(
+            torch.unsqueeze(index == padding_idx, 1), torch.full((), 0, dtype=rows.dtype, device=rows.device), rows
+        )
     start = torch.full([num_weights, width], 0, dtype=rows.dtype, device=grad.device)
     return cast(torch.ops.aten.index_put.default(start, [index], rows, True), grad.dtype)
 
@@ -152,4 +154,3 @@ def diagonal_backward(grad: Tensor, sizes: list[int], offset: int, dim1: int, di
 @decomposition(aten.take.default)
 def take(x: Tensor, index: Tensor) -> Tensor:
     return torch.ops.aten.index.Tensor(x.reshape([-1]), [index])
-

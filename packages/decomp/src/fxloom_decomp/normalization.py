@@ -83,9 +83,7 @@ def _sum(value: Tensor, dims: list[int]) -> Tensor:
 
 
 @decomposition(aten._fused_rms_norm.default)
-def fused_rms_norm(
-    x: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None
-) -> tuple[Tensor, Tensor]:
+def fused_rms_norm(x: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
     if x.numel() == 0 or x.dtype.is_complex:
         return NotImplemented
     dims = list(range(x.dim() - len(normalized_shape), x.dim()))
@@ -185,9 +183,7 @@ def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: 
     return cast(out if bias is None else out + _per_channel(bias, x.dim()), x.dtype)
 
 
-def _train(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Output, mean and rstd of shape (C,), biased variance of shape (C,)."""
     dims = [0, *range(2, x.dim())]
     var, mean = torch.var_mean(widen(x), dims, correction=0, keepdim=True)
@@ -196,9 +192,7 @@ def _train(
     return out, mean.reshape([-1]), rstd.reshape([-1]), var.reshape([-1])
 
 
-def _evaluate(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float
-) -> Tensor:
+def _evaluate(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float) -> Tensor:
     rstd = torch.rsqrt(widen(var) + eps)
     return _scaled(x, _per_channel(mean, x.dim()), _per_channel(rstd, x.dim()), weight, bias)
 
@@ -237,9 +231,7 @@ def batch_norm_no_stats(
     return _with_kept_statistics(x, weight, bias, eps)
 
 
-def _with_kept_statistics(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _with_kept_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     out, mean, rstd, _ = _train(x, weight, bias, eps)
     kept = _statistics_dtype(x, weight)
     return out, cast(mean, kept), cast(rstd, kept)

@@ -107,4 +107,3 @@ def upsample_nearest2d(x: Tensor, output_size: list[int], scales_h: float | None
         place = torch.arange(x.shape[axis] * factor, dtype=torch.int64, device=x.device) // factor
         x = torch.ops.aten.index.Tensor(x, [*[None] * axis, place])
     return x
-

@@ -59,7 +59,9 @@ def decomposition(
             earlier = _registered.get(op)
             if earlier is not None and not (override and reason):
                 raise InternalError("decomp", f"two rules for {op}: {earlier.place} and {place}")
-            chosen = sets if sets is not None else tuple(name for name in SETS if name != "core_aten" or torch.Tag.core not in op.tags)
+            chosen = (
+                sets if sets is not None else tuple(name for name in SETS if name != "core_aten" or torch.Tag.core not in op.tags)
+            )
             _registered[op] = Decomposition(op, call, promote, frozenset(chosen), place)
         return rule
 

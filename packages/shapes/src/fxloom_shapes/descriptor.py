@@ -63,9 +63,7 @@ def usable(device_type: str) -> bool:
     return known
 
 
-def describe(
-    size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device, offset: int = 0
-) -> Descriptor:
+def describe(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device, offset: int = 0) -> Descriptor:
     """The descriptor with these fields."""
     key = (tuple(size), tuple(stride), dtype, device, offset)
     found = _interned.get(key)
@@ -76,7 +74,7 @@ def describe(
 
 def describe_tensor(tensor: torch.Tensor, device: torch.device) -> Descriptor:
     """The descriptor of `tensor`, said to be on `device`."""
-    return describe(tuple(tensor.shape), tensor.stride(), tensor.dtype, device, tensor.storage_offset())
+    return describe(tuple(tensor.shape), tensor.stride(), tensor.dtype, device, int(tensor.storage_offset()))
 
 
 def describe_contiguous(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Descriptor:

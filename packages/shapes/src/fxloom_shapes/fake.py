@@ -43,12 +43,10 @@ class FakeTensor(torch.Tensor):
     _constant: torch.Tensor | None
     _constant_writes: int
 
-    __torch_function__ = disabled_torch_function
+    __torch_function__ = disabled_torch_function  # type: ignore[assignment]  # torch declares a classmethod
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return _propagate[0](func, args, kwargs)
 
     @property
@@ -86,7 +84,7 @@ class FakeTensor(torch.Tensor):
     def is_meta(self) -> bool:  # type: ignore[override]
         return self.desc.device.type == "meta"
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         grad = ", requires_grad" if self.requires_grad else ""
         return f"FakeTensor({getattr(self, 'desc', '?')}{grad})"
 
@@ -98,7 +96,15 @@ class FakeTensor(torch.Tensor):
 def make_fake(desc: Descriptor, storage: FakeStorage | None = None, requires_grad: bool = False) -> FakeTensor:
     """A fake with metadata `desc`, on `storage` or on memory of its own."""
     fake = make_wrapper(
-        FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, torch.strided, desc.wrapper_device, False,
+        FakeTensor,
+        desc.size,
+        desc.stride,
+        desc.offset,
+        None,
+        desc.dtype,
+        torch.strided,
+        desc.wrapper_device,
+        False,
         requires_grad,
     )
     fake.desc = desc

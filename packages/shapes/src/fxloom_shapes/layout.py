@@ -37,7 +37,7 @@ def suggests_channels_last(desc: Descriptor) -> bool:
 
 
 def channels_last_stride(size: Sizes) -> Sizes:
-    n, c, h, w = size
+    _, c, h, w = size
     return (h * w * c, 1, w * c, c)
 
 

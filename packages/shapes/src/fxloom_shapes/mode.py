@@ -35,9 +35,7 @@ class FakeMode(TorchDispatchMode):
         self._storages: dict[int, tuple[FakeStorage, list[weakref.ref[torch.Tensor]]]] = {}
         self._leaves: dict[int, tuple[FakeTensor, FakeTensor]] = {}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return propagate.propagate(func, args, kwargs, self)
 
     def from_tensor(self, real: torch.Tensor, *, device: torch.device | None = None) -> FakeTensor:

@@ -128,9 +128,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         statistics.hits += 1
     if type(plan) is Fresh:
         desc = plan.desc
-        out = make_wrapper(
-            FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device
-        )
+        out = make_wrapper(FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device)
         out.desc = desc
         out.storage_token = FakeStorage()
     else:
@@ -514,9 +512,7 @@ def _change_metadata(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mo
     with disable_torch_dispatch():
         func(*args, **kwargs)
     desc = target.desc
-    target.desc = describe(
-        tuple(torch.Tensor.size(target)), target.stride(), desc.dtype, desc.device, target.storage_offset()
-    )
+    target.desc = describe(tuple(torch.Tensor.size(target)), target.stride(), desc.dtype, desc.device, target.storage_offset())
     known = getattr(target, "_constant", None)
     if known is not None:
         target._constant = None
@@ -538,15 +534,32 @@ _HANDLERS: dict[Op, Callable[[Op, tuple[Any, ...], dict[str, Any], FakeMode | No
     aten._local_scalar_dense.default: _read_scalar,
     aten.lift_fresh.default: _lift_fresh,
 }
-for _name in ("t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_", "set_", "resize_", "swapdims_", "swapaxes_", "detach_"):
+for _name in (
+    "t_",
+    "transpose_",
+    "squeeze_",
+    "unsqueeze_",
+    "as_strided_",
+    "set_",
+    "resize_",
+    "swapdims_",
+    "swapaxes_",
+    "detach_",
+):
     for _overload in getattr(aten, _name).overloads():
         _HANDLERS[getattr(getattr(aten, _name), _overload)] = _change_metadata
 
 #: operators whose tensors may be on several devices; the result is where the first is
-_MIXED_DEVICES = frozenset({
-    aten.copy_.default, aten.copy.default, aten.index.Tensor, aten.index_put_.default, aten.index_put.default,
-    aten._index_put_impl_.default,
-})
+_MIXED_DEVICES = frozenset(
+    {
+        aten.copy_.default,
+        aten.copy.default,
+        aten.index.Tensor,
+        aten.index_put_.default,
+        aten.index_put.default,
+        aten._index_put_impl_.default,
+    }
+)
 _KEEPS_FIRST_DEVICE = frozenset({aten.index.Tensor, aten.index_put.default, aten.copy.default})
 
 fake_module._propagate.append(propagate)

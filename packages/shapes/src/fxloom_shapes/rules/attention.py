@@ -46,7 +46,9 @@ def flash_attention_cpu(
 
 
 @shape_rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
-def flash_attention_cpu_backward(device: torch.device, grad: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Plan | None:
+def flash_attention_cpu_backward(
+    device: torch.device, grad: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any
+) -> Plan | None:
     if not _attention_sizes(q.desc, k.desc, v.desc):
         return None
     return several(*[fresh(x.desc.size, x.desc.dtype, device, _heads_inside(x.desc.size)) for x in (q, k, v)])
@@ -54,8 +56,18 @@ def flash_attention_cpu_backward(device: torch.device, grad: Any, q: Any, k: Any
 
 @shape_rule(aten.convolution_backward.default)
 def convolution_backward(
-    device: torch.device, grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, groups: int, mask: Any,
+    device: torch.device,
+    grad: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Any,
 ) -> Plan | None:
     descs = (grad.desc, x.desc, weight.desc)
     if transposed or any(not is_contiguous(desc) or suggests_channels_last(desc) or 0 in desc.size for desc in descs):

@@ -94,8 +94,7 @@ def in_place(dtype: Dtype, operands: int) -> Callable[..., Plan | None]:
 def _shares_memory(values: tuple[Any, ...]) -> bool:
     target = values[0]
     return any(
-        type(value) is FakeTensor and value is not target and value.storage_token is target.storage_token
-        for value in values[1:]
+        type(value) is FakeTensor and value is not target and value.storage_token is target.storage_token for value in values[1:]
     )
 
 
@@ -202,5 +201,3 @@ def copy_(device: torch.device, x: Any, source: Any, non_blocking: bool = False)
     if 0 in x.desc.stride or (source is not x and source.storage_token is x.storage_token):
         return None
     return SameAs(0)
-
-

@@ -36,9 +36,7 @@ def _pool2d(desc: Descriptor, kernel: Any, stride: Any, pad: Any, dilation: Any,
         return None
     kernel, pad, dilation = _pair(kernel), _pair(pad), _pair(dilation)
     stride = _pair(stride, kernel)
-    sizes = [
-        _pooled(desc.size[axis - 2], kernel[axis], stride[axis], pad[axis], dilation[axis], ceil_mode) for axis in range(2)
-    ]
+    sizes = [_pooled(desc.size[axis - 2], kernel[axis], stride[axis], pad[axis], dilation[axis], ceil_mode) for axis in range(2)]
     if sizes[0] is None or sizes[1] is None:
         return None
     return (*desc.size[:-2], sizes[0], sizes[1])

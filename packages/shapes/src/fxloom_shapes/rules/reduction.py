@@ -62,7 +62,9 @@ def mean_dim(device: torch.device, x: Any, dim: Any, keepdim: bool = False, dtyp
 @shape_rule(aten.amax.default, aten.amin.default)
 def extremum(device: torch.device, x: Any, dim: Any = (), keepdim: bool = False) -> Plan | None:
     size = _reduced(x.desc, dim, keepdim)
-    return fresh(size, x.desc.dtype, device) if size is not None and 0 not in x.desc.size and not x.desc.dtype.is_complex else None
+    return (
+        fresh(size, x.desc.dtype, device) if size is not None and 0 not in x.desc.size and not x.desc.dtype.is_complex else None
+    )
 
 
 @shape_rule(aten.max.dim, aten.min.dim)
@@ -93,9 +95,7 @@ def truth(device: torch.device, x: Any, dim: Any = None, keepdim: bool = False) 
 
 
 @shape_rule(aten.var_mean.correction)
-def var_mean(
-    device: torch.device, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False
-) -> Plan | None:
+def var_mean(device: torch.device, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Plan | None:
     size = _reduced(x.desc, dim, keepdim)
     if size is None or not x.desc.dtype.is_floating_point:
         return None

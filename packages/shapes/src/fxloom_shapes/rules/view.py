@@ -126,9 +126,7 @@ def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | Non
     old_numel = new_numel = 1
     for axis in range(len(desc.size) - 1, -1, -1):
         old_numel *= desc.size[axis]
-        chunk_ends = axis == 0 or (
-            desc.size[axis - 1] != 1 and desc.stride[axis - 1] != old_numel * chunk_stride
-        )
+        chunk_ends = axis == 0 or (desc.size[axis - 1] != 1 and desc.stride[axis - 1] != old_numel * chunk_stride)
         if chunk_ends:
             while place >= 0 and (new_numel < old_numel or new[place] == 1):
                 stride[place] = new_numel * chunk_stride
@@ -309,5 +307,3 @@ def cat(device: torch.device, tensors: Any, dim: int = 0) -> Plan | None:
     size = list(descs[0].size)
     size[axis] = sum(desc.size[axis] for desc in descs)
     return Fresh(describe(tuple(size), contiguous_stride(size), common_dtype(descs), device))
-
-

@@ -1,0 +1,76 @@
+"""The register, the sets, `decompose`, and the distribution of what random rules draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+
+import fxloom_decomp
+from fxloom_decomp.registry import OPMATH, decomposition
+from fxloom_interfaces.errors import ConfigError, InternalError
+from fxloom_interfaces.meta import set_fake
+
+aten = torch.ops.aten
+
+
+def test_a_second_rule_is_an_error_that_names_both_places() -> None:
+    fxloom_decomp.registered()
+    with pytest.raises(InternalError, match=r"activation\.py:\d+ and .*test_registry\.py:\d+"):
+        decomposition(aten.silu.default)(lambda x: x)
+
+
+def test_sets() -> None:
+    assert aten.silu.default in fxloom_decomp.table("inductor")
+    assert aten.gelu.default not in fxloom_decomp.table("core_aten")  # a core operator
+    assert aten.silu.default in fxloom_decomp.table("core_aten")
+    with pytest.raises(ConfigError, match="inductor"):
+        fxloom_decomp.table("inducktor")
+
+
+def test_half_types_compute_in_float32() -> None:
+    assert fxloom_decomp.registered()[aten.gelu.default].promote is OPMATH
+    x = torch.linspace(-1, 4, 1001).to(torch.bfloat16)
+    mine = fxloom_decomp.table("inductor")[aten.gelu.default](x)
+    assert mine.dtype is torch.bfloat16
+    exact = torch.nn.functional.gelu(x.double())
+    ulp = exact.abs() * 2**-8 + 1e-6
+    assert ((mine.double() - exact).abs() <= 0.51 * ulp).all()
+
+
+def test_decompose_rewrites_until_nothing_is_left() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    set_fake(x, torch.randn(3, 4, device="meta"))
+    call = graph.call_function(aten.mish.default, (graph.call_function(aten.silu.default, (x,)),))
+    graph.output((graph.call_function(aten.native_layer_norm.default, (call, [4], None, None, 1e-5)),))
+    table = fxloom_decomp.table("inductor")
+    gm = fxloom_decomp.decompose(torch.fx.GraphModule(torch.nn.Module(), graph), table)
+    targets = [node.target for node in gm.graph.nodes if node.op == "call_function"]
+    assert targets and not any(target in table for target in targets)
+
+
+def test_dropout_keeps_the_mean_and_its_mask() -> None:
+    torch.manual_seed(0)
+    out, mask = fxloom_decomp.table("inductor")[aten.native_dropout.default](torch.ones(200, 200), 0.25, True)
+    assert abs(mask.float().mean().item() - 0.75) < 0.01
+    assert torch.equal(out, torch.where(mask, 1 / 0.75, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "mean", "deviation"),
+    [
+        (aten.uniform.default, (2.0, 4.0), 3.0, 2 / 12**0.5),
+        (aten.normal_functional.default, (1.0, 2.0), 1.0, 2.0),
+        (aten.exponential.default, (0.5,), 2.0, 2.0),
+        (aten.bernoulli.p, (0.3,), 0.3, 0.21**0.5),
+    ],
+    ids=str,
+)
+def test_random_rules_have_the_distribution(op: Any, args: tuple[float, ...], mean: float, deviation: float) -> None:
+    torch.manual_seed(0)
+    drawn = fxloom_decomp.table("inductor")[op](torch.empty(300, 300), *args)
+    assert abs(drawn.mean().item() - mean) < 5 * deviation / 300
+    assert abs(drawn.std().item() - deviation) < 0.03 * deviation

@@ -1,0 +1,470 @@
+"""The prims: a closed list of functional operators that a new backend has to implement in full.
+
+A prim broadcasts nothing, promotes nothing and aliases nothing: operands of one elementwise prim have one size and one type,
+and every result is a value of its own. Each has a rule for size and type (`Prim.infer`), a reference in eager torch
+(`Prim.reference`, also what calling it does) and a line of documentation; `docs/prims.md` is printed from this register.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fxloom_interfaces.errors import InternalError, IRError
+
+LIMIT = 250
+FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+INTEGERS = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64})
+BOOL = frozenset({torch.bool})
+NUMBERS = FLOATS | INTEGERS
+ANY = NUMBERS | BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Size and type of an operand or result."""
+
+    size: tuple[int, ...]
+    dtype: torch.dtype
+
+
+Infer = Callable[..., "Meta | tuple[Meta, ...]"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prim:
+    """One prim. infer: from operands as `Meta` and options to results; raises IRError where the rules are broken."""
+
+    name: str
+    family: str
+    doc: str
+    infer: Infer
+    reference: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.reference(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"prims.{self.name}"
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+
+PRIMS: dict[str, Prim] = {}
+
+
+def _define(name: str, family: str, doc: str, infer: Infer, reference: Callable[..., Any]) -> None:
+    if name in PRIMS:
+        raise InternalError("prims", f"two prims named {name!r}")
+    if len(PRIMS) >= LIMIT:
+        raise InternalError("prims", f"more than {LIMIT} prims; {name!r} has to be a decomposition")
+    PRIMS[name] = Prim(name, family, doc, infer, reference)
+
+
+def documentation() -> str:
+    """The list as Markdown, by family."""
+    lines = [f"# The {len(PRIMS)} prims", ""]
+    for family in dict.fromkeys(prim.family for prim in PRIMS.values()):
+        lines += [f"## {family}", "", "| prim | meaning |", "|---|---|"]
+        lines += [f"| `{prim.name}` | {prim.doc} |" for prim in PRIMS.values() if prim.family == family]
+        lines.append("")
+    return "\n".join(lines)
+
+
+# --- rules --------------------------------------------------------------------------------------------------------------
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise IRError(message)
+
+
+def _elementwise(name: str, allowed: frozenset[torch.dtype], operands: int, result: torch.dtype | None = None) -> Infer:
+    def infer(*args: Any, **options: Any) -> Meta:
+        metas = [value for value in args[:operands] if isinstance(value, Meta)]
+        _require(len(metas) == operands, f"{name} takes {operands} tensors, got {len(metas)}")
+        first = metas[0]
+        for meta in metas[1:]:
+            _require(meta.size == first.size, f"{name}: sizes {first.size} and {meta.size} differ; prims don't broadcast")
+            _require(meta.dtype == first.dtype, f"{name}: types {first.dtype} and {meta.dtype} differ; prims don't promote")
+        _require(first.dtype in allowed, f"{name} is not defined for {first.dtype}")
+        return Meta(first.size, result or first.dtype)
+
+    return infer
+
+
+def _axes_of(name: str, x: Meta, dims: tuple[int, ...]) -> tuple[int, ...]:
+    _require(len(set(dims)) == len(dims), f"{name}: an axis is named twice in {dims}")
+    _require(all(0 <= dim < len(x.size) for dim in dims), f"{name}: axes {dims} of a tensor with {len(x.size)} axes")
+    return dims
+
+
+def _reduction(name: str, allowed: frozenset[torch.dtype], result: torch.dtype | None = None) -> Infer:
+    def infer(x: Meta, dims: Any) -> Meta:
+        axes = _axes_of(name, x, tuple(dims))
+        _require(bool(axes), f"{name} over no axes")
+        _require(x.dtype in allowed, f"{name} is not defined for {x.dtype}")
+        return Meta(tuple(extent for axis, extent in enumerate(x.size) if axis not in axes), result or x.dtype)
+
+    return infer
+
+
+def _arg_reduction(name: str) -> Infer:
+    def infer(x: Meta, dim: int) -> Meta:
+        (axis,) = _axes_of(name, x, (dim,))
+        _require(x.dtype in NUMBERS, f"{name} is not defined for {x.dtype}")
+        return Meta(x.size[:axis] + x.size[axis + 1 :], torch.int64)
+
+    return infer
+
+
+def _scan(name: str) -> Infer:
+    def infer(x: Meta, dim: int) -> Meta:
+        _axes_of(name, x, (dim,))
+        _require(x.dtype in NUMBERS, f"{name} is not defined for {x.dtype}")
+        return x
+
+    return infer
+
+
+# --- elementwise --------------------------------------------------------------------------------------------------------
+
+_UNARY: tuple[tuple[str, frozenset[torch.dtype], str], ...] = (
+    ("abs", NUMBERS, "absolute value"),
+    ("neg", NUMBERS, "-x; integers wrap"),
+    ("sign", NUMBERS, "-1, 0 or 1; NaN for NaN"),
+    ("bitwise_not", INTEGERS | BOOL, "every bit turned"),
+    ("floor", FLOATS, "largest integer not above x"),
+    ("ceil", FLOATS, "smallest integer not below x"),
+    ("trunc", FLOATS, "integer part"),
+    ("round", FLOATS, "nearest integer, ties to even"),
+    ("sqrt", FLOATS, "square root"),
+    ("rsqrt", FLOATS, "1 / square root"),
+    ("reciprocal", FLOATS, "1 / x"),
+    ("exp", FLOATS, "e to the x"),
+    ("exp2", FLOATS, "2 to the x"),
+    ("expm1", FLOATS, "e to the x, less 1, accurate near 0"),
+    ("log", FLOATS, "natural logarithm"),
+    ("log1p", FLOATS, "logarithm of 1 + x, accurate near 0"),
+    ("log2", FLOATS, "logarithm to base 2"),
+    ("log10", FLOATS, "logarithm to base 10"),
+    ("sin", FLOATS, "sine of radians"),
+    ("cos", FLOATS, "cosine of radians"),
+    ("tan", FLOATS, "tangent of radians"),
+    ("asin", FLOATS, "inverse sine"),
+    ("acos", FLOATS, "inverse cosine"),
+    ("atan", FLOATS, "inverse tangent"),
+    ("sinh", FLOATS, "hyperbolic sine"),
+    ("cosh", FLOATS, "hyperbolic cosine"),
+    ("tanh", FLOATS, "hyperbolic tangent"),
+    ("asinh", FLOATS, "inverse hyperbolic sine"),
+    ("acosh", FLOATS, "inverse hyperbolic cosine"),
+    ("atanh", FLOATS, "inverse hyperbolic tangent"),
+    ("sigmoid", FLOATS, "1 / (1 + e to the -x)"),
+    ("erf", FLOATS, "error function"),
+    ("erfc", FLOATS, "1 - erf(x), accurate for large x"),
+    ("erfinv", FLOATS, "inverse of erf"),
+    ("lgamma", FLOATS, "logarithm of |Γ(x)|"),
+    ("digamma", FLOATS, "derivative of lgamma"),
+)
+for _name, _allowed, _doc in _UNARY:
+    _define(_name, "elementwise, one operand", _doc, _elementwise(_name, _allowed, 1), getattr(torch, _name))
+for _name in ("isnan", "isinf"):
+    _define(_name, "elementwise, one operand", f"{_name[2:]}?", _elementwise(_name, FLOATS, 1, torch.bool), getattr(torch, _name))
+
+_BINARY: tuple[tuple[str, str, frozenset[torch.dtype], str], ...] = (
+    ("add", "add", NUMBERS, "x + y; integers wrap"),
+    ("sub", "sub", NUMBERS, "x - y; integers wrap"),
+    ("mul", "mul", NUMBERS, "x · y; integers wrap"),
+    ("div", "true_divide", FLOATS, "x / y"),
+    ("fmod", "fmod", NUMBERS, "remainder with the sign of x"),
+    ("remainder", "remainder", NUMBERS, "remainder with the sign of y"),
+    ("pow", "pow", NUMBERS, "x to the y"),
+    ("atan2", "atan2", FLOATS, "angle of the point (y, x)"),
+    ("copysign", "copysign", FLOATS, "|x| with the sign of y"),
+    ("nextafter", "nextafter", FLOATS, "next number from x towards y"),
+    ("maximum", "maximum", NUMBERS, "the larger; NaN if either is"),
+    ("minimum", "minimum", NUMBERS, "the smaller; NaN if either is"),
+    ("bitwise_and", "bitwise_and", INTEGERS | BOOL, "bits set in both"),
+    ("bitwise_or", "bitwise_or", INTEGERS | BOOL, "bits set in either"),
+    ("bitwise_xor", "bitwise_xor", INTEGERS | BOOL, "bits set in one"),
+    ("shift_left", "bitwise_left_shift", INTEGERS, "x · 2 to the y"),
+    ("shift_right", "bitwise_right_shift", INTEGERS, "x / 2 to the y, sign kept"),
+)
+for _name, _target, _allowed, _doc in _BINARY:
+    _define(_name, "elementwise, two operands", _doc, _elementwise(_name, _allowed, 2), getattr(torch, _target))
+
+
+def _floor_div(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.div(x, y, rounding_mode="floor")
+
+
+def _trunc_div(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.div(x, y, rounding_mode="trunc")
+
+
+_define("floor_div", "elementwise, two operands", "x / y rounded down", _elementwise("floor_div", NUMBERS, 2), _floor_div)
+_define("trunc_div", "elementwise, two operands", "x / y rounded to zero", _elementwise("trunc_div", NUMBERS, 2), _trunc_div)
+for _name, _sign in (("eq", "="), ("ne", "≠"), ("lt", "<"), ("le", "≤"), ("gt", ">"), ("ge", "≥")):
+    _define(_name, "elementwise, two operands", f"x {_sign} y", _elementwise(_name, ANY, 2, torch.bool), getattr(torch, _name))
+
+
+def _infer_where(condition: Meta, x: Meta, y: Meta) -> Meta:
+    _require(condition.dtype is torch.bool, f"where: the condition is {condition.dtype}")
+    _require(condition.size == x.size, f"where: sizes {condition.size} and {x.size} differ; prims don't broadcast")
+    result = _elementwise("where", ANY, 2)(x, y)
+    assert isinstance(result, Meta)
+    return result
+
+
+_define("where", "elementwise, three operands", "x where the condition holds, else y", _infer_where, torch.where)
+_define("fma", "elementwise, three operands", "x · y + z", _elementwise("fma", FLOATS, 3), lambda x, y, z: torch.addcmul(z, x, y))
+_define(
+    "convert",
+    "elementwise, one operand",
+    "x in another type; to integers by truncation",
+    lambda x, dtype: Meta(x.size, dtype),
+    lambda x, dtype: x.to(dtype, copy=True),
+)
+_define("copy", "elementwise, one operand", "x in memory of its own", lambda x: x, torch.clone)
+
+# --- reductions ---------------------------------------------------------------------------------------------------------
+
+_define("sum", "reductions", "sum over axes", _reduction("sum", NUMBERS), lambda x, dims: torch.sum(x, dims, dtype=x.dtype))
+
+
+def _prod(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    for dim in sorted(dims, reverse=True):
+        x = torch.prod(x, dim, dtype=x.dtype)
+    return x
+
+
+_define("prod", "reductions", "product over axes", _reduction("prod", NUMBERS), _prod)
+_define("amax", "reductions", "largest over axes; NaN wins", _reduction("amax", NUMBERS), torch.amax)
+_define("amin", "reductions", "smallest over axes; NaN wins", _reduction("amin", NUMBERS), torch.amin)
+_define("any", "reductions", "true somewhere over axes", _reduction("any", BOOL), torch.any)
+_define("all", "reductions", "true everywhere over axes", _reduction("all", BOOL), torch.all)
+_define("argmax", "reductions", "first place of the largest along an axis", _arg_reduction("argmax"), torch.argmax)
+_define("argmin", "reductions", "first place of the smallest along an axis", _arg_reduction("argmin"), torch.argmin)
+
+
+def _infer_var_mean(x: Meta, dims: Any, correction: float) -> tuple[Meta, Meta]:
+    meta = _reduction("var_mean", FLOATS)(x, dims)
+    assert isinstance(meta, Meta)
+    return meta, meta
+
+
+_define(
+    "var_mean",
+    "reductions",
+    "variance (divisor n - correction) and mean over axes",
+    _infer_var_mean,
+    lambda x, dims, correction: torch.var_mean(x, dims, correction=correction),
+)
+_define("cumsum", "scans", "running sum along an axis", _scan("cumsum"), lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype))
+_define(
+    "cumprod", "scans", "running product along an axis", _scan("cumprod"), lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype)
+)
+
+
+def _infer_sort(x: Meta, dim: int, descending: bool, stable: bool) -> tuple[Meta, Meta]:
+    _axes_of("sort", x, (dim,))
+    return x, Meta(x.size, torch.int64)
+
+
+_define(
+    "sort",
+    "scans",
+    "values and places in order along an axis",
+    _infer_sort,
+    lambda x, dim, descending, stable: tuple(torch.sort(x, dim=dim, descending=descending, stable=stable)),
+)
+
+# --- shape --------------------------------------------------------------------------------------------------------------
+
+
+def _infer_broadcast(x: Meta, size: Any, axes: Any) -> Meta:
+    size, axes = tuple(size), tuple(axes)
+    _require(len(axes) == len(x.size), f"broadcast_in_dim: {len(axes)} axes for a tensor with {len(x.size)}")
+    _require(list(axes) == sorted(set(axes)), f"broadcast_in_dim: axes {axes} do not ascend")
+    for axis, extent in zip(axes, x.size, strict=True):
+        _require(extent in (1, size[axis]), f"broadcast_in_dim: extent {extent} to {size[axis]}")
+    return Meta(size, x.dtype)
+
+
+def _broadcast(x: torch.Tensor, size: Any, axes: Any) -> torch.Tensor:
+    shape = [1] * len(size)
+    for axis, extent in zip(axes, x.shape, strict=True):
+        shape[axis] = extent
+    return x.reshape(shape).expand(size).clone(memory_format=torch.contiguous_format)
+
+
+def _infer_reshape(x: Meta, size: Any) -> Meta:
+    _require(math.prod(x.size) == math.prod(size), f"reshape: {x.size} to {tuple(size)}")
+    return Meta(tuple(size), x.dtype)
+
+
+def _infer_permute(x: Meta, dims: Any) -> Meta:
+    _require(sorted(dims) == list(range(len(x.size))), f"permute: {tuple(dims)} of {len(x.size)} axes")
+    return Meta(tuple(x.size[dim] for dim in dims), x.dtype)
+
+
+def _infer_slice(x: Meta, starts: Any, limits: Any, steps: Any) -> Meta:
+    _require(len(starts) == len(limits) == len(steps) == len(x.size), "slice: one start, limit and step per axis")
+    for start, limit, step, extent in zip(starts, limits, steps, x.size, strict=True):
+        _require(0 <= start <= limit <= extent and step > 0, f"slice: {start}:{limit}:{step} of an axis of {extent}")
+    size = [(limit - start + step - 1) // step for start, limit, step in zip(starts, limits, steps, strict=True)]
+    return Meta(tuple(size), x.dtype)
+
+
+def _slice(x: torch.Tensor, starts: Any, limits: Any, steps: Any) -> torch.Tensor:
+    return x[tuple(slice(*bounds) for bounds in zip(starts, limits, steps, strict=True))].clone()
+
+
+def _infer_cat(tensors: Any, dim: int) -> Meta:
+    first = tensors[0]
+    _axes_of("cat", first, (dim,))
+    for meta in tensors[1:]:
+        _require(meta.dtype == first.dtype, f"cat: types {first.dtype} and {meta.dtype} differ; prims don't promote")
+        same = meta.size[:dim] + meta.size[dim + 1 :] == first.size[:dim] + first.size[dim + 1 :]
+        _require(same, f"cat along {dim}: sizes {first.size} and {meta.size}")
+    return Meta((*first.size[:dim], sum(meta.size[dim] for meta in tensors), *first.size[dim + 1 :]), first.dtype)
+
+
+def _infer_pad(x: Meta, value: Any, low: Any, high: Any) -> Meta:
+    _require(len(low) == len(high) == len(x.size), "pad: one low and one high side per axis")
+    size = tuple(before + extent + after for before, extent, after in zip(low, x.size, high, strict=True))
+    _require(all(extent >= 0 for extent in size), f"pad: {x.size} by {tuple(low)} and {tuple(high)}")
+    return Meta(size, x.dtype)
+
+
+def _pad(x: torch.Tensor, value: Any, low: Any, high: Any) -> torch.Tensor:
+    sides = [side for pair in reversed(list(zip(low, high, strict=True))) for side in pair]
+    return torch.constant_pad_nd(x, sides, value)
+
+
+def _infer_flip(x: Meta, dims: Any) -> Meta:
+    _axes_of("flip", x, tuple(dims))
+    return x
+
+
+_define("broadcast_in_dim", "shape", "axis i of x becomes axis axes[i] of the result, repeated", _infer_broadcast, _broadcast)
+_define(
+    "reshape", "shape", "the elements in row-major order in another size", _infer_reshape, lambda x, size: x.reshape(size).clone()
+)
+_define("permute", "shape", "axes in another order", _infer_permute, lambda x, dims: x.permute(dims).clone())
+_define("slice", "shape", "start, limit, step along every axis", _infer_slice, _slice)
+_define("cat", "shape", "tensors one after the other along an axis", _infer_cat, torch.cat)
+_define("pad", "shape", "a value around; negative sides cut", _infer_pad, _pad)
+_define("flip", "shape", "axes read backwards", _infer_flip, torch.flip)
+
+# --- creation -----------------------------------------------------------------------------------------------------------
+
+_define(
+    "full",
+    "creation",
+    "one value everywhere",
+    lambda size, value, dtype, device: Meta(tuple(size), dtype),
+    lambda size, value, dtype, device: torch.full(size, value, dtype=dtype, device=device),
+)
+_define(
+    "iota",
+    "creation",
+    "start + step · i for i below length",
+    lambda length, start, step, dtype, device: Meta((length,), dtype),
+    lambda length, start, step, dtype, device: torch.arange(length, device=device).mul(step).add(start).to(dtype),
+)
+_define(
+    "uniform",
+    "creation",
+    "random numbers in [0, 1)",
+    lambda size, dtype, device: Meta(tuple(size), dtype),
+    lambda size, dtype, device: torch.rand(size, dtype=dtype, device=device),
+)
+_define(
+    "normal",
+    "creation",
+    "random numbers of mean 0 and deviation 1",
+    lambda size, dtype, device: Meta(tuple(size), dtype),
+    lambda size, dtype, device: torch.randn(size, dtype=dtype, device=device),
+)
+
+# --- indexing -----------------------------------------------------------------------------------------------------------
+
+
+def _infer_gather(x: Meta, dim: int, index: Meta) -> Meta:
+    _axes_of("gather", x, (dim,))
+    _require(index.dtype is torch.int64 and len(index.size) == len(x.size), f"gather: index {index.dtype}{list(index.size)}")
+    return Meta(index.size, x.dtype)
+
+
+def _infer_take_along(x: Meta, index: Meta, dim: int) -> Meta:
+    _axes_of("index_select", x, (dim,))
+    _require(index.dtype is torch.int64 and len(index.size) == 1, f"index_select: index {index.dtype}{list(index.size)}")
+    return Meta((*x.size[:dim], index.size[0], *x.size[dim + 1 :]), x.dtype)
+
+
+def _infer_scatter(x: Meta, dim: int, index: Meta, source: Meta) -> Meta:
+    _axes_of("scatter", x, (dim,))
+    _require(index.dtype is torch.int64 and index.size == source.size, f"scatter: index {index.size}, source {source.size}")
+    _require(source.dtype == x.dtype, f"scatter: types {x.dtype} and {source.dtype} differ; prims don't promote")
+    return x
+
+
+_define("gather", "indexing", "x at index along an axis, elementwise", _infer_gather, torch.gather)
+_define(
+    "index_select",
+    "indexing",
+    "slices of x at index along an axis",
+    _infer_take_along,
+    lambda x, index, dim: torch.index_select(x, dim, index),
+)
+_define("scatter", "indexing", "x with source written at index along an axis", _infer_scatter, torch.scatter)
+_define("scatter_add", "indexing", "x with source added at index along an axis", _infer_scatter, torch.scatter_add)
+
+# --- products -----------------------------------------------------------------------------------------------------------
+
+
+def _infer_mm(a: Meta, b: Meta) -> Meta:
+    _require(len(a.size) == len(b.size) == 2 and a.size[1] == b.size[0], f"mm: {a.size} by {b.size}")
+    _require(a.dtype == b.dtype, f"mm: types {a.dtype} and {b.dtype} differ; prims don't promote")
+    return Meta((a.size[0], b.size[1]), a.dtype)
+
+
+def _infer_bmm(a: Meta, b: Meta) -> Meta:
+    _require(len(a.size) == len(b.size) == 3 and a.size[2] == b.size[1] and a.size[0] == b.size[0], f"bmm: {a.size} by {b.size}")
+    _require(a.dtype == b.dtype, f"bmm: types {a.dtype} and {b.dtype} differ; prims don't promote")
+    return Meta((a.size[0], a.size[1], b.size[2]), a.dtype)
+
+
+def _infer_convolution(x: Meta, weight: Meta, stride: Any, padding: Any, dilation: Any, groups: int) -> Meta:
+    rank = len(x.size) - 2
+    _require(rank >= 1 and len(weight.size) == rank + 2 and x.dtype == weight.dtype, f"convolution: {x} by {weight}")
+    _require(x.size[1] == weight.size[1] * groups, f"convolution: {x.size[1]} channels, weight {weight.size}, {groups} groups")
+    size = [
+        (x.size[axis + 2] + 2 * padding[axis] - dilation[axis] * (weight.size[axis + 2] - 1) - 1) // stride[axis] + 1
+        for axis in range(rank)
+    ]
+    return Meta((x.size[0], weight.size[0], *size), x.dtype)
+
+
+def _convolution(x: torch.Tensor, weight: torch.Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> torch.Tensor:
+    zeros = [0] * (x.dim() - 2)
+    return torch.convolution(x, weight, None, stride, padding, dilation, False, zeros, groups)
+
+
+_define("mm", "products", "product of two matrices", _infer_mm, torch.mm)
+_define("bmm", "products", "products of two batches of matrices", _infer_bmm, torch.bmm)
+_define(
+    "convolution",
+    "products",
+    "cross-correlation of x (N, C, ...) with weight (O, C / groups, ...)",
+    _infer_convolution,
+    _convolution,
+)
