@@ -36,8 +36,8 @@ def test_half_types_compute_in_float32() -> None:
     mine = fxloom_decomp.table("inductor")[aten.gelu.default](x)
     assert mine.dtype is torch.bfloat16
     exact = torch.nn.functional.gelu(x.double())
-    ulp = exact.abs() * 2**-8 + 1e-6
-    assert ((mine.double() - exact).abs() <= 0.51 * ulp).all()
+    rounding = exact.abs() * 2**-8 + 1e-6  # half an ulp and float32's own error
+    assert ((mine.double() - exact).abs() <= rounding).all()
 
 
 def test_decompose_rewrites_until_nothing_is_left() -> None:

@@ -18,7 +18,8 @@ def samples(name: str) -> tuple[Any, ...]:
     x, y = torch.rand(3, 4) * 0.5 + 1.2, torch.rand(3, 4) + 1
     i, b = torch.arange(12).view(3, 4) + 1, torch.rand(3, 4) > 0.5
     special: dict[str, tuple[Any, ...]] = {
-        "where": (b, x, y), "fma": (x, y, x), "convert": (x, torch.int64), "copy": (x,), "any": (b, (0,)), "all": (b, (0, 1)),
+        "where": (b, x, y), "fma": (x, y, x),
+        "convert": (x, torch.int64), "copy": (x,), "any": (b, (0,)), "all": (b, (0, 1)),
         "argmax": (x, 1), "argmin": (x, 0), "var_mean": (x, (1,), 1.0), "sort": (x, 1, False, True),
         "broadcast_in_dim": (x, (2, 3, 5, 4), (1, 3)), "reshape": (x, (2, 6)), "permute": (x, (1, 0)),
         "slice": (x, (0, 1), (3, 4), (2, 1)), "cat": ([x, y], 1), "pad": (x, 0.5, (1, 0), (0, 2)), "flip": (x, (0,)),
