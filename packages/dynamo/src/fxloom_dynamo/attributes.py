@@ -112,13 +112,13 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
         if kind is _TUPLE_GETTER:
             return raw.__get__(obj, cls)
         if kind is types.GetSetDescriptorType:
+            if name == "__class__":
+                return cls
             if name == "__dict__":
                 return own_dict(obj)
             if name == "__weakref__":
                 graph_break("opaque_object", "weak references of an object")
             return ev.native(raw.__get__, obj, cls)
-        if name == "__class__":
-            return cls
         if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
             return _descriptor_get(ev, raw, name, obj, cls)
     if cls.__dictoffset__:

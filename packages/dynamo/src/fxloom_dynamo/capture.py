@@ -28,7 +28,7 @@ from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.effects import keep_grad_mode
 from fxloom_dynamo.evaluator import BreakHere, Evaluator
-from fxloom_dynamo.frame import Frame, Lazy
+from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.residual import Residual
@@ -37,6 +37,8 @@ from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_captur
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _MAX_ATTEMPTS = 24
+#: builtins that see the local variables of the frame that calls them
+_READS_FRAME = frozenset({"locals", "exec", "eval"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ def _skip_reason(code: types.CodeType) -> str | None:
         return "a generator or coroutine"
     if not code.co_flags & inspect.CO_OPTIMIZED:
         return "a module's or class's body"
+    if any(inst.opname == "LOAD_GLOBAL" and inst.argval in _READS_FRAME for inst in code_info(code).body.instructions):
+        return "it looks at its own frame (locals, exec or eval)"
     name = code.co_filename
     if natives.in_torch(name) and not natives.is_module_code(name):
         return "torch's own file"
@@ -140,7 +144,7 @@ _CONTEXTLIB = _STDLIB + "contextlib.py"
 def _is_library(name: str) -> bool:
     if name.startswith(_OURS) or name.startswith("<frozen"):
         return True
-    return name.startswith(_STDLIB) and "site-packages" not in name
+    return name.startswith(_STDLIB) and "site-packages" not in name and not name.startswith(_STDLIB + "test/")
 
 
 class _Attempt:
@@ -173,6 +177,8 @@ class _Attempt:
                     raise _GiveUp(broke) from None
             except GraphBreak as error:
                 raise self._restart(error, ev.steps - 1) from error
+            except RecursionError as error:
+                raise self._restart(GraphBreak("recursion", str(error)), ev.steps - 1) from error
             except Raised as raised:
                 report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
                 raise _Restart(ev.steps - 1, report) from raised.exc
@@ -186,6 +192,8 @@ class _Attempt:
                 code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip)
             except GraphBreak as error:
                 raise self._cannot_end(error, frame) from error
+            except RecursionError as error:
+                raise _GiveUp(Break("recursion", str(error), self._site(frame))) from error
         self._guard_aliasing()
         ev.heap.guard_classes()
         report = FrameReport(view.code.co_qualname, self.gm, broke, self.number, ev.steps)

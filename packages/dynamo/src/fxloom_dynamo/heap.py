@@ -112,6 +112,18 @@ def can_shadow(cls: type) -> bool:
             return False
         if base.__flags__ & _IMMUTABLETYPE and base not in _EXACT_CONTAINERS and base is not object:
             return False
+    return _is_plainly_made(cls)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_plainly_made(cls: type) -> bool:
+    """False when a base written in C wants its own `__new__`, so its instances have state that we don't see."""
+    if getattr(cls, "__abstractmethods__", None) or hasattr(cls, "__del__"):
+        return True  # refused elsewhere
+    try:
+        (container_base(cls) or object).__new__(cls)  # type: ignore[call-overload]  # a container's __new__ takes the class
+    except TypeError:
+        return False
     return True
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from fxloom_interfaces import regions
+from fxloom_interfaces.errors import InternalError
 
 from fxloom_dynamo import attributes, calls, operations, polyfills
 from fxloom_dynamo import heap as heap_module
@@ -57,34 +58,46 @@ DUNDER_OF = {
 _MISSING = object()
 
 
-def function(*targets: Any) -> Callable[[Model], Model]:
-    """Register the model of functions."""
+def function(*targets: Any, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
+    """Register the model of functions. arity: least and most positional arguments, no keywords; others are TypeErrors."""
 
     def register(model: Model) -> Model:
         for target in targets:
-            FUNCTIONS[target] = model
+            FUNCTIONS[target] = model if arity is None else _checked(model, target, arity)
         return model
 
     return register
 
 
-def constructor(*targets: type) -> Callable[[Model], Model]:
+def _checked(model: Model, target: Any, arity: tuple[int, int]) -> Model:
+    """`model` behind a check of the number of arguments; the real callee words the error."""
+
+    def checked(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        if kwargs or not arity[0] <= len(args) <= arity[1]:
+            ev.native(target, *args, **kwargs)
+            raise InternalError("dynamo.models", f"{target!r} took {len(args)} arguments, the model allows {arity}")
+        return model(ev, args, kwargs)
+
+    return checked
+
+
+def constructor(*targets: type, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
     """Register the model of calls of classes."""
 
     def register(model: Model) -> Model:
         for target in targets:
-            CLASSES[target] = model
+            CLASSES[target] = model if arity is None else _checked(model, target, arity)
         return model
 
     return register
 
 
-def method(owner: type, *names: str) -> Callable[[Model], Model]:
-    """Register the model of methods written in C."""
+def method(owner: type, *names: str, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
+    """Register the model of methods written in C; the receiver counts as an argument."""
 
     def register(model: Model) -> Model:
         for name in names:
-            METHODS[owner, name] = model
+            METHODS[owner, name] = model if arity is None else _checked(model, getattr(owner, name), arity)
         return model
 
     return register
@@ -107,7 +120,7 @@ def _take(args: Args, kwargs: Kwargs, *names: str, defaults: tuple[Any, ...] = (
 # ---------------------------------------------------------------------- types and attributes
 
 
-@function(builtins.isinstance)
+@function(builtins.isinstance, arity=(2, 2))
 def _isinstance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     value, wanted = args
     return is_instance(ev, value, wanted)
@@ -139,7 +152,7 @@ def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
     return isinstance(value, wanted)
 
 
-@function(builtins.issubclass)
+@function(builtins.issubclass, arity=(2, 2))
 def _issubclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     cls, wanted = args
     if not isinstance(cls, type):
@@ -154,7 +167,7 @@ def _type(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     graph_break("class_definition", "type(name, bases, namespace)")
 
 
-@function(builtins.callable)
+@function(builtins.callable, arity=(1, 1))
 def _callable(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return callable(args[0])
 
@@ -176,39 +189,39 @@ def _super(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.native(super, cls, receiver)
 
 
-@function(builtins.getattr)
+@function(builtins.getattr, arity=(2, 3))
 def _getattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
         return ev.getattr(args[0], args[1])
     return ev.getattr_or(args[0], args[1], args[2])
 
 
-@function(builtins.hasattr)
+@function(builtins.hasattr, arity=(2, 2))
 def _hasattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return ev.getattr_or(args[0], args[1], ABSENT) is not ABSENT
 
 
-@function(builtins.setattr)
+@function(builtins.setattr, arity=(3, 3))
 def _setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     ev.setattr(args[0], args[1], args[2])
 
 
-@function(builtins.delattr)
+@function(builtins.delattr, arity=(2, 2))
 def _delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     attributes.delete(ev, args[0], args[1])
 
 
-@method(object, "__setattr__")
+@method(object, "__setattr__", arity=(3, 3))
 def _object_setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     attributes.generic_store(ev, *args)
 
 
-@method(object, "__getattribute__")
+@method(object, "__getattribute__", arity=(2, 2))
 def _object_getattribute(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return attributes.generic_load(ev, *args)
 
 
-@method(object, "__delattr__")
+@method(object, "__delattr__", arity=(2, 2))
 def _object_delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     attributes.generic_delete(ev, *args)
 
@@ -231,32 +244,32 @@ def _object_init(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
             raise Raised(TypeError(f"{cls.__name__}.__init__() takes exactly one argument (the instance to initialize)"))
 
 
-@method(object, "__eq__")
+@method(object, "__eq__", arity=(2, 2))
 def _object_eq(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return True if args[0] is args[1] else NotImplemented
 
 
-@method(object, "__ne__")
+@method(object, "__ne__", arity=(2, 2))
 def _object_ne(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return not ev.truth(operations.compare(ev, "==", args[0], args[1]))
 
 
-@method(object, "__str__")
+@method(object, "__str__", arity=(1, 1))
 def _object_str(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
     return operations.to_text(ev, args[0], "__repr__")
 
 
-@method(object, "__format__")
+@method(object, "__format__", arity=(2, 2))
 def _object_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
     return operations.format_value(ev, args[0], args[1])
 
 
-@method(object, "__repr__", "__hash__")
+@method(object, "__repr__", "__hash__", arity=(1, 1))
 def _object_repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     graph_break("identity", f"the default text or hash of a {type(args[0]).__qualname__}")
 
 
-@function(builtins.id)
+@function(builtins.id, arity=(1, 1))
 def _id(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     record = ev.heap.record(args[0])
     if record is None:
@@ -267,7 +280,7 @@ def _id(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     return id(record.original)
 
 
-@function(builtins.hash)
+@function(builtins.hash, arity=(1, 1))
 def _hash(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     value = args[0]
     found = operations.python_method(ev, value, "__hash__")
@@ -282,7 +295,7 @@ def _hash(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     graph_break("identity", f"hash() of a {type(value).__qualname__}")
 
 
-@function(builtins.vars)
+@function(builtins.vars, arity=(0, 1))
 def _vars(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         graph_break("opaque_object", "vars() of the running frame")
@@ -344,19 +357,19 @@ def _find_spec(name: str) -> bool:
 # ---------------------------------------------------------------------- iteration
 
 
-@function(builtins.len)
+@function(builtins.len, arity=(1, 1))
 def _len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     return operations.length(ev, args[0])
 
 
-@function(builtins.iter)
+@function(builtins.iter, arity=(1, 2))
 def _iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
         return ev.call(polyfills.iterate_until, args)
     return ev.iter(args[0])
 
 
-@function(builtins.next)
+@function(builtins.next, arity=(1, 2))
 def _next(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and type(args[0]).__name__ == "TracedGenerator":
         return args[0].advance(None)
@@ -375,9 +388,9 @@ def _use(polyfill: Callable[..., Any]) -> Model:
     return model
 
 
-FUNCTIONS[builtins.any] = _use(polyfills.any_)
-FUNCTIONS[builtins.all] = _use(polyfills.all_)
-FUNCTIONS[functools.reduce] = _use(polyfills.reduce_)
+function(builtins.any, arity=(1, 1))(_use(polyfills.any_))
+function(builtins.all, arity=(1, 1))(_use(polyfills.all_))
+function(functools.reduce, arity=(2, 3))(_use(polyfills.reduce_))
 CLASSES[map] = _use(polyfills.map_)
 CLASSES[filter] = _use(polyfills.filter_)
 CLASSES[itertools.groupby] = _use(polyfills.groupby_)
@@ -410,6 +423,8 @@ FUNCTIONS[builtins.min] = _extreme(min, polyfills.min_)
 
 @function(builtins.sum)
 def _sum(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not args or len(args) > 2:
+        return ev.native(sum, *args, **kwargs)
     if not kwargs and _literals(ev, args[0]):
         return ev.native(sum, *args)
     return ev.call(polyfills.sum_, args, kwargs)
@@ -417,6 +432,8 @@ def _sum(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @function(builtins.sorted)
 def _sorted(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
+        return ev.native(sorted, *args, **kwargs)
     items = ev.list_of(args[0])
     if kwargs.get("key") is None and all(type(item) in LITERALS for item in items):
         return ev.native(sorted, items, reverse=ev.truth(kwargs.get("reverse", False)))
@@ -425,6 +442,8 @@ def _sorted(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @method(list, "sort")
 def _list_sort(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
+        return ev.native(list.sort, *args, **kwargs)
     ev.heap.fill(args[0])
     if kwargs.get("key") is None and all(type(item) in LITERALS for item in args[0]):
         return ev.native(list.sort, args[0], reverse=ev.truth(kwargs.get("reverse", False)))
@@ -441,14 +460,14 @@ def _list_search(native: Callable[..., Any], polyfill: Callable[..., Any]) -> Mo
     return model
 
 
-METHODS[list, "index"] = _list_search(list.index, polyfills.list_index)
-METHODS[list, "count"] = _list_search(list.count, polyfills.list_count)
-METHODS[list, "remove"] = _list_search(list.remove, polyfills.list_remove)
-METHODS[tuple, "index"] = _list_search(tuple.index, polyfills.list_index)
-METHODS[tuple, "count"] = _list_search(tuple.count, polyfills.list_count)
+method(list, "index", arity=(2, 4))(_list_search(list.index, polyfills.list_index))
+method(list, "count", arity=(2, 2))(_list_search(list.count, polyfills.list_count))
+method(list, "remove", arity=(2, 2))(_list_search(list.remove, polyfills.list_remove))
+method(tuple, "index", arity=(2, 4))(_list_search(tuple.index, polyfills.list_index))
+method(tuple, "count", arity=(2, 2))(_list_search(tuple.count, polyfills.list_count))
 
 
-@constructor(reversed)
+@constructor(reversed, arity=(1, 1))
 def _reversed(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     found = operations.python_method(ev, value, "__reversed__")
@@ -474,12 +493,12 @@ def _str(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.native(str, *args, **kwargs)
 
 
-@function(builtins.repr)
+@function(builtins.repr, arity=(1, 1))
 def _repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
     return operations.to_text(ev, args[0], "__repr__")
 
 
-@function(builtins.format)
+@function(builtins.format, arity=(1, 2))
 def _format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
     return operations.format_value(ev, args[0], args[1] if len(args) > 1 else "")
 
@@ -491,7 +510,7 @@ def _str_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
     return str(ev.native(str.format, *args, **kwargs))
 
 
-@constructor(bool)
+@constructor(bool, arity=(0, 1))
 def _bool(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return ev.truth(args[0]) if args else False
 
@@ -518,12 +537,12 @@ CLASSES[complex] = _number(complex, "__complex__", "__float__", "__index__")
 # ---------------------------------------------------------------------- containers
 
 
-@constructor(list)
+@constructor(list, arity=(0, 1))
 def _list(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.list_of(args[0]) if args else []
 
 
-@constructor(tuple)
+@constructor(tuple, arity=(0, 1))
 def _tuple(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return ()
@@ -544,7 +563,7 @@ def _ordered_dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return result
 
 
-@constructor(set, frozenset)
+@constructor(set, arity=(0, 1))
 def _set(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     items = ev.list_of(args[0]) if args else []
     for item in items:
@@ -552,7 +571,7 @@ def _set(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.native(set, items)
 
 
-@constructor(frozenset)
+@constructor(frozenset, arity=(0, 1))
 def _frozenset(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return frozenset(_set(ev, args, kwargs))
 
@@ -576,7 +595,7 @@ def _dict_update(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     dict_update(ev, args[0], args[1:], kwargs)
 
 
-@method(dict, "get")
+@method(dict, "get", arity=(2, 3))
 def _dict_get(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     operations.check_hashable(ev, args[1])
     try:
@@ -588,18 +607,18 @@ def _dict_get(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return args[2] if len(args) > 2 else None
 
 
-@method(dict, "__getitem__")
+@method(dict, "__getitem__", arity=(2, 2))
 def _dict_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return operations.dict_subscript(ev, args[0], args[1])
 
 
-@method(dict, "__contains__")
+@method(dict, "__contains__", arity=(2, 2))
 def _dict_contains(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     operations.check_hashable(ev, args[1])
     return ev.heap.dict_contains(args[0], args[1])
 
 
-@method(dict, "pop")
+@method(dict, "pop", arity=(2, 3))
 def _dict_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     operations.check_hashable(ev, args[1])
     value = ev.heap.dict_get(args[0], args[1])
@@ -623,7 +642,7 @@ def _ordered_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return value
 
 
-@method(dict, "setdefault")
+@method(dict, "setdefault", arity=(2, 3))
 def _dict_setdefault(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     operations.check_hashable(ev, args[1])
     value = ev.heap.dict_get(args[0], args[1])
@@ -634,37 +653,37 @@ def _dict_setdefault(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return default
 
 
-@method(dict, "keys", "__iter__", "__reversed__")
+@method(dict, "keys", arity=(1, 1))
 def _dict_keys(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     ev.heap.know_keys(args[0])
     return ev.native(dict.keys, args[0])
 
 
-@method(dict, "__iter__")
+@method(dict, "__iter__", arity=(1, 1))
 def _dict_iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     ev.heap.know_keys(args[0])
     return ev.native(dict.__iter__, args[0])
 
 
-@method(dict, "__reversed__")
+@method(dict, "__reversed__", arity=(1, 1))
 def _dict_reversed(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     ev.heap.know_keys(args[0])
     return ev.native(dict.__reversed__, args[0])
 
 
-@method(dict, "__len__")
+@method(dict, "__len__", arity=(1, 1))
 def _dict_len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     ev.heap.know_keys(args[0])
     return dict.__len__(args[0])
 
 
-@method(dict, "__setitem__")
+@method(dict, "__setitem__", arity=(3, 3))
 def _dict_setitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     operations.check_hashable(ev, args[1])
     ev.native(dict.__setitem__, *args)
 
 
-@method(list, "__getitem__")
+@method(list, "__getitem__", arity=(2, 2))
 def _list_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(args[1], int):
         try:
@@ -675,25 +694,25 @@ def _list_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.native(list.__getitem__, *args)
 
 
-@method(list, "append")
+@method(list, "append", arity=(2, 2))
 def _list_append(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     ev.heap.fill(args[0])
     ev.native(list.append, *args)
 
 
-@method(list, "insert")
+@method(list, "insert", arity=(3, 3))
 def _list_insert(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     ev.heap.fill(args[0])
     ev.native(list.insert, *args)
 
 
-@method(list, "extend", "__iadd__")
+@method(list, "extend", arity=(2, 2))
 def _list_extend(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     extend_list(ev, args[0], args[1])
     return None
 
 
-@method(list, "__iadd__")
+@method(list, "__iadd__", arity=(2, 2))
 def _list_iadd(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     extend_list(ev, args[0], args[1])
     return args[0]
@@ -711,7 +730,7 @@ def extend_list(ev: Evaluator, target: Any, items: Any) -> None:
         list.append(target, item)
 
 
-@method(str, "join")
+@method(str, "join", arity=(2, 2))
 def _join(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
     return str(ev.native(str.join, args[0], ev.list_of(args[1])))
 

@@ -495,8 +495,11 @@ def advance(ev: Evaluator, iterator: Any) -> Any:
     graph_break("native_call", f"next() of {type(iterator).__qualname__}")
 
 
-def check_printable(ev: Evaluator, value: Any, depth: int = 0) -> None:
+def check_printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> None:
     """Break when the text of `value` would show an address, a tensor's values or run Python code unseen."""
+    if id(value) in seen:
+        return
+    depth = (*seen, id(value))
     cls = type(value)
     if cls in LITERALS or isinstance(value, (enum.Enum, type)):
         return
@@ -505,17 +508,17 @@ def check_printable(ev: Evaluator, value: Any, depth: int = 0) -> None:
     if isinstance(value, (list, tuple, set, frozenset)):
         ev.heap.fill(value)
         for item in list(value):
-            check_printable(ev, item, depth + 1)
+            check_printable(ev, item, depth)
         return
     if isinstance(value, dict):
         ev.heap.fill(value)
         for key, item in list(dict.items(value)):
-            check_printable(ev, key, depth + 1)
-            check_printable(ev, item, depth + 1)
+            check_printable(ev, key, depth)
+            check_printable(ev, item, depth)
         return
     if isinstance(value, BaseException):
         for item in value.args:
-            check_printable(ev, item, depth + 1)
+            check_printable(ev, item, depth)
         return
     if isinstance(value, (torch.finfo, torch.iinfo, slice)):
         return

@@ -114,7 +114,8 @@ class Rebuilder:
             content = self.ev.heap.cell_get(value)
             return [] if content is ABSENT else [content]
         if cls is types.MethodType:
-            return [value.__func__, value.__self__]
+            own = type(value.__self__).__name__ == "TracedGenerator"
+            return [value.__self__] if own else [value.__func__, value.__self__]
         if cls is types.BuiltinFunctionType or cls is types.MethodWrapperType:
             return [value.__self__]
         if cls is functools.partial:
@@ -291,6 +292,8 @@ class Rebuilder:
             self.call(deque, list(value), value.maxlen)
         elif cls is slice:
             self.call(slice, value.start, value.stop, value.step)
+        elif cls is types.MethodType and type(value.__self__).__name__ == "TracedGenerator":
+            self.call(getattr, value.__self__, value.__func__.__name__)
         elif cls is types.MethodType:
             self.call(types.MethodType, value.__func__, value.__self__)
         elif cls is types.FunctionType:
