@@ -181,17 +181,18 @@ def write_back(
 def _write_by_index(log: FunctionalLog, base: FakeTensor, memory: Descriptor, chain: Chain, value: FakeTensor) -> FakeTensor:
     if value.dtype != base.dtype or any(step.source.dtype != base.dtype for step in chain):
         raise UnsupportedView("a write through an irregular view that also changes the element type")
-    numbers = log.emit(aten.view.default, (_arange(log, base.numel(), base.device), list(memory.size)))
-    if _dense_order(memory) is not None:
-        numbers = _from_memory_order(log, _arange(log, base.numel(), base.device), memory)
-        flat = _in_memory_order(log, base, memory)
+    dense = _dense_order(memory) is not None
+    count = _arange(log, base.numel(), base.device)
+    if dense:  # number the cells as memory has them: as_strided steps go by that
+        numbers, flat = _from_memory_order(log, count, memory), _in_memory_order(log, base, memory)
     else:
+        numbers = log.emit(aten.view.default, (count, list(memory.size)))
         flat = log.emit(aten.view.default, (base, [base.numel()]))
     positions = replay(log, numbers, chain)
     positions = log.emit(aten.view.default, (positions, [positions.numel()]))
     flat_value = log.emit(aten.view.default, (value, [value.numel()]))
     flat = log.emit(aten.index_put.default, (flat, [positions], flat_value))
-    if _dense_order(memory) is not None:
+    if dense:
         return _from_memory_order(log, flat, memory)
     result = log.emit(aten.view.default, (flat, list(memory.size)))
     assert isinstance(result, FakeTensor)

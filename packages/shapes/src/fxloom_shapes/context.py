@@ -8,12 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 from fxloom_shapes.mode import FakeMode
-
-if TYPE_CHECKING:
-    from fxloom_shapes.symbols import SymbolEnvironment
 
 _current: ContextVar[TraceContext | None] = ContextVar("fxloom_trace_context", default=None)
 
@@ -23,7 +19,7 @@ class TraceContext:
 
     __slots__ = ("env", "fake_mode")
 
-    def __init__(self, fake_mode: FakeMode | None = None, env: SymbolEnvironment | None = None) -> None:
+    def __init__(self, fake_mode: FakeMode | None = None, env: object | None = None) -> None:
         self.env = env
         self.fake_mode = fake_mode if fake_mode is not None else FakeMode(env)
 

@@ -46,7 +46,9 @@ class FakeTensor(torch.Tensor):
     __torch_function__ = disabled_torch_function  # type: ignore[assignment]  # torch declares a classmethod
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stubs have a placeholder
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         return _propagate[0](func, args, kwargs)
 
     @property
@@ -84,7 +86,7 @@ class FakeTensor(torch.Tensor):
     def is_meta(self) -> bool:  # type: ignore[override]
         return self.desc.device.type == "meta"
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's stubs differ
         grad = ", requires_grad" if self.requires_grad else ""
         return f"FakeTensor({getattr(self, 'desc', '?')}{grad})"
 

@@ -8,7 +8,7 @@ the life of the mode. Fakes run operators without the mode too; it is needed for
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,17 +18,14 @@ from fxloom_shapes.descriptor import describe_tensor
 from fxloom_shapes.errors import UnsupportedTensor
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 
-if TYPE_CHECKING:
-    from fxloom_shapes.symbols import SymbolEnvironment
-
 
 class FakeMode(TorchDispatchMode):
-    """See the module's docstring. env: symbols for dynamic sizes, None for plain integers."""
+    """See the module's docstring. env: the symbols of sizes; None, as every size is a plain integer so far."""
 
     # torch wraps __torch_dispatch__ of mode subclasses in a guard against torch's own frame hook unless told not to
     _should_skip_dynamo: ClassVar[Any] = classmethod(lambda cls: False)
 
-    def __init__(self, env: SymbolEnvironment | None = None) -> None:
+    def __init__(self, env: object | None = None) -> None:
         super().__init__()
         self.env = env
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
