@@ -56,16 +56,6 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
     return _native(ev, obj, name)
 
 
-def c_descriptor_of(method: Any) -> Any:
-    """The C descriptor that a bound C method came from (an override in the object's class may hide it); None if unknown."""
-    owner, name = method.__self__, method.__name__
-    for base in type(owner).__mro__:
-        found = base.__dict__.get(name)
-        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found.__get__(owner) == method:
-            return found
-    return None
-
-
 def _missing(ev: Evaluator, obj: Any, name: str) -> Raised:
     cls = ev.type_of(obj)
     error = AttributeError(f"'{cls.__name__}' object has no attribute '{name}'")

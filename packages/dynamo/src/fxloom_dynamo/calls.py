@@ -15,10 +15,9 @@ import torch
 from fxloom_interfaces.errors import FxloomError
 
 from fxloom_dynamo import natives, polyfills
-from fxloom_dynamo.attributes import c_descriptor_of
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.frame import Frame
-from fxloom_dynamo.heap import LITERALS
+from fxloom_dynamo.heap import LITERALS, c_descriptor_of
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_shapes import FakeTensor
 
@@ -48,7 +47,12 @@ class TracedFunction:
         try:
             return self._ev.off_net(lambda: call(self._ev, self.function, list(args), kwargs))
         except Raised as raised:
-            raise raised.exc from None
+            exc = raised.exc
+        context, exc.__traceback__ = exc.__context__, None
+        try:
+            raise exc
+        finally:
+            exc.__context__ = context
 
 
 def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
@@ -368,10 +372,14 @@ def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwa
 
 def _iterable_argument(ev: Evaluator, arg: Any) -> Any:
     """An argument that C code may iterate: Python-level iteration goes through a generator that we run."""
-    from fxloom_dynamo.operations import python_method
+    from fxloom_dynamo.operations import is_pure_instance, python_method
 
     ev.heap.fill_deep(arg)
+    if ev.heap.untraceable:
+        ev.heap.refuse(arg)
     kind = type(arg)
+    if hasattr(kind, "__next__") and not kind.__flags__ & _HEAPTYPE and not is_pure_instance(arg) and kind is not _traced_generator():
+        graph_break("native_call", f"C code iterating a {kind.__qualname__}")
     if not kind.__flags__ & _HEAPTYPE or kind is FakeTensor or kind in (TracedFunction, _traced_generator()):
         return arg
     if isinstance(arg, (type, types.ModuleType)):

@@ -152,7 +152,7 @@ class Evaluator:
 
     # ------------------------------------------------------------------ running C code
 
-    def native(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call C code. What it raises is the program's exception; Python code that it calls back is a break."""
         outer = sys.getprofile()
         if self._net_on:
@@ -161,7 +161,7 @@ class Evaluator:
             except (GraphBreak, Raised, InternalError, BreakHere):
                 raise
             except Exception as exc:
-                raise Raised(_clean(exc)) from None
+                raise Raised(self._clean(exc)) from None
         self._net_on = True
         sys.setprofile(_net)
         try:
@@ -169,10 +169,17 @@ class Evaluator:
         except (GraphBreak, Raised, InternalError, BreakHere):
             raise
         except Exception as exc:
-            raise Raised(_clean(exc)) from None
+            raise Raised(self._clean(exc)) from None
         finally:
             _restore_profile(outer)
             self._net_on = False
+
+    def _clean(self, exc: BaseException) -> BaseException:
+        """A program's exception without the evaluator's frames, in the context of what the program handles."""
+        exc.__traceback__ = None
+        if exc.__context__ is None or isinstance(exc.__context__, Raised):
+            exc.__context__ = self.current_exception if self.current_exception is not exc else None
+        return exc
 
     def off_net(self, act: Callable[[], Any]) -> Any:
         """Run our own code that C code calls back (a traced generator's `__next__`)."""
@@ -185,7 +192,7 @@ class Evaluator:
             self._net_on = was
             _restore_profile(profile)
 
-    def torch_native(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def torch_native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
         self.heap.fill_deep(args)
         if kwargs:
@@ -195,9 +202,9 @@ class Evaluator:
         except (GraphBreak, Raised, InternalError, BreakHere):
             raise
         except Exception as exc:
-            raise Raised(_clean(exc)) from None
+            raise Raised(self._clean(exc)) from None
 
-    def record_call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def record_call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Record a call of `fn` itself (an operator, a class), run on fakes."""
         self.heap.fill_deep(args)
         try:
@@ -205,7 +212,7 @@ class Evaluator:
         except (GraphBreak, Raised, InternalError, BreakHere):
             raise
         except Exception as exc:
-            raise Raised(_clean(exc)) from None
+            raise Raised(self._clean(exc)) from None
 
     # ------------------------------------------------------------------ meaning
 
@@ -281,7 +288,9 @@ class Evaluator:
             source = BuiltinsSource() if frame.builtins is top.builtins else None
             value = self.heap.name_get(self.heap.namespace(frame.builtins, source), name)
             if value is ABSENT:
-                raise Raised(NameError(f"name {name!r} is not defined"))
+                error = NameError(f"name {name!r} is not defined")
+                error.name = name
+                raise Raised(error)
         return value
 
 
@@ -318,7 +327,12 @@ class TracedGenerator:
         try:
             return self._ev.off_net(act)
         except Raised as raised:
-            raise raised.exc from None
+            exc = raised.exc
+        context, exc.__traceback__ = exc.__context__, None
+        try:
+            raise exc
+        finally:
+            exc.__context__ = context  # not what the evaluator happens to handle
 
     def advance(self, value: Any) -> Any:
         """The next yielded value; Raised(StopIteration) at the end."""
@@ -377,7 +391,7 @@ class TracedGenerator:
             self.finished = True
             if isinstance(raised.exc, StopIteration):
                 error = RuntimeError("generator raised StopIteration")
-                error.__cause__ = raised.exc
+                error.__cause__ = error.__context__ = raised.exc
                 raise Raised(error) from None
             raise
         finally:
@@ -417,14 +431,6 @@ def _restore_profile(profile: Any) -> None:
     else:
         sys.setprofile(None)
         profile.enable()
-
-
-def _clean(exc: BaseException) -> BaseException:
-    """Drop the evaluator's own frames from a program's exception."""
-    exc.__traceback__ = None
-    if exc.__context__ is not None and isinstance(exc.__context__, Raised):
-        exc.__context__ = None
-    return exc
 
 
 def _net(frame: types.FrameType, event: str, arg: Any) -> None:

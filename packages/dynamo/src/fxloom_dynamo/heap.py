@@ -60,6 +60,11 @@ _EXACT_CONTAINERS = frozenset(_CONTAINER_BASES)
 _FUNCTION_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 #: of a cell: cells compare by content, and only an empty one equals an empty one
 _IS_EMPTY_CELL = types.CellType().__eq__
+#: C objects that look into others: what they show can't be followed
+_WINDOWS: frozenset[type] = frozenset(
+    {types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), memoryview, bytearray}
+    | {type(view) for view in (OrderedDict().keys(), OrderedDict().values(), OrderedDict().items())}
+)
 _HEAPTYPE = 1 << 9
 _IMMUTABLETYPE = 1 << 8
 
@@ -94,6 +99,23 @@ def container_base(cls: type) -> type | None:
         if issubclass(cls, base):
             return base
     return None
+
+
+def c_descriptor_of(method: Any) -> Any:
+    """The C descriptor that a bound C method came from (an override in the object's class may hide it); None if unknown."""
+    owner, name = method.__self__, method.__name__
+    for base in type(owner).__mro__:
+        found = base.__dict__.get(name)
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found.__get__(owner) == method:
+            return found
+    return None
+
+
+def _is_bound(fn: types.BuiltinFunctionType) -> bool:
+    """True for a method of some object, false for functions of modules and classes."""
+    owner = fn.__self__
+    plain = owner is None or isinstance(owner, (types.ModuleType, type))
+    return not plain and not type(owner).__name__.startswith("pybind11_")
 
 
 def ordered_keys(container: dict[Any, Any]) -> tuple[Any, ...]:
@@ -242,8 +264,12 @@ class Heap:
     def _stand_in(self, original: Any, source: Source, cls: type) -> Any:
         if isinstance(original, torch.Tensor):
             return self._tensor(original, source)
+        if cls is types.MethodWrapperType or cls is types.BuiltinFunctionType and _is_bound(original):
+            return self._bound_c_method(original, source)
         if isinstance(original, _FUNCTION_TYPES):
             return self._function(original, source)
+        if cls in _WINDOWS:
+            graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
         if isinstance(original, tuple):
             return self._tuple(original, source)
         if cls is types.MethodType:
@@ -335,6 +361,18 @@ class Heap:
         func = self.translate(original.__func__, self.attr_source(source, "__func__"))
         owner = self.translate(original.__self__, self.attr_source(source, "__self__"))
         stand_in = types.MethodType(func, owner)
+        self._add(original, stand_in, source, "method")
+        return stand_in
+
+    def _bound_c_method(self, original: Any, source: Source) -> Any:
+        """`items.append` found somewhere: it has to act on the stand-in of `items`."""
+        descriptor = c_descriptor_of(original)
+        if descriptor is None:
+            return self._opaque(original, source)
+        self.guard(source, GuardKind.TYPE, type(original))
+        self.guard(self.attr_source(source, "__name__"), GuardKind.EQUALITY, original.__name__)
+        owner = self.translate(original.__self__, self.attr_source(source, "__self__"))
+        stand_in = descriptor.__get__(owner)
         self._add(original, stand_in, source, "method")
         return stand_in
 

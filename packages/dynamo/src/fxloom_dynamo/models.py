@@ -183,7 +183,11 @@ def _super(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if cell is ABSENT:
         raise Raised(RuntimeError("super(): __class__ cell not found"))
     cls = ev.heap.cell_get(cell)
+    if not frame.code.co_argcount:
+        raise Raised(RuntimeError("super(): no arguments"))
     receiver = ev.load_local(frame, frame.code.co_varnames[0])
+    if receiver is ABSENT:
+        raise Raised(RuntimeError("super(): arg[0] deleted"))
     if isinstance(receiver, types.CellType):
         receiver = ev.heap.cell_get(receiver)
     return ev.native(super, cls, receiver)

@@ -50,7 +50,9 @@ PURE_FUNCTIONS: set[Any] = {
     *(
         value
         for name, value in vars(operator).items()
-        if isinstance(value, types.BuiltinFunctionType) and not name.startswith("_")
+        if isinstance(value, types.BuiltinFunctionType)
+        and not name.startswith("_")
+        and name not in ("call", "countOf", "indexOf", "length_hint")
     ),
     sys.getrecursionlimit,
     sys.intern,

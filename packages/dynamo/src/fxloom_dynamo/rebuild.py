@@ -21,10 +21,9 @@ import torch
 import torch.fx
 
 from fxloom_dynamo import effects, polyfills
-from fxloom_dynamo.attributes import c_descriptor_of
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
-from fxloom_dynamo.heap import FROZEN, LITERALS, Record, container_base, ordered_keys
+from fxloom_dynamo.heap import FROZEN, LITERALS, Record, c_descriptor_of, container_base, ordered_keys
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
@@ -49,7 +48,8 @@ INPUTS_LOCAL = "__fxloom_inputs"
 _GENERATOR_BUILTINS: dict[Any, Any] = {
     polyfills.map_: map, polyfills.filter_: filter, polyfills.groupby_: itertools.groupby, polyfills.accumulate_: itertools.accumulate,
     polyfills.starmap_: itertools.starmap, polyfills.takewhile_: itertools.takewhile, polyfills.dropwhile_: itertools.dropwhile,
-    polyfills.filterfalse_: itertools.filterfalse,
+    polyfills.filterfalse_: itertools.filterfalse, polyfills.iterate_until: iter, polyfills.iterate_by_index: iter,
+    polyfills.reverse_by_index: reversed,
 }  # fmt: skip
 
 
