@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from fxloom_codegen_cpp.plugin import PLUGIN
 from fxloom_interfaces.codegen import Codegen
 from fxloom_testing import CodegenContract

@@ -8,7 +8,7 @@ import struct
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError
 
-#: Type in memory and of values.
+#: Type of values.
 CTYPES: dict[str, str] = {
     "bool": "bool",
     "uint8": "unsigned char",
@@ -21,6 +21,12 @@ CTYPES: dict[str, str] = {
     "float32": "float",
     "float64": "double",
 }
+
+
+def memory_type(dtype: str) -> str:
+    """The type in memory. A bool lies there as a byte of 0 or 1; GCC 12 makes no vectors of loads of type bool."""
+    return "unsigned char" if dtype == "bool" else ctype(dtype)
+
 
 LOWEST: dict[str, str] = {
     "float32": "-__builtin_inff()",

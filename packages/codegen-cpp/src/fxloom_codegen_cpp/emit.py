@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from fxloom_codegen_common.text import ATOM, EQUALITY, LOGICAL_OR, TERNARY, Text
 from fxloom_codegen_common.writer import SourceWriter
-from fxloom_codegen_cpp.dtypes import HIGHEST, LOWEST, ctype, literal
+from fxloom_codegen_cpp.dtypes import HIGHEST, LOWEST, ctype, literal, memory_type
 from fxloom_codegen_cpp.spelling import convert, spell
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError
@@ -88,7 +88,7 @@ class _Emitter:
         with out.block(f'extern "C" i64 {self.name}(const i64* arguments) {{'):
             for position, buffer in enumerate(kernel.arguments):
                 constant = "const " if buffer.role == "in" else ""
-                kind = ctype(buffer.dtype)
+                kind = memory_type(buffer.dtype)
                 out.line(f"{constant}{kind}* {buffer.name} = ({constant}{kind}*)arguments[{position}];")
             for position, size in enumerate(kernel.sizes, len(kernel.arguments)):
                 out.line(f"const i64 {size} = arguments[{position}];")
@@ -171,7 +171,7 @@ class _Emitter:
                 loops.enter_context(self._loop(axis))
             for buffer in kernel.buffers:
                 if buffer.role == "scratch":
-                    out.line(f"alignas(64) {ctype(buffer.dtype)} {buffer.name}[{print_expr(buffer.numel)}];")
+                    out.line(f"alignas(64) {memory_type(buffer.dtype)} {buffer.name}[{print_expr(buffer.numel)}];")
             for number, stage in enumerate(kernel.stages):
                 if stage.inner:
                     self._row_stage(number, stage)
@@ -301,7 +301,7 @@ class _Emitter:
             out.line(f"const int lanes = (int)minimum<i64>({LANES}, {self._size(last)} - {begin});")
             for buffer in kernel.buffers:
                 if buffer.role == "scratch":
-                    out.line(f"alignas(64) {ctype(buffer.dtype)} {buffer.name}[{print_expr(buffer.numel)} * {LANES}];")
+                    out.line(f"alignas(64) {memory_type(buffer.dtype)} {buffer.name}[{print_expr(buffer.numel)} * {LANES}];")
             for number, stage in enumerate(kernel.stages):
                 for instruction in stage.body:
                     if isinstance(instruction, Reduce):
@@ -410,10 +410,11 @@ class _Emitter:
 
     def _load(self, load: Load) -> Text:
         address = f"{load.buffer}[{self._address(load.buffer, load.index)}]"
+        value = Text(f"{address} != 0", EQUALITY) if load.dtype == "bool" else Text(address)
         if load.mask is None:
-            return Text(address)
+            return value
         zero = "0" if load.dtype != "bool" else "false"
-        return Text(f"{self.texts[load.mask].at(LOGICAL_OR)} ? {address} : ({ctype(load.dtype)}){zero}", TERNARY)
+        return Text(f"{self.texts[load.mask].at(LOGICAL_OR)} ? {value} : ({ctype(load.dtype)}){zero}", TERNARY)
 
     def _address(self, buffer: str, index: Expr) -> str:
         text = self._index(index)

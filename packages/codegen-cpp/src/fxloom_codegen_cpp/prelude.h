@@ -31,8 +31,8 @@ FXLOOM_INLINE float madd(float a, float b, float c) {
 }
 
 // NaN wins.
-template <typename T> FXLOOM_INLINE T maximum(T a, T b) { return a > b || a != a ? a : b; }
-template <typename T> FXLOOM_INLINE T minimum(T a, T b) { return a < b || a != a ? a : b; }
+template <typename T> FXLOOM_INLINE T maximum(T a, T b) { return (a > b) | (a != a) ? a : b; }
+template <typename T> FXLOOM_INLINE T minimum(T a, T b) { return (a < b) | (a != a) ? a : b; }
 
 template <typename T> FXLOOM_INLINE T sign(T a) { return (T)((a > T(0)) - (a < T(0))); }
 

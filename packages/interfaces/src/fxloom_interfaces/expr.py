@@ -154,6 +154,11 @@ def mod(a: Expr, b: Expr) -> Expr:
     return normalize(Mod(sympy.sympify(a), sympy.sympify(b)))
 
 
+def clamped(expr: Expr, low: Expr, high: Expr) -> Expr:
+    """`expr` held between low and high."""
+    return normalize(Min(Max(sympy.sympify(expr), sympy.sympify(low)), sympy.sympify(high)))
+
+
 def product(sizes: Any) -> Expr:
     """The product of sizes; 1 for none."""
     result: Expr = 1

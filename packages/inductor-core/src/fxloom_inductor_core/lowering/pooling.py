@@ -12,6 +12,7 @@ from fxloom_inductor_core.lowering.reduction import mean_dims
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.tensors import Index
 from fxloom_interfaces.dtypes import dtype_info, is_float, opmath
+from fxloom_interfaces.expr import Expr, clamped
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.graph import Lowering
@@ -42,6 +43,15 @@ def _window(ops: Any, x: Any, index: Index, at: tuple[int, int], stride: Any, pa
     return x.load(ops, where) if mask is None else ops.masked(mask, lambda: x.load(ops, where), outside)
 
 
+def _held(position: Expr, offset: int, step: int, extent: Expr, count: Expr) -> Expr:
+    """position * step + offset, held in [0, extent) where it could leave it for a position in [0, count)."""
+    index = position * step + offset
+    static = isinstance(extent, int) and isinstance(count, int)
+    if static and offset >= 0 and (count - 1) * step + offset < extent:
+        return index
+    return clamped(index, 0, extent - 1)
+
+
 @lowering(aten.max_pool2d_with_indices.default)
 def max_pool2d_with_indices(
     cx: Lowering, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
@@ -53,12 +63,20 @@ def max_pool2d_with_indices(
         return NotImplemented
     cx.realize(x)
     size = tuple(as_expr(s) for s in cx.fake[0].size())
+    # Without dilation an index held inside the image stays in its window (padding is at most half of it), so it adds
+    # nothing new to the maximum, and no load needs a mask.
+    held = dilation == (1, 1)
 
     def body(ops: Any, index: Index) -> Any:
         result = None
         for i in range(kernel[0]):
             for j in range(kernel[1]):
-                value = _window(ops, x, index, (i, j), step, padding, dilation, float("-inf"))
+                if held:
+                    row = _held(index[-2], i - padding[0], step[0], x.size[-2], size[-2])
+                    column = _held(index[-1], j - padding[1], step[1], x.size[-1], size[-1])
+                    value = x.load(ops, (*index[:-2], row, column))
+                else:
+                    value = _window(ops, x, index, (i, j), step, padding, dilation, float("-inf"))
                 result = value if result is None else ops.maximum(result, value)
         return result
 
