@@ -613,3 +613,52 @@ def test_backend_rejection_breaks_at_the_node() -> None:
 
     assert torch.equal(optimize(backend)(program)(X), program(X))
     assert seen == [1, 2]
+
+
+class Refusing:
+    def __getattribute__(self, name: str) -> Any:
+        silent()
+        return object.__getattribute__(self, name)
+
+    def scale(self, x: Any) -> Any:
+        return x * 2
+
+
+def test_break_while_loading_a_method() -> None:
+    def program(obj: Any, x: Any) -> Any:
+        y = x + 1
+        return obj.scale(y) - x
+
+    check(program, Refusing(), X)
+
+
+def test_bound_methods_of_containers_act_on_the_container() -> None:
+    items: list[Any] = []
+    append, get = items.append, {"a": 1}.get
+
+    def program(x: Any) -> Any:
+        append(x)
+        return x + len(items) + get("a")
+
+    from fxloom_dynamo import optimize
+
+    compiled = optimize()(program)
+    assert [compiled(X)[0].item() for _ in range(3)] == [2.5, 3.5, 4.5]
+    assert len(items) == 3
+
+
+def test_loops_over_generators_of_modules_and_shared_parameters() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = torch.nn.Linear(4, 4, bias=False)
+            self.b = torch.nn.Linear(4, 4, bias=False)
+            self.b.weight = self.a.weight
+            self.table = torch.nn.ModuleDict({"x": torch.nn.Tanh(), "y": torch.nn.Identity()})
+
+        def forward(self, x: Any) -> Any:
+            for name, module in self.table.items():
+                x = module(self.a(x) if name == "x" else self.b(x))
+            return x, sum(p.numel() for p in self.parameters()), self.a.weight is self.b.weight
+
+    one_graph(lambda n, x: n(x), Tied(), X)

@@ -17,6 +17,7 @@ from fxloom_interfaces.sources import Source
 from fxloom_dynamo import effects
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
+from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.handlers.control import exhausted_index
 from fxloom_dynamo.heap import ordered_keys
@@ -308,9 +309,15 @@ class Residual:
             ways.append((label, after, nulls[:-1]))
         elif inst.opname not in _NO_WAY_ON:
             taken = sum(stack_effect(instructions[number])[0] for number in range(start, end + 1))
-            left = stack_effect(inst)[1]
-            ways.append((None, end + 1, [*nulls[: depth - taken], *([False] * left)]))
+            left = [False] * stack_effect(inst)[1]
+            if _loads_method(inst):
+                # the instruction may push method and receiver; a plain load and a NULL say the same in one way only
+                _make_plain_load(native[-1])
+                left = [True, False] if NULL_FIRST else [False, True]
+            ways.append((None, end + 1, [*nulls[: depth - taken], *left]))
         self.out.extend(native)
+        if _loads_method(inst):
+            self.out.extend(emit.push_null_below())
         if region is not None:
             self._append_body(native, region)
         for label, index, after_nulls in ways:
@@ -377,6 +384,18 @@ class Residual:
 
 
 from fxloom_dynamo.marks import UNREAD as _UNREAD  # noqa: E402
+
+
+def _loads_method(inst: Instruction) -> bool:
+    return inst.opname == "LOAD_METHOD" or inst.push_null or inst.opname == "LOAD_SUPER_ATTR" and bool((inst.arg or 0) & 1)
+
+
+def _make_plain_load(inst: Instruction) -> None:
+    if inst.opname == "LOAD_METHOD":
+        inst.opname = "LOAD_ATTR"
+    elif inst.opname == "LOAD_SUPER_ATTR":
+        inst.arg = (inst.arg or 0) & ~1
+    inst.push_null = False
 
 
 def _parameter_count(code: types.CodeType) -> int:
