@@ -240,7 +240,22 @@ def whole_environment(session: nox.Session, version: str) -> str:
 def whole(session: nox.Session) -> None:
     """The tests that need all packages: the demo's programs, plugins, docs' examples."""
     python = whole_environment(session, f"{sys.version_info.major}.{sys.version_info.minor}")
-    run_pytest(session, python, "tests", "docs")
+    run_pytest(session, python, "tests", "docs/test_examples.py")
+
+
+@nox.session(venv_backend="none")
+def vendor(session: nox.Session) -> None:
+    """The toy code generator of docs/examples, installed like a stranger's package, in an environment of its own."""
+    build_wheels(session)
+    python = isolated(session, "fxloom")
+    install_wheels(session, python, "testing", *declared("fxloom")[0], "fxloom")
+    toy = ROOT / "docs" / "examples" / "toy_codegen"
+    session.run(
+        sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-build-isolation",
+        "--disable-pip-version-check", "--force-reinstall", str(toy), external=True,
+    )  # fmt: skip
+    run_pytest(session, python, str(toy / "tests"))
+    session.run(sys.executable, "-m", "pip", "--python", python, "uninstall", "--quiet", "--yes", "toy-codegen", external=True)
 
 
 @nox.session(venv_backend="none")
@@ -250,7 +265,7 @@ def versions(session: nox.Session, version: str) -> None:
     python = whole_environment(session, version)
     for package in ORDER:
         run_pytest(session, python, f"packages/{package}/tests")
-    run_pytest(session, python, "tests", "docs")
+    run_pytest(session, python, "tests", "docs/test_examples.py")
 
 
 @nox.session(venv_backend="none")

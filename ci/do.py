@@ -20,7 +20,7 @@ ENVIRONMENT = ROOT / ".venv"
 REQUIREMENTS = ROOT / "ci" / "requirements.txt"
 
 #: What CI runs, in order: quick verdicts first.
-TEST_SESSIONS = ["lint", "imports", "types", "unit", "whole"]
+TEST_SESSIONS = ["lint", "imports", "types", "unit", "vendor", "whole"]
 
 
 def main(arguments: list[str]) -> int:
