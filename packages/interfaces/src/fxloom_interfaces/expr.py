@@ -219,6 +219,8 @@ def bounds(expr: Expr, extents: Mapping[Any, Expr]) -> tuple[int | None, int | N
         return expr, expr
     if expr.is_Integer:
         return int(expr), int(expr)
+    low: int | None
+    high: int | None
     if expr.is_Symbol:
         extent = extents.get(expr)
         low = 0 if expr.is_nonnegative else None
