@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,7 @@ def steady(name: str, device: str, dtype: str, small: bool, rounds: int, modes: 
     from fxloom.demo.accuracy import compare, double_reference
     from fxloom.demo.programs import PROGRAMS
     from fxloom.demo.run import interleaved
-
-    import fxloom
+    from fxloom.stats import RECORDER
 
     (program,) = [program for program in PROGRAMS if program.name == name]
     target = torch.device(device)
@@ -65,12 +65,11 @@ def steady(name: str, device: str, dtype: str, small: bool, rounds: int, modes: 
         for mode in modes:
             suffix = f" {mode}" if mode else ""
             for contender in ("torch.compile", "fxloom"):
-                torch.compiler.reset() if contender == "torch.compile" and mode else None
-                fxloom.reset()
+                RECORDER.reset()
                 compiled = compiler(contender, mode)(function)
                 result = compiled(*inputs)
                 if contender == "fxloom":
-                    counts = fxloom.stats()
+                    counts = RECORDER.stats
                     row[f"graphs{suffix}"] = counts.graphs
                     row[f"breaks{suffix}"] = counts.graph_breaks
                     row[f"kernels{suffix}"] = counts.kernels.total()
@@ -125,7 +124,9 @@ def overhead(device: str) -> dict[str, float]:
     def add_one(x: Any) -> Any:
         return x + 1
 
-    functions = [compiler(contender, None)(add_one) for contender in CONTENDERS]
+    # A code object each: both stacks keep what they compiled on it.
+    originals = [types.FunctionType(add_one.__code__.replace(), globals(), "add_one") for _ in CONTENDERS]
+    functions = [compiler(contender, None)(original) for contender, original in zip(CONTENDERS, originals, strict=True)]
     x = torch.ones(1, device=device)
     times: list[list[float]] = [[] for _ in functions]
     with torch.no_grad():
