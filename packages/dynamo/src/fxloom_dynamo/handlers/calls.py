@@ -83,6 +83,8 @@ def make_function(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     annotations = frame.stack.pop() if flags & 4 else None
     keyword_defaults = frame.stack.pop() if flags & 2 else None
     defaults = frame.stack.pop() if flags & 1 else None
+    if closure is None and code.co_freevars:  # 3.13 sets the closure in the next instruction
+        closure = tuple(types.CellType() for _ in code.co_freevars)
     fn = types.FunctionType(code, frame.globals, code.co_name, defaults, closure)
     fn.__qualname__ = code.co_qualname
     if keyword_defaults is not None:
