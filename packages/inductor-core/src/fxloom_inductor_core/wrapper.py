@@ -40,7 +40,7 @@ from torch import as_strided, empty_strided
 
 def with_strides(tensor, stride):
     """`tensor` itself where it has these strides, as libraries usually give them; a copy that has them otherwise."""
-    if tensor.stride() == stride:
+    if tensor is None or tensor.stride() == stride:  # None: not asked for, as attention's log-sum-exp in inference
         return tensor
     return empty_strided(tensor.size(), stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 '''
