@@ -1,0 +1,113 @@
+"""The umbrella's own parts: counters, debug folder, accuracy, settings. What needs all layers is in the repository's tests/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from fxloom.config import cache_root, settings
+from fxloom.debug import debug_folder
+from fxloom.demo.accuracy import compare, double_reference
+from fxloom.demo.resnet import ResNet50
+from fxloom.stats import Recorder
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.errors import ConfigError, Site
+
+import fxloom
+
+
+def test_recorder_counts_every_kind_of_event() -> None:
+    recorder = Recorder()
+    site = Site("f.py", 3, "f", "x.item()")
+    events = [
+        telemetry.GraphCaptured("f", 3, 2),
+        telemetry.GraphBroke("data_dependent", "an if", "use where", site),
+        telemetry.FrameCompiled("f"),
+        telemetry.FrameCompiled("f", "shape is [3], was [2]"),
+        telemetry.KernelsBuilt("cpp", ("a", "b"), 1, False),
+        telemetry.LibraryCalled("aten.mm", 2),
+        telemetry.FellBack("aten.sort", "no lowering"),
+        telemetry.PhaseEnded("aot.trace", 0.5),
+        telemetry.PhaseEnded("aot.trace", 0.25),
+        telemetry.ReplaySkipped("cudagraphs", "no device"),
+    ]
+    for event in events:
+        recorder(event)
+    stats = recorder.stats
+    assert (stats.graphs, stats.graph_breaks, stats.compiles, stats.compiler_runs) == (1, 1, 2, 1)
+    assert stats.kernels == {"cpp": 2}
+    assert stats.library_calls == {"aten.mm": 2}
+    assert stats.fallbacks == {"aten.sort": 1}
+    assert stats.seconds["aot.trace"] == 0.75
+    assert stats.recompile_reasons == ["f: shape is [3], was [2]"]
+    assert "f.py:3 in f: x.item()" in str(stats.break_reasons[0])
+    recorder.reset()
+    assert recorder.stats.graphs == 0
+
+
+def test_debug_folder_starts_anew_for_each_graph(tmp_path: Path) -> None:
+    with debug_folder(tmp_path) as folder:
+        for text in ("first", "second"):
+            telemetry.emit(telemetry.ArtifactWritten("output_code.py", text))
+            telemetry.emit(telemetry.ArtifactWritten("guards.txt", text))
+    assert not telemetry.wants_artifacts()
+    written = sorted(folder.root.glob("graph_*/*"))
+    assert [path.read_text() for path in written] == ["first", "first", "second", "second"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda t: t + 1e-4, "error of result"),
+        (lambda t: t.double(), "dtype"),
+        (lambda t: t.t(), "strides"),
+        (lambda t: t[:2], "shape"),
+        (lambda t: torch.full_like(t, float("nan")), "error of result"),
+        (lambda t: [t], "structure"),
+    ],
+)
+def test_accuracy_refuses_what_differs(change: object, reason: str) -> None:
+    exact = torch.randn(3, 3, dtype=torch.float64)
+    eager = exact.float()
+    assert compare(eager, eager.clone(), exact).correct
+    assert change is not None
+    found = compare(eager, change(eager), exact)  # type: ignore[operator]
+    assert not found.correct
+    assert reason in found.reason
+
+
+def test_double_reference_widens_closures() -> None:
+    layers = [torch.nn.Linear(3, 3)]
+    table = {"w": torch.randn(3)}
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return layers[0](x) * table["w"]
+
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return inner(x) + 1
+
+    x = torch.randn(2, 3)
+    wide = double_reference(outer, (x,))
+    assert wide.dtype == torch.float64
+    torch.testing.assert_close(wide.float(), outer(x))
+    assert layers[0].weight.dtype == torch.float32
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FXLOOM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("FXLOOM_DISABLE", "1")
+    assert cache_root() == tmp_path
+    assert settings().disable
+    assert fxloom.compile(torch.relu) is torch.relu
+    monkeypatch.setenv("FXLOOM_DISABLE", "perhaps")
+    with pytest.raises(ConfigError, match="FXLOOM_DISABLE"):
+        fxloom.compile(torch.relu)
+
+
+def test_resnet_is_resnet50() -> None:
+    assert sum(parameter.numel() for parameter in ResNet50().parameters()) == 25_557_032
+
+
+def test_builtin_backends_are_listed() -> None:
+    assert {"eager", "aot_eager", "aot_eager_decomp", "inductor"} <= set(fxloom.list_backends())
