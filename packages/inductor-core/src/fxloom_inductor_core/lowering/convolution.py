@@ -1,4 +1,4 @@
-"""Convolutions: library calls. On the CPU the layout is channels-last where the caller lets it (half of a CNN's speed)."""
+"""Convolutions: library calls, in channels-last layout where the library is faster in it (half of a CNN's speed)."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ def convolution(
 
 
 def _prefers_channels_last(cx: Lowering, x: Any, weight: Any, transposed: bool) -> bool:
-    """Where oneDNN takes channels-last directly and gives it back: 2-D, float32 or bfloat16, on the CPU."""
-    if not cx.options.channels_last or transposed or x.device != "cpu" or len(x.size) != 4:
+    """Where oneDNN (float32, bfloat16) and cuDNN's tensor cores (half precision) take channels-last and give it back: 2-D."""
+    if not cx.options.channels_last or transposed or len(x.size) != 4 or weight.dtype != x.dtype:
         return False
-    if x.dtype not in ("float32", "bfloat16") or weight.dtype != x.dtype:
+    device = x.device.partition(":")[0]
+    if x.dtype not in {"cpu": ("float32", "bfloat16"), "cuda": ("float16", "bfloat16")}.get(device, ()):
         return False
     fake = layout_of(cx.fake)
     return all(isinstance(s, int) and s > 0 for s in (*x.size, *weight.size, *fake.size))
