@@ -92,6 +92,36 @@ def test_first_position_wins_and_nan_counts_as_extreme(store: FileStore) -> None
     assert out.tolist() == [1, 1, 0]
 
 
+@pytest.mark.parametrize("kind", ["argmax", "welford"])
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_a_value_folds_twice_in_one_loop(kind: str, by_columns: bool, store: FileStore) -> None:
+    """Each fold has names of its own, also where both fold the same value."""
+    other, rows, width = {"argmax": "argmin", "welford": "welford"}[kind], 70, 9
+    index = R0 * rows + X0 if by_columns else X0 * width + R0
+    stages = (
+        Stage(
+            True,
+            (
+                Load(0, "in0", index, "float32"),
+                Reduce((1, 2, 3) if kind == "welford" else (1,), kind, 0, "float32"),
+                Reduce((4, 5, 6) if kind == "welford" else (4,), other, 0, "float32"),
+                Reduce((7,), "max", 0, "float32"),
+            ),
+        ),
+        Stage(False, (Store("out0", X0, 1), Store("out1", X0, 4))),
+    )
+    result = "float32" if kind == "welford" else "int64"
+    buffers = (KernelBuffer("in0", "float32", "in"), KernelBuffer("out0", result, "out"), KernelBuffer("out1", result, "out"))
+    kernel = Kernel((Axis("x0", rows),), (Axis("r0", width),), stages, buffers)
+    x = torch.randn(rows * width)
+    got = [x, *(torch.zeros(rows, dtype=torch_dtype(result)) for _ in range(2))]
+    want = [t.clone() for t in got]
+    run([kernel], [got], store)
+    interpret([kernel], [want])
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_long_sums_stay_accurate(store: FileStore) -> None:
     x = torch.rand(1 << 20)
     by_row, by_column = torch.empty(1), torch.empty(16)

@@ -457,7 +457,7 @@ class _Emitter:
         if reduction.kind in ("argmax", "argmin"):
             position, best = names
             comparison = ">" if reduction.kind == "argmax" else "<"
-            temporary = f"v{reduction.value}_now"
+            temporary = f"v{reduction.results[0]}_now"  # a value may have several reductions
             out.line(f"const {ctype(reduction.dtype)} {temporary} = {value};")
             nan = f" || ({temporary} != {temporary} && {best} == {best})" if dtype_info(reduction.dtype).kind == "float" else ""
             flat = self._index(_flat(self.kernel.inner))
@@ -466,7 +466,7 @@ class _Emitter:
                 out.line(f"{position} = {flat};")
         elif reduction.kind == "welford":
             mean, squares, count = names
-            temporary = f"v{reduction.value}_step"
+            temporary = f"v{reduction.results[0]}_step"
             out.line(f"{count} += 1;")
             out.line(f"const double {temporary} = {value.at(ATOM - 2)} - {mean};")
             out.line(f"{mean} += {temporary} / {count};")
