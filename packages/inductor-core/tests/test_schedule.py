@@ -17,7 +17,7 @@ from fxloom_inductor_core.spaces import collapse, express, refine
 from fxloom_interfaces import meta, telemetry
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.expr import product, substitute, symbol
-from fxloom_interfaces.program import Allocate, Reduce
+from fxloom_interfaces.program import Allocate, Free, Reduce
 
 ROWS = torch.randn(4, 16, 32)
 WEIGHT, BIAS = torch.randn(32), torch.randn(32)
@@ -115,6 +115,36 @@ def test_dead_buffers_are_taken_over() -> None:
     without = check(chain, *inputs, options=InductorOptions(reuse_memory=False))
     assert len(fresh) <= 2
     assert all(s.reuse is None for s in without.program.steps if isinstance(s, Allocate))
+
+
+@pytest.mark.parametrize("format", [torch.channels_last, torch.contiguous_format], ids=str)
+@pytest.mark.parametrize(("first", "second", "batch"), [("float32", "bool", 4), ("float32", "float64", 2), ("float64", "float32", 4)])
+def test_memory_is_taken_over_by_elements_of_another_size(
+    format: torch.memory_format, first: str, second: str, batch: int
+) -> None:
+    """As many bytes, other elements, also where the last axis is not the innermost."""
+    sizes = {"bool": 1, "float32": 4, "float64": 8}
+    x = torch.randn(batch * sizes[second] // sizes[first], 4, 4, 4, dtype=getattr(torch, first)).contiguous(memory_format=format)
+    y = torch.randn(batch, 4, 4, 4).contiguous(memory_format=format)
+
+    def program(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        dies = x.exp()
+        flat = (dies if format is torch.contiguous_format else dies.permute(0, 2, 3, 1)).reshape(-1, 4)
+        return torch.mm(flat, w), y > 0 if second == "bool" else y.to(getattr(torch, second)) * 2
+
+    graph = check(program, x, y, torch.randn(4, 2, dtype=x.dtype), options=InductorOptions(fuse=False))
+    owners = {s.name: s for s in graph.program.steps if isinstance(s, Allocate)}
+    assert [(owners[s.reuse].dtype, s.dtype) for s in owners.values() if s.reuse is not None] == [(first, second)]
+
+
+def test_taken_over_memory_is_free_once_its_last_name_dies() -> None:
+    """The names of earlier owners must not keep the memory that a later one gives back."""
+    graph = check(lambda x, w: torch.mm(chain(x, w)[:, :3].contiguous(), w[:3, :2]), torch.randn(16, 16), torch.randn(16, 16) / 4)
+    owners = {s.name: s.reuse for s in graph.program.steps if isinstance(s, Allocate)}
+    freed = {name for s in graph.program.steps if isinstance(s, Free) for name in s.names}
+    assert sum(reuse is not None for reuse in owners.values()) >= 3
+    assert {reuse for name, reuse in owners.items() if reuse is not None and name in freed} <= freed
+    assert len(freed) >= len(owners) - 1  # all but the result
 
 
 def test_inputs_are_not_overwritten() -> None:

@@ -16,9 +16,10 @@ from fxloom_inductor_core.graph import LoweredGraph, Operand
 from fxloom_inductor_core.kernelize import FusedKernel, make_kernel
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_inductor_core.schedule import Group
+from fxloom_inductor_core.tensors import span
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_info
-from fxloom_interfaces.expr import normalize, product, symbol
+from fxloom_interfaces.expr import normalize, symbol
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import (
     Allocate,
@@ -62,7 +63,7 @@ class _Planner:
         self.kernels: dict[str, tuple[str, Kernel]] = {}
         self.devices: dict[str, str] = {}
         self.views: dict[tuple[str, Layout], str] = {}
-        self.views_of: dict[str, list[str]] = {}
+        self.views_of: dict[str, list[str]] = {}  # buffer -> other names of its memory
         self.owned: dict[str, None] = {}
         self.pinned: set[str] = set()
         self.pool: dict[tuple[str, int], list[str]] = {}
@@ -131,8 +132,8 @@ class _Planner:
     def _memory(self, buffer: str) -> tuple[str, int]:
         """(device, bytes) of a buffer; -1 bytes where they are not static."""
         layout = self.graph.layouts[buffer]
-        numel = product(layout.size)
-        return layout.device, numel * dtype_info(layout.dtype).nbytes if isinstance(numel, int) else -1
+        elements = span(layout.size, layout.stride)
+        return layout.device, elements * dtype_info(layout.dtype).nbytes if isinstance(elements, int) else -1
 
     def _allocate(self, buffer: str, take_over: str | None = None) -> None:
         layout = self.graph.layouts[buffer]
@@ -141,6 +142,8 @@ class _Planner:
         reuse = take_over
         if reuse is None and self.options.reuse_memory and self.pool.get(memory):
             reuse = self.pool[memory].pop()
+        if reuse is not None:  # the old names hold the memory as well: they go when the new one does
+            self.views_of[buffer] = [reuse, *self.views_of.pop(reuse, [])]
         self.owned[buffer] = None
         self.steps.append(Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, reuse))
 

@@ -7,12 +7,12 @@ for library calls that take strided operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fxloom_inductor_core.cost import NOTHING, BodyCost
-from fxloom_interfaces.expr import Expr, product
+from fxloom_interfaces.expr import Expr, normalize, product
 from fxloom_interfaces.loop_ir import Body, Layout
 
 Index: TypeAlias = tuple[Expr, ...]
@@ -36,6 +36,16 @@ def strides_in_order(size: Index, order: tuple[int, ...]) -> Index:
         strides[dim] = step
         step = step * (1 if size[dim] == 0 else size[dim])
     return tuple(strides)
+
+
+def span(size: Sequence[Expr], stride: Sequence[Expr]) -> Expr:
+    """Elements of memory from the first element to the last."""
+    if any(extent == 0 for extent in size):
+        return 0
+    last: Any = 0
+    for extent, step in zip(size, stride, strict=True):
+        last = last + (extent - 1) * step
+    return normalize(last + 1)
 
 
 def flat_index(index: Index, strides: Index, offset: Expr = 0) -> Expr:

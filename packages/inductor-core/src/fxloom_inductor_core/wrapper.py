@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fxloom_inductor_core.tensors import span
 from fxloom_interfaces.codegen import Codegen, KernelSource
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import InternalError
@@ -110,13 +111,13 @@ class _Printer:
             arguments = f"{_tuple(step.size)}, {_tuple(step.stride)}, dtype=torch.{step.dtype}"
             device = "" if step.device == "cpu" else f", device={step.device!r}"
             return f"{step.name} = empty_strided({arguments}{device})"
-        old = self.shapes.get(step.reuse)
+        old = self.shapes[step.reuse]
         if old == layout:
             return f"{step.name} = {step.reuse}{comment}, reuses memory"
         source = step.reuse
-        if old is None or old[2] != step.dtype:
-            # another dtype of the same width: seen through the dtype first
-            source = f"{step.reuse}.view(torch.{step.dtype})"
+        if old[2] != step.dtype:
+            # strides may forbid to see elements of another size: flat first
+            source = f"as_strided({step.reuse}, ({print_expr(span(old[0], old[1]))},), (1,)).view(torch.{step.dtype})"
         return f"{step.name} = as_strided({source}, {_tuple(step.size)}, {_tuple(step.stride)}){comment}, reuses memory"
 
 
