@@ -141,3 +141,9 @@ def test_library_calls_are_counted_apart() -> None:
     graph = check(lambda a, b: F.relu(a @ b) @ b, torch.randn(5, 5), torch.randn(5, 5))
     assert graph.library_calls == (("aten.mm", 2),)
     assert graph.fallbacks == ()
+
+
+def test_neighbours_of_low_precision_numbers() -> None:
+    halves = X.half()
+    got = compiled(torch.nextafter, halves, halves + 1)([halves, halves + 1])
+    assert torch.equal(got[0], torch.nextafter(halves, halves + 1))

@@ -76,6 +76,8 @@ for _name in _FLOAT_UNARY:
 
 def _rounding(name: str) -> Callable[..., Any]:
     def rule(cx: Lowering, x: Any) -> Any:
+        if x.dtype == "bool":
+            return NotImplemented  # eager refuses it, in its own words
         if not is_float(x.dtype):
             return cx.copy_of(x)
         return elementwise(cx, [x], lambda ops, a: getattr(ops, name)(a), dtype=x.dtype, compute=x.dtype)
@@ -104,11 +106,20 @@ for _op, _name in ((aten.neg.default, "neg"), (aten.abs.default, "abs"), (aten.s
 
 @lowering(aten.relu.default)
 def relu(cx: Lowering, x: Any) -> Any:
+    if x.dtype == "bool":
+        return NotImplemented  # eager refuses it
     return elementwise(cx, [x], lambda ops, a: ops.maximum(a, ops.constant(0, opmath(x.dtype))), dtype=x.dtype, compute=x.dtype)
+
+
+def _has_bits(dtype: str) -> bool:
+    """True for the dtypes that bitwise operators take: eager refuses the others."""
+    return dtype == "bool" or is_integer(dtype)
 
 
 @lowering(aten.bitwise_not.default)
 def bitwise_not(cx: Lowering, x: Any) -> Any:
+    if not _has_bits(x.dtype):
+        return NotImplemented
     return elementwise(cx, [x], lambda ops, a: ops.bitwise_not(a), dtype=x.dtype, compute=x.dtype)
 
 
@@ -144,13 +155,21 @@ def add(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
     return _scaled(cx, a, b, alpha, dtype, "add")
 
 
+def _is_bool(value: Any) -> bool:
+    return value.dtype == "bool" if is_tensor(value) else isinstance(value, bool)
+
+
 @lowering(aten.sub.Tensor, aten.sub.Scalar)
 def sub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
+    if _is_bool(a) or _is_bool(b):
+        return NotImplemented  # eager refuses it
     return _scaled(cx, a, b, alpha, _result(cx), "sub")
 
 
 @lowering(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
+    if _is_bool(a) or _is_bool(b):
+        return NotImplemented  # eager refuses it
     dtype = _result(cx)
 
     def function(ops: Any, x: Any, y: Any) -> Any:
@@ -179,11 +198,18 @@ def div(cx: Lowering, a: Any, b: Any) -> Any:
     return elementwise(cx, [a, b], lambda ops, x, y: ops.div(x, y), dtype=dtype, compute=dtype)
 
 
+def _is_zero(divisor: Any) -> bool:
+    """True for a literal zero, by which eager's integer kernels refuse to divide."""
+    return not is_tensor(divisor) and divisor == 0
+
+
 @lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
 def div_mode(cx: Lowering, a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     dtype = _result(cx)
     if rounding_mode is None:
         return div(cx, a, b)
+    if dtype == "bool" or (is_integer(dtype) and _is_zero(b)):
+        return NotImplemented
     if is_integer(dtype):
         name = "floor_div" if rounding_mode == "floor" else "trunc_div"
         return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=True)
@@ -225,20 +251,54 @@ def _binary(name: str) -> Callable[..., Any]:
 
 
 for _ops, _name in (
-    ((aten.remainder.Tensor, aten.remainder.Scalar), "remainder"),
-    ((aten.fmod.Tensor, aten.fmod.Scalar), "fmod"),
     ((aten.maximum.default,), "maximum"),
     ((aten.minimum.default,), "minimum"),
     ((aten.atan2.default,), "atan2"),
     ((aten.copysign.Tensor, aten.copysign.Scalar), "copysign"),
-    ((aten.nextafter.default,), "nextafter"),
+):
+    lowering(*_ops)(_binary(_name))
+
+
+def _where_dtype(takes: Callable[[str], bool], rule: Callable[..., Any]) -> Callable[..., Any]:
+    """`rule` for results of the dtypes that `takes` is true of; the others run, or are refused, as in eager."""
+
+    def for_some(cx: Lowering, a: Any, b: Any) -> Any:
+        return rule(cx, a, b) if takes(_result(cx)) else NotImplemented
+
+    for_some.__qualname__ = rule.__qualname__
+    return for_some
+
+
+for _ops, _name in (
     ((aten.bitwise_and.Tensor, aten.bitwise_and.Scalar), "bitwise_and"),
     ((aten.bitwise_or.Tensor, aten.bitwise_or.Scalar), "bitwise_or"),
     ((aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar), "bitwise_xor"),
+):
+    lowering(*_ops)(_where_dtype(_has_bits, _binary(_name)))
+
+for _ops, _name in (
     ((aten.bitwise_left_shift.Tensor, aten.__lshift__.Scalar, aten.__lshift__.Tensor), "shift_left"),
     ((aten.bitwise_right_shift.Tensor, aten.__rshift__.Scalar, aten.__rshift__.Tensor), "shift_right"),
 ):
-    lowering(*_ops)(_binary(_name))
+    lowering(*_ops)(_where_dtype(is_integer, _binary(_name)))
+
+# The neighbour of a float16 is no neighbour in float32, in which kernels compute.
+lowering(aten.nextafter.default)(_where_dtype(lambda dtype: dtype == opmath(dtype), _binary("nextafter")))
+
+
+def _rest_of_division(name: str) -> Callable[..., Any]:
+    def rule(cx: Lowering, a: Any, b: Any) -> Any:
+        dtype = _result(cx)
+        if dtype == "bool" or (is_integer(dtype) and _is_zero(b)):
+            return NotImplemented
+        return _binary(name)(cx, a, b)
+
+    rule.__qualname__ = name
+    return rule
+
+
+lowering(aten.remainder.Tensor, aten.remainder.Scalar)(_rest_of_division("remainder"))
+lowering(aten.fmod.Tensor, aten.fmod.Scalar)(_rest_of_division("fmod"))
 
 
 def _integer_power(ops: Any, x: Any, exponent: int, dtype: str) -> Any:
@@ -362,6 +422,8 @@ def hardtanh(cx: Lowering, x: Any, low: float = -1, high: float = 1) -> Any:
 
 @lowering(aten.leaky_relu.default)
 def leaky_relu(cx: Lowering, x: Any, slope: float = 0.01) -> Any:
+    if not is_float(x.dtype):
+        return NotImplemented  # eager refuses it
     compute = opmath(x.dtype)
 
     def function(ops: Any, a: Any) -> Any:
@@ -372,6 +434,8 @@ def leaky_relu(cx: Lowering, x: Any, slope: float = 0.01) -> Any:
 
 @lowering(aten.gelu.default)
 def gelu(cx: Lowering, x: Any, approximate: str = "none") -> Any:
+    if not is_float(x.dtype):
+        return NotImplemented  # eager refuses it
     compute = opmath(x.dtype)
 
     def exact(ops: Any, a: Any) -> Any:  # x/2 (1 + erf(x/sqrt 2))
@@ -388,6 +452,8 @@ def gelu(cx: Lowering, x: Any, approximate: str = "none") -> Any:
 
 @lowering(aten.silu.default)
 def silu(cx: Lowering, x: Any) -> Any:
+    if not is_float(x.dtype):
+        return NotImplemented  # eager refuses it
     return elementwise(cx, [x], lambda ops, a: ops.mul(a, ops.sigmoid(a)), dtype=x.dtype, compute=x.dtype, ops=2, heavy=True)
 
 

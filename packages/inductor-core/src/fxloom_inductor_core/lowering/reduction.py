@@ -243,6 +243,8 @@ lowering(aten.all.default, aten.all.dim, aten.all.dims)(_truth("all"))
 
 def _position(kind: ReductionKind) -> Callable[..., Any]:
     def rule(cx: Lowering, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        if x.dtype == "bool":
+            return NotImplemented  # eager refuses it
         return fold(cx, x, _dims(x, dim), keepdim, kind, dtype="int64", acc_dtype="int64")
 
     rule.__qualname__ = kind

@@ -1,0 +1,36 @@
+"""What eager's kernels refuse, compiled programs refuse too, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import fxloom
+
+FLOATS, INTS, MASK = torch.randn(5), torch.arange(5), torch.arange(5) > 2
+
+REFUSED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "not_of_floats": (lambda x: torch.bitwise_not(x), (FLOATS,)),
+    "and_of_floats": (lambda x: x & x, (FLOATS,)),
+    "xor_of_float_and_int": (lambda x, i: x ^ i, (FLOATS, INTS)),
+    "shift_of_bools": (lambda b: b << b, (MASK,)),
+    "difference_of_bools": (lambda b: b - b, (MASK,)),
+    "difference_with_bool": (lambda x, b: x - b, (FLOATS, MASK)),
+    "relu_of_bools": (lambda b: b.relu(), (MASK,)),
+    "floor_of_bools": (lambda b: b.floor(), (MASK,)),
+    "argmax_of_bools": (lambda b: b.argmax(), (MASK,)),
+    "integer_division_by_zero": (lambda i: i // 0, (INTS,)),
+    "integer_remainder_by_zero": (lambda i: i % 0, (INTS,)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_refuses_is_refused_in_its_words(name: str) -> None:
+    function, inputs = REFUSED[name]
+    with pytest.raises(RuntimeError) as in_eager:
+        function(*inputs)
+    with pytest.raises(type(in_eager.value)) as compiled:
+        fxloom.compile(function)(*inputs)
+    assert str(compiled.value).startswith(str(in_eager.value).splitlines()[0])
