@@ -50,6 +50,7 @@ def compiler(contender: str, mode: str | None) -> Callable[[Any], Any]:
 def steady(name: str, device: str, dtype: str, small: bool, rounds: int, modes: list[str | None]) -> dict[str, Any]:
     """Medians of all contenders in one process, and the correctness of fxloom's results."""
     import torch
+
     from fxloom.demo.accuracy import compare, double_reference
     from fxloom.demo.programs import PROGRAMS
     from fxloom.demo.run import interleaved
@@ -94,6 +95,7 @@ def steady(name: str, device: str, dtype: str, small: bool, rounds: int, modes: 
 def first_call(name: str, contender: str, device: str, dtype: str, small: bool) -> dict[str, Any]:
     """Seconds to import the compiler and seconds of the first call, the model's construction left out."""
     import torch
+
     from fxloom.demo.programs import PROGRAMS  # imports nothing of the compilers
 
     (program,) = [program for program in PROGRAMS if program.name == name]
@@ -272,8 +274,9 @@ def main() -> int:
         print(json.dumps(run()))
         return 0
 
-    from fxloom.demo.programs import PROGRAMS
     from rich.console import Console
+
+    from fxloom.demo.programs import PROGRAMS
 
     console = Console(width=200)
     names = [p.name for p in PROGRAMS if not options.programs or any(part.lower() in p.name.lower() for part in options.programs)]

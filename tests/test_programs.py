@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fxloom.demo.accuracy import compare, double_reference
-from fxloom.demo.programs import PROGRAMS, Program
 
 import fxloom
+from fxloom.demo.accuracy import compare, double_reference
+from fxloom.demo.programs import PROGRAMS, Program
 
 pytest.importorskip("transformers", reason="two of the programs are models of transformers")
 

@@ -50,14 +50,17 @@ def check(path: Path) -> Iterator[str]:
         where = f"{path.relative_to(ROOT)}:{line}"
         if any(within(name, prefix) for prefix in FORBIDDEN):
             yield f"{where}: {name} is torch's own compile stack"
-        elif name.startswith("torch._") and not name.startswith("torch.__") and path.name != "_torch_private.py" and not within(name, "torch._ops"):
+        elif (
+            name.startswith("torch._")
+            and not name.startswith("torch.__")
+            and path.name != "_torch_private.py"
+            and not within(name, "torch._ops")
+        ):
             yield f"{where}: {name} is private to torch; gather it in the package's _torch_private.py"
 
 
 def main() -> int:
-    complaints = [
-        complaint for path in sorted(ROOT.glob("packages/*/src/**/*.py")) for complaint in check(path)
-    ]
+    complaints = [complaint for path in sorted(ROOT.glob("packages/*/src/**/*.py")) for complaint in check(path)]
     print("\n".join(dict.fromkeys(complaints)) or "no forbidden names")
     return bool(complaints)
 

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+
 from fxloom_codegen_triton import PLUGIN
 from fxloom_testing import CodegenContract
 

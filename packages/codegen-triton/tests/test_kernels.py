@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from fxloom_codegen_common.interpreter import interpret_positional
 from fxloom_codegen_triton import PLUGIN, emit
 from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, INTEGER

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 import torch
+
 from fxloom_codegen_triton.matmul import MatmulConfig, build_matmul, matmul_source
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.errors import UserError

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from fxloom_cudagraphs import PLUGIN
 from fxloom_testing import ReplayerContract
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from fxloom_cudagraphs import PLUGIN
 from fxloom_cudagraphs import recording as recording_module
 from fxloom_cudagraphs.recording import Replayed, wrap

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+import fxloom
 from fxloom.config import cache_root, settings
 from fxloom.debug import debug_folder
 from fxloom.demo.accuracy import compare, double_reference
@@ -13,8 +15,6 @@ from fxloom.demo.resnet import ResNet50
 from fxloom.stats import Recorder
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError, Site
-
-import fxloom
 
 
 def test_recorder_counts_every_kind_of_event() -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
+
 from fxloom_interfaces.artifacts import ArtifactStore, FileStore, artifact_key
 from fxloom_interfaces.errors import UserError
 

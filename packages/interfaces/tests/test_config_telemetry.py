@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.config import from_options, read_environment
 from fxloom_interfaces.errors import ConfigError

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from fxloom_interfaces import versions
 
 GOLDEN = Path(__file__).parent / "golden" / "contract.txt"

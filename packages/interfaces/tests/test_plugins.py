@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
+
 from fxloom_interfaces import plugins
 from fxloom_interfaces.backend import BackendEntry, eager
 from fxloom_interfaces.codegen import Capabilities

@@ -7,6 +7,7 @@ import operator
 import pytest
 import torch
 import torch.fx
+
 from fxloom_interfaces import meta, regions
 from fxloom_interfaces.dialects.torch_dialect import verify
 from fxloom_interfaces.errors import VerificationError

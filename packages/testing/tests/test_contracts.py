@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from fxloom_interfaces.backend import eager
 from fxloom_interfaces.replayer import FlatCallable, ReplaySignature
 from fxloom_interfaces.versions import REPLAYER, Version

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Any
 
-import fxloom
 import pytest
 import torch
+from toy_codegen.plugin import PLUGIN
+
+import fxloom
 from fxloom.config import cache_root
 from fxloom_testing import CodegenContract
-from toy_codegen.plugin import PLUGIN
 
 
 class TestToy(CodegenContract):

@@ -20,6 +20,8 @@ from typing import Any
 
 from fxloom_codegen_common.namer import Namer
 from fxloom_codegen_common.writer import SourceWriter
+from fxloom_codegen_triton.plugin import PERSISTENT_NUMEL
+from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, FLOAT32, HELPERS, INTEGER
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.dtypes import dtype_info, is_float
 from fxloom_interfaces.errors import PluginError
@@ -40,10 +42,10 @@ from fxloom_interfaces.program import (
     Store,
 )
 
-from fxloom_codegen_triton.plugin import PERSISTENT_NUMEL
-from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, FLOAT32, HELPERS, INTEGER
-
-_RESERVED = frozenset({"tl", "triton", "libdevice", "float", "min", "max", "x", "r", "xmask", "rmask", "xnumel", "rnumel", "rbase"}) | HELPERS.keys()
+_RESERVED = (
+    frozenset({"tl", "triton", "libdevice", "float", "min", "max", "x", "r", "xmask", "rmask", "xnumel", "rnumel", "rbase"})
+    | HELPERS.keys()
+)
 _FUNCTIONS = {"FloorDiv": "({0}) // ({1})", "Mod": "({0}) % ({1})", "Min": "tl.minimum({0}, {1})", "Max": "tl.maximum({0}, {1})"}
 
 

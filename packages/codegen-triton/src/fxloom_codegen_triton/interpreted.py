@@ -48,7 +48,10 @@ def _vectorized(function: Callable[[float], float]) -> Callable[..., Any]:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(np, name) for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    **{
+        name: getattr(np, name)
+        for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh")
+    },
     **{name: getattr(np, name) for name in ("sqrt", "floor", "ceil", "trunc", "rint", "copysign", "nextafter", "fmod")},
     "asin": np.arcsin,
     "acos": np.arccos,

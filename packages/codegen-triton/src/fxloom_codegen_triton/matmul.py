@@ -17,6 +17,7 @@ from fxloom_interfaces.errors import UserError
 if TYPE_CHECKING:
     import jinja2
     import torch
+
     from fxloom_interfaces.artifacts import ArtifactStore
 
 

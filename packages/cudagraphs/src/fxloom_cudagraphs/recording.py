@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from fxloom_interfaces.replayer import FlatCallable, ReplaySignature
-from fxloom_interfaces.telemetry import ReplaySkipped, emit
 
 from fxloom_cudagraphs.device import Device
+from fxloom_interfaces.replayer import FlatCallable, ReplaySignature
+from fxloom_interfaces.telemetry import ReplaySkipped, emit
 
 PLUGIN_NAME = "cudagraphs"
 

@@ -1,10 +1,10 @@
 """fxloom.compile: the umbrella over the fxloom compile stack."""
 
 import torch as torch  # first: the extensions find torch's libraries through it
-from fxloom_dynamo.controls import disable, graph_break, skip
 
 from fxloom import exc
 from fxloom.api import compile, compile_fx, explain, list_backends, plugins, reset, stats
+from fxloom_dynamo.controls import disable, graph_break, skip
 
 __version__ = "0.1.0"
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import fxloom_dynamo
+from fxloom.config import settings
+from fxloom.debug import DebugFolder
+from fxloom.stats import RECORDER, Stats
 from fxloom_dynamo import controls
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found
-
-from fxloom.config import settings
-from fxloom.debug import DebugFolder
-from fxloom.stats import RECORDER, Stats
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -18,6 +18,7 @@ from fxloom_interfaces.versions import BACKEND
 
 if TYPE_CHECKING:
     import torch.fx
+
     from fxloom_interfaces.signature import GraphSignature
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -83,12 +84,11 @@ def load_inductor() -> Backend:
 
 def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[torch.fx.GraphModule, GraphSignature], Any]:
     """The compiler of aten-dialect graphs that `mode` and `options` ask for."""
+    from fxloom.config import cache_root
     from fxloom_inductor_core import InductorOptions, compile_graph
     from fxloom_interfaces.artifacts import FileStore
     from fxloom_interfaces.graph_text import readable
     from fxloom_interfaces.plugins import REPLAYERS, codegens_by_device
-
-    from fxloom.config import cache_root
 
     if mode is not None and mode not in MODES:
         raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
@@ -113,6 +113,7 @@ def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[to
 def replay_signature(gm: torch.fx.GraphModule, signature: GraphSignature) -> Any:
     """What a replayer has to know of a graph."""
     import torch
+
     from fxloom_interfaces.meta import get_fake
     from fxloom_interfaces.replayer import ReplaySignature
 

@@ -15,9 +15,9 @@ from fxloom.config import cache_root
 def collect_info() -> dict[str, Any]:
     """Versions, plugins, compiler, devices and folders."""
     import torch
-    from fxloom_interfaces import versions
 
     from fxloom.api import plugins
+    from fxloom_interfaces import versions
 
     compiler = os.environ.get("CXX", "g++")
     return {
@@ -45,6 +45,11 @@ def print_info(*, as_json: bool) -> int:
 
     out = Table(show_header=False)
     for name, value in found.items():
-        out.add_row(name, "\n".join(map(str, value.items() if isinstance(value, dict) else value)) if isinstance(value, (list, dict)) else str(value))
+        out.add_row(
+            name,
+            "\n".join(map(str, value.items() if isinstance(value, dict) else value))
+            if isinstance(value, (list, dict))
+            else str(value),
+        )
     Console().print(out)
     return 0

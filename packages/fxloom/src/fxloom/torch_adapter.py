@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 import torch.fx
-from fxloom_interfaces.errors import ConfigError
 
 from fxloom.api import compile_fx
+from fxloom_interfaces.errors import ConfigError
 
 
 def compile_for_torch(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:

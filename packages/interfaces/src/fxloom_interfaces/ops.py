@@ -216,8 +216,8 @@ class Ops(Protocol[T]):
 
     def to_dtype(self, value: T, dtype: str, exact: bool = False) -> T:
         """Convert. exact: the rounding is the program's own, so it happens even when the value is widened again; without it
-        a handler may keep more precision than a low-precision float has. Float to integer truncates toward zero (out of range: undefined); to bool: != 0 (NaN is true);
-        float to narrower float rounds to nearest even."""
+        a handler may keep more precision than a low-precision float has. Float to integer truncates toward zero (out of
+        range: undefined); to bool: != 0 (NaN is true); float to narrower float rounds to nearest even."""
         ...
 
     def bitcast(self, value: T, dtype: str) -> T:

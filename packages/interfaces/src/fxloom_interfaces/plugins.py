@@ -123,7 +123,7 @@ def codegens_by_device(prefer: str | None = None, registry: Registry[codegen.Cod
     by_device: dict[str, codegen.Codegen] = {}
     if prefer is not None:
         chosen = registry.load(prefer)
-        by_device = {device: chosen for device in chosen.device_types}
+        by_device = dict.fromkeys(chosen.device_types, chosen)
     settled = set(by_device)
     for plugin in registry.load_all().values():
         for device in plugin.device_types:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.codegen import Codegen, check_codegen
-
 from fxloom_testing.kernels import CASES, KernelCase
 
 

@@ -6,10 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+
 from fxloom_interfaces.dtypes import torch_dtype
 from fxloom_interfaces.expr import symbol, value_symbol
 from fxloom_interfaces.ops import OPS
-from fxloom_interfaces.program import Axis, Compute, Constant, Indirect, Instruction, Kernel, KernelBuffer, Load, Reduce, Stage, Store
+from fxloom_interfaces.program import (
+    Axis,
+    Compute,
+    Constant,
+    Indirect,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    Load,
+    Reduce,
+    Stage,
+    Store,
+)
 
 Tensor = torch.Tensor
 X, Y, R = symbol("x0"), symbol("x1"), symbol("r0")
@@ -106,7 +119,9 @@ def _softmax(width: int) -> KernelCase:
             ),
         ),
     )
-    kernel = Kernel((Axis("x0", 11),), (Axis("r0", width),), stages, _buffers("in x float32", "out out float32"), title=("softmax",))
+    kernel = Kernel(
+        (Axis("x0", 11),), (Axis("r0", width),), stages, _buffers("in x float32", "out out float32"), title=("softmax",)
+    )
     return KernelCase(
         f"softmax of rows of {width}", kernel, lambda: [torch.randn(11, width), torch.zeros(11, width)],
         lambda t: [t[0].double().softmax(-1).float()], ("fusions:reduction_epilogue", "reductions:max", "reductions:sum"),
@@ -122,7 +137,10 @@ def _gather() -> KernelCase:
         Store("out", 8 * X + Y, 1),
     )
     kernel = Kernel(
-        (Axis("x0", 5), Axis("x1", 8)), (), (Stage(False, body),), _buffers("in index int64", "in table float32", "out out float32")
+        (Axis("x0", 5), Axis("x1", 8)),
+        (),
+        (Stage(False, body),),
+        _buffers("in index int64", "in table float32", "out out float32"),
     )
 
     def make() -> list[Tensor]:
@@ -157,7 +175,11 @@ def _elementwise(op: str) -> KernelCase:
         Store("out", X, arity),
     )
     kernel = Kernel(
-        (Axis("x0", 50),), (), (Stage(False, body),), _buffers(*(f"in in{i} float32" for i in range(arity)), f"out out {result}"), title=(op,)
+        (Axis("x0", 50),),
+        (),
+        (Stage(False, body),),
+        _buffers(*(f"in in{i} float32" for i in range(arity)), f"out out {result}"),
+        title=(op,),
     )
     function = {"sub": torch.sub, "fma": lambda a, b, c: a * b + c}.get(op) or getattr(torch, op)
 

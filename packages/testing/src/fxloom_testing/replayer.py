@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from fxloom_interfaces.replayer import Replayer, ReplaySignature, check_replayer
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from fxloom_codegen_common.writer import SourceWriter
 from fxloom_interfaces.artifacts import ArtifactStore, artifact_key
 from fxloom_interfaces.codegen import BuiltKernels, KernelSource

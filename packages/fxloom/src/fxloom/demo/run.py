@@ -64,7 +64,9 @@ def run_program(
     return _row(program.name, accuracy, eager_ms, compiled_ms, seconds, counts), counts
 
 
-def interleaved(functions: Sequence[Callable[..., Any]], inputs: tuple[Any, ...], device: torch.device, repeats: int) -> list[float]:
+def interleaved(
+    functions: Sequence[Callable[..., Any]], inputs: tuple[Any, ...], device: torch.device, repeats: int
+) -> list[float]:
     """Median milliseconds of each function; rounds go through all of them in turn, so that drift hits all alike."""
     for function in functions:
         for _ in range(3):
@@ -92,9 +94,7 @@ def _row(name: str, accuracy: Accuracy, eager_ms: float, compiled_ms: float, sec
     )  # fmt: skip
 
 
-def run_demo(
-    names: Sequence[str], *, device: str, dtype: str, mode: str | None, small: bool, repeats: int, as_json: bool
-) -> int:
+def run_demo(names: Sequence[str], *, device: str, dtype: str, mode: str | None, small: bool, repeats: int, as_json: bool) -> int:
     """Run the demo; exit status 0 when every program is correct."""
     chosen = [program for program in PROGRAMS if not names or any(name.lower() in program.name.lower() for name in names)]
     if not chosen:
@@ -129,7 +129,19 @@ def table(rows: Sequence[Row], device: torch.device) -> Table:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     out = Table(title=f"fxloom demo on {name}")
     out.add_column("program")
-    for heading in ("eager ms", "compiled ms", "ratio", "compile s", "graphs", "breaks", "kernels", "library", "fallbacks", "error", "eager's error"):
+    for heading in (
+        "eager ms",
+        "compiled ms",
+        "ratio",
+        "compile s",
+        "graphs",
+        "breaks",
+        "kernels",
+        "library",
+        "fallbacks",
+        "error",
+        "eager's error",
+    ):
         out.add_column(heading, justify="right")
     out.add_column("correct")
     for row in rows:
