@@ -111,3 +111,24 @@ def test_resnet_is_resnet50() -> None:
 
 def test_builtin_backends_are_listed() -> None:
     assert {"eager", "aot_eager", "aot_eager_decomp", "inductor"} <= set(fxloom.list_backends())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"mode": "reduce_overhead"}, "unknown mode 'reduce_overhead'; did you mean 'reduce-overhead'"),
+        ({"options": {"fuze": True}}, "unknown option 'fuze'"),
+        ({"options": 3}, "options must be a mapping"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_before_the_first_call(arguments: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        fxloom.compile(lambda x: x, suppress_errors=True, **arguments)
+
+
+def test_a_backend_with_options_keeps_its_name_in_messages() -> None:
+    def wobbly(gm: object, inputs: object, **options: object) -> object:
+        raise ValueError("no")
+
+    with pytest.raises(fxloom.exc.BackendCompilerFailed, match="backend 'wobbly' failed"):
+        fxloom.compile(lambda x: x + 1, backend=wobbly, options={"a": 1})(torch.ones(1))

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fxloom_codegen_triton.matmul import TunedMatmul
 from fxloom_codegen_triton.spelling import HELPERS
 from fxloom_interfaces.artifacts import ArtifactStore, artifact_key
 from fxloom_interfaces.codegen import BuiltKernels, KernelSource
@@ -50,9 +51,11 @@ def module_text(sources: Sequence[KernelSource]) -> str:
 def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore) -> BuiltKernels:
     """Callables for all sources. ToolchainError when Triton is missing or refuses a kernel."""
     module, cached = load_module(sources, store)
-    launchers = {source.name: Launcher(getattr(module, source.name), source) for source in sources}
+    kernels = [source for source in sources if "configs" not in source.details]
+    launchers = {source.name: Launcher(getattr(module, source.name), source) for source in kernels}
     runs = 0 if interpreting() else _compile_all(list(launchers.values()))
-    return BuiltKernels(dict(launchers), compiler_runs=runs, cached=cached, source=module_text(sources))
+    templates = {source.name: TunedMatmul(module, source) for source in sources if "configs" in source.details}
+    return BuiltKernels({**launchers, **templates}, compiler_runs=runs, cached=cached, source=module_text(sources))
 
 
 def load_module(sources: Sequence[KernelSource], store: ArtifactStore) -> tuple[ModuleType, bool]:

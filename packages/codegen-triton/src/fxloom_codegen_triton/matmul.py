@@ -5,9 +5,11 @@ What a GEMM does that a library call can't is to apply an epilogue before the re
 
 from __future__ import annotations
 
+import functools
+import logging
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     import torch
 
     from fxloom_interfaces.artifacts import ArtifactStore
+
+
+log = logging.getLogger("fxloom.autotune")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ CONFIGS = (
 )
 
 
-@cache
+@functools.cache
 def _template() -> jinja2.Template:
     import jinja2
 
@@ -82,16 +87,92 @@ def build_matmul(source: KernelSource, store: ArtifactStore) -> Callable[..., No
     from fxloom_codegen_triton.build import load_module
 
     function = getattr(load_module([source], store)[0], source.name)
-    config: MatmulConfig = source.details["config"]
+    return functools.partial(_launch, function, source.details["config"])
 
-    def matmul(a: torch.Tensor, b: torch.Tensor, *rest: torch.Tensor) -> None:
-        out = rest[-1]
-        (m, k), n = a.shape, b.shape[1]
-        if b.shape[0] != k or tuple(out.shape) != (m, n):
-            raise UserError(f"matmul of {tuple(a.shape)} and {tuple(b.shape)} into {tuple(out.shape)}")
-        grid = (max(-(-m // config.block_m) * -(-n // config.block_n), 1), 1, 1)
-        strides = (*a.stride(), *b.stride(), *out.stride())
-        launch: Any = function[grid]
-        launch(a, b, *rest, m, n, k, *strides, num_warps=config.num_warps, num_stages=config.num_stages)
 
-    return matmul
+def _launch(function: Any, config: MatmulConfig, a: torch.Tensor, b: torch.Tensor, *rest: torch.Tensor) -> None:
+    out = rest[-1]
+    (m, k), n = a.shape, b.shape[1]
+    if b.shape[0] != k or tuple(out.shape) != (m, n):
+        raise UserError(f"matmul of {tuple(a.shape)} and {tuple(b.shape)} into {tuple(out.shape)}")
+    grid = (max(-(-m // config.block_m) * -(-n // config.block_n), 1), 1, 1)
+    strides = (*a.stride(), *b.stride(), *out.stride())
+    launch: Any = function[grid]
+    launch(a, b, *rest, m, n, k, *strides, num_warps=config.num_warps, num_stages=config.num_stages)
+
+
+# ---- one function that takes the fastest of the library and the template's tile sizes -------------------------------
+
+
+def tuned_source(name: str, *, dtype: str, bias: bool) -> KernelSource:
+    """The template under all of CONFIGS, as one source; `TunedMatmul` is its callable."""
+    variants = [matmul_source(f"{name}_{number}", dtype=dtype, bias=bias, config=config) for number, config in enumerate(CONFIGS)]
+    return KernelSource(name, "triton", "\n\n".join(v.text.rstrip() for v in variants) + "\n", {"helpers": (), "configs": CONFIGS, "bias": bias})
+
+
+class TunedMatmul:
+    """`matmul(a, b, [bias,] out=)`: the library or the template, whichever was faster when these shapes came first.
+
+    Measuring runs the candidates on the very operands; a candidate that fails (too much shared memory) drops out. Where
+    nothing can be measured (Triton's interpreter, while a CUDA graph is being recorded) new shapes take the library.
+    """
+
+    def __init__(self, module: Any, source: KernelSource) -> None:
+        names = [(f"{source.name}_{number}", config) for number, config in enumerate(source.details["configs"])]
+        self.name = source.name
+        self.candidates: dict[str, Callable[..., None]] = {"library": _library}
+        for name, config in names:
+            self.candidates[name] = functools.partial(_launch, getattr(module, name), config)
+        self.chosen: dict[Any, Callable[..., None]] = {}
+        self.milliseconds: dict[Any, dict[str, float]] = {}
+
+    def __call__(self, *operands: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        key = tuple((operand.shape, operand.stride(), operand.data_ptr() % 16 == 0) for operand in operands)
+        run = self.chosen.get(key)
+        if run is None:
+            run = self._choose(key, (*operands, out))
+        run(*operands, out)
+        return out
+
+    def _choose(self, key: Any, arguments: tuple[torch.Tensor, ...]) -> Callable[..., None]:
+        import torch
+
+        if not arguments[0].is_cuda or torch.cuda.is_current_stream_capturing():
+            return _library
+        times: dict[str, float] = {}
+        for name, candidate in self.candidates.items():
+            try:
+                times[name] = _milliseconds(functools.partial(candidate, *arguments))
+            except Exception as error:
+                log.info("template %s is out for %s: %s", name, key, error)
+        best = min(times, key=lambda name: times[name])
+        log.info("%s for %s: %s of %s", self.name, key, best, {name: f"{time:.3f} ms" for name, time in times.items()})
+        self.milliseconds[key] = times
+        self.chosen[key] = self.candidates[best]
+        return self.chosen[key]
+
+
+def _library(*arguments: torch.Tensor) -> None:
+    import torch
+
+    if len(arguments) == 3:
+        a, b, out = arguments
+        torch.mm(a, b, out=out)
+    else:
+        a, b, bias, out = arguments
+        torch.addmm(bias, a, b, out=out)
+
+
+def _milliseconds(run: Callable[[], None], repeats: int = 10) -> float:
+    """Median GPU time of a run, after two to warm up."""
+    import torch
+
+    for _ in range(2):
+        run()
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
+    for start, end in events:
+        start.record()
+        run()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(end) for start, end in events)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxloom_interfaces.codegen import BuiltKernels, Capabilities, KernelSource
+from fxloom_interfaces.errors import PluginError
 from fxloom_interfaces.versions import LOOP_IR, Version
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ class TritonCodegen:
         from fxloom_codegen_triton.emit import emit_kernel
 
         return emit_kernel(kernel, name)
+
+    def template(self, kind: str, name: str, parameters: Mapping[str, Any]) -> KernelSource:
+        """The GEMM template as function `name`. Built, it measures its tile sizes and the library on its first call."""
+        from fxloom_codegen_triton.matmul import tuned_source
+
+        if kind != "mm":
+            raise PluginError(self.name, f"has no template {kind!r}")
+        return tuned_source(name, dtype=parameters["dtype"], bias=parameters["bias"])
 
     def build(self, sources: Sequence[KernelSource], store: Any) -> BuiltKernels:
         """Write the sources as one module into `store`, import it and compile its kernels.

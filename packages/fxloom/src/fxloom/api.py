@@ -41,7 +41,8 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     model: a function, method or nn.Module; left out, `compile(...)` is a decorator. A module stays one: parameters,
     `state_dict` and hooks are the original's.
     backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`.
-    mode, options: for the backend. dynamic: None makes a size dynamic when a second one is seen, False never, True at once.
+    mode, options: for the backend. dynamic: sizes are static so far, whatever it says: each new one is compiled for again, up
+    to the recompile limit.
     fullgraph: a graph break raises `exc.Unsupported`. suppress_errors: what a backend fails at runs eager, with a warning.
 
     Raises ConfigError or PluginError at once for arguments that can't be right; everything else at the first call.
@@ -75,7 +76,9 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
 
 
 def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options: Mapping[str, Any] | None) -> Callable[..., Any]:
-    """The backend function with mode and options bound. PluginError for an unknown name."""
+    """The backend function with mode and options bound. PluginError for an unknown name, ConfigError for unknown options."""
+    if backend == "inductor":
+        _check_inductor(mode, options)
     function = BACKENDS.load(backend).load() if isinstance(backend, str) else backend
     if not callable(function):
         raise ConfigError(f"backend must be a name or a function (gm, example_inputs) -> callable, got {type(backend).__name__}")
@@ -84,7 +87,24 @@ def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options
         bound["mode"] = mode
     if options:
         bound["options"] = dict(options)
-    return functools.partial(function, **bound) if bound else function
+    if not bound:
+        return function
+    return functools.update_wrapper(functools.partial(function, **bound), function)  # keeps its name for messages
+
+
+def _check_inductor(mode: str | None, options: Mapping[str, Any] | None) -> None:
+    """ConfigError for what the builtin inductor would refuse at the first call, when suppress_errors could hide it."""
+    from fxloom_inductor_core import InductorOptions
+    from fxloom_interfaces.config import from_options, nearest
+
+    from fxloom.backends import MODES, InductorBackendOptions
+
+    if mode is not None and mode not in MODES:
+        raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(f"options must be a mapping of names to values, got {type(options).__name__}")
+    own = InductorBackendOptions.__dataclass_fields__
+    from_options(InductorOptions, {name: value for name, value in (options or {}).items() if name not in own})
 
 
 def compile_fx(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:

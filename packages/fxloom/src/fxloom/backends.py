@@ -94,7 +94,9 @@ def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[to
         raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
     own_names = InductorBackendOptions.__dataclass_fields__.keys()
     own = from_options(InductorBackendOptions, {name: options[name] for name in options if name in own_names})
-    core = from_options(InductorOptions, {name: options[name] for name in options if name not in own_names})
+    chosen: dict[str, Any] = {"templates": True} if mode is not None and mode.startswith("max-autotune") else {}
+    chosen |= {name: options[name] for name in options if name not in own_names}
+    core = from_options(InductorOptions, chosen)
     codegens = codegens_by_device(own.codegen)
     store = FileStore(cache_root())
     replayer_name = own.replayer or ("cudagraphs" if mode in ("reduce-overhead", "max-autotune") else None)

@@ -19,8 +19,8 @@ from fxloom_inductor_core.plan import Planned, plan
 from fxloom_inductor_core.schedule import Group, Scheduler
 from fxloom_inductor_core.wrapper import print_runnable, print_wrapper
 from fxloom_interfaces import telemetry
-from fxloom_interfaces.codegen import Codegen, KernelSource, check_codegen
-from fxloom_interfaces.errors import UserError
+from fxloom_interfaces.codegen import Codegen, KernelSource, OffersTemplates, check_codegen
+from fxloom_interfaces.errors import PluginError, UserError
 from fxloom_interfaces.program import Program
 
 
@@ -107,6 +107,11 @@ def _finish(
         for name, kernel in program.kernels:
             device = dict(program.devices)[name].split(":")[0]
             sources.setdefault(device, []).append(codegens[device].emit(kernel, name))
+        for name, (device, kind, parameters) in graph.templates.items():
+            plugin = codegens[device]
+            if not isinstance(plugin, OffersTemplates):
+                raise PluginError(plugin.name, f"says that it has template {kind!r}, and has no method `template`")
+            sources.setdefault(device, []).append(plugin.template(kind, name, parameters))
     namespace: dict[str, Any] = dict(graph.constants)
     with telemetry.phase("codegen.build"):
         for device, batch in sources.items():

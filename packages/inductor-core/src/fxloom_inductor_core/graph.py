@@ -92,7 +92,8 @@ Work: TypeAlias = Loop | ExternCall
 class LoweredGraph:
     """Loops and calls in program order. layouts: of every buffer; inputs come first. outputs: Operands, SizeRefs or None.
 
-    sizes: symbol -> (input, dim) that it is read from. op_names: graph node -> name of its operator, for kernel names.
+    sizes: symbol -> (input, dim) that it is read from. templates: name -> (device, kind, parameters) of the plugins' own
+    kernels that are called. op_names: graph node -> name of its operator, for kernel names.
     """
 
     inputs: list[ProgramInput] = field(default_factory=list)
@@ -104,6 +105,7 @@ class LoweredGraph:
     sizes: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     fallback_reasons: dict[str, str] = field(default_factory=dict)
     op_names: dict[str, str] = field(default_factory=dict)
+    templates: dict[str, tuple[str, str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def as_expr(value: Any) -> Expr:

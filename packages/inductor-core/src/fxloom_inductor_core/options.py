@@ -12,7 +12,8 @@ class InductorOptions:
     fuse: fuse loops at all (off for debugging). max_fused_nodes: loops in one kernel at most. inline_ops: a lazily computed
     value with more ops than this is stored. inline_reads: likewise for distinct buffers read.
     channels_last: let convolutions choose a channels-last layout and carry it through the elementwise ops behind them.
-    reuse_memory: let buffers take over the memory of dead ones.
+    reuse_memory: let buffers take over the memory of dead ones. templates: let the plugin's own kernels compete with the
+    library where it offers them (matrix products); the plugin measures and takes the faster.
     """
 
     fuse: bool = True
@@ -21,3 +22,4 @@ class InductorOptions:
     inline_reads: int = 8
     channels_last: bool = True
     reuse_memory: bool = True
+    templates: bool = False

@@ -120,6 +120,18 @@ class WrapsProgram(Protocol):
         ...
 
 
+@runtime_checkable
+class OffersTemplates(Protocol):
+    """A code generator with kernels of its own for whole operators; `capabilities.templates` names their kinds. Optional.
+
+    kind "mm": parameters dtype and bias (bool); the callable is `mm(a, b, [bias,] out=)` of (M, K), (K, N), (N,), (M, N).
+    """
+
+    def template(self, kind: str, name: str, parameters: Mapping[str, Any]) -> KernelSource:
+        """The source of function `name`, built with the kernels of the graph. Its callable takes tensors."""
+        ...
+
+
 def check_codegen(plugin: Codegen) -> Codegen:
     """`plugin` itself; PluginVersionError when it speaks a loop IR that this fxloom doesn't."""
     if not LOOP_IR.accepts(plugin.loop_ir):

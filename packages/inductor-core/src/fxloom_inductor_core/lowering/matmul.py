@@ -33,8 +33,29 @@ def _product(cx: Lowering, target: str, op: str, a: Any, b: Any) -> Tensor:
     return cx.library(target, operands, [layout], out=True, op=op)[0]
 
 
+def _template(cx: Lowering, a: Any, b: Any, bias: Any = None) -> Tensor | None:
+    """a @ b [+ bias] by the plugin's own kernel, where it has one and options let it compete; None elsewhere."""
+    device = a.device.partition(":")[0]
+    plugin = cx.codegens.get(device)
+    if not cx.options.templates or plugin is None or "mm" not in plugin.capabilities.templates:
+        return None
+    if a.dtype not in ("float16", "bfloat16") or b.dtype != a.dtype or len(a.size) != 2:
+        return None
+    if bias is not None and (bias.dtype != a.dtype or len(bias.size) != 1):
+        return None
+    name = f"mm_{'bias_' if bias is not None else ''}{a.dtype}"
+    cx.out.templates[name] = (device, "mm", {"dtype": a.dtype, "bias": bias is not None})
+    size = (a.size[0], b.size[1])
+    layout = Layout(a.device, a.dtype, size, contiguous_strides(size))
+    operands = [cx.operand(a, _gemm_ready), cx.operand(b, _gemm_ready)] + ([] if bias is None else [cx.operand(bias)])
+    return cx.library(name, operands, [layout], out=True, op=f"{plugin.name}.{name}")[0]
+
+
 @lowering(aten.mm.default)
 def mm(cx: Lowering, a: Any, b: Any) -> Any:
+    made = _template(cx, a, b)
+    if made is not None:
+        return made
     return _product(cx, "torch.mm", "aten.mm", a, b)
 
 
@@ -45,6 +66,9 @@ def bmm(cx: Lowering, a: Any, b: Any) -> Any:
 
 @lowering(aten.addmm.default)
 def addmm(cx: Lowering, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    made = _template(cx, a, b, bias) if beta == 1 and alpha == 1 else None
+    if made is not None:
+        return made
     if beta == 1 and alpha == 1 and is_float(a.dtype) and bias.dtype == a.dtype and _followed_by_loops(cx):
         product = mm(cx, a, b)
         return elementwise(cx, [product, bias], lambda ops, x, y: ops.add(x, y), dtype=a.dtype, compute=a.dtype)
