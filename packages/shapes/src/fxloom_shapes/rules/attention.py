@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride
-from fxloom_shapes.layout import is_contiguous, suggests_channels_last
+from fxloom_shapes.layout import elementwise_stride, is_contiguous, suggests_channels_last
 from fxloom_shapes.propagate import Number, Plan
 from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
@@ -40,7 +40,7 @@ def flash_attention_cpu(
     b, h, n, _ = q.desc.size
     wide = torch.float64 if q.desc.dtype is torch.float64 else torch.float32
     return several(
-        fresh(q.desc.size, q.desc.dtype, device, _heads_inside(q.desc.size)),
+        fresh(q.desc.size, q.desc.dtype, device, elementwise_stride(q.desc.size, [q.desc])),  # as empty_like(query)
         fresh((b, h, n), wide, device, (n * h, 1, h)),
     )
 
