@@ -22,7 +22,9 @@ EAGER_IN_TRAINING = {"aten.index_put", "aten.max_pool2d_with_indices", "aten.max
 
 def bert() -> tuple[nn.Module, Step, tuple[Any, ...]]:
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(num_hidden_layers=2, hidden_size=96, num_attention_heads=4, intermediate_size=160, vocab_size=211, pad_token_id=0)
+    config = transformers.BertConfig(
+        num_hidden_layers=2, hidden_size=96, num_attention_heads=4, intermediate_size=160, vocab_size=211, pad_token_id=0
+    )
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     ids = torch.randint(0, 211, (2, 24))
     mask = torch.ones(2, 24, dtype=torch.long)
