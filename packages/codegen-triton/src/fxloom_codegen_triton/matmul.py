@@ -107,7 +107,9 @@ def _launch(function: Any, config: MatmulConfig, a: torch.Tensor, b: torch.Tenso
 def tuned_source(name: str, *, dtype: str, bias: bool) -> KernelSource:
     """The template under all of CONFIGS, as one source; `TunedMatmul` is its callable."""
     variants = [matmul_source(f"{name}_{number}", dtype=dtype, bias=bias, config=config) for number, config in enumerate(CONFIGS)]
-    return KernelSource(name, "triton", "\n\n".join(v.text.rstrip() for v in variants) + "\n", {"helpers": (), "configs": CONFIGS, "bias": bias})
+    return KernelSource(
+        name, "triton", "\n\n".join(v.text.rstrip() for v in variants) + "\n", {"helpers": (), "configs": CONFIGS, "bias": bias}
+    )
 
 
 class TunedMatmul:
@@ -126,13 +128,12 @@ class TunedMatmul:
         self.chosen: dict[Any, Callable[..., None]] = {}
         self.milliseconds: dict[Any, dict[str, float]] = {}
 
-    def __call__(self, *operands: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    def __call__(self, *operands: torch.Tensor, out: torch.Tensor) -> None:
         key = tuple((operand.shape, operand.stride(), operand.data_ptr() % 16 == 0) for operand in operands)
         run = self.chosen.get(key)
         if run is None:
             run = self._choose(key, (*operands, out))
         run(*operands, out)
-        return out
 
     def _choose(self, key: Any, arguments: tuple[torch.Tensor, ...]) -> Callable[..., None]:
         import torch
