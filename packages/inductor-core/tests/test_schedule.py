@@ -118,7 +118,9 @@ def test_dead_buffers_are_taken_over() -> None:
 
 
 @pytest.mark.parametrize("format", [torch.channels_last, torch.contiguous_format], ids=str)
-@pytest.mark.parametrize(("first", "second", "batch"), [("float32", "bool", 4), ("float32", "float64", 2), ("float64", "float32", 4)])
+@pytest.mark.parametrize(
+    ("first", "second", "batch"), [("float32", "bool", 4), ("float32", "float64", 2), ("float64", "float32", 4)]
+)
 def test_memory_is_taken_over_by_elements_of_another_size(
     format: torch.memory_format, first: str, second: str, batch: int
 ) -> None:
