@@ -68,6 +68,19 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         find_toolchain.cache_clear()
 
 
+def test_cxx_may_carry_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_toolchain.cache_clear()
+    monkeypatch.setenv("CXX", "env LANG=C g++ -O1")
+    try:
+        toolchain = find_toolchain()
+        assert toolchain.command[1:] == ("LANG=C", "g++", "-O1")
+        assert toolchain.identity.endswith("-O1"), "arguments are part of the key"
+        built = PLUGIN.build([PLUGIN.emit(pointwise("add", ["float32"] * 2, "float32"), "k_add")], FileStore(tmp_path))
+        assert built.compiler_runs == 1
+    finally:
+        find_toolchain.cache_clear()
+
+
 @pytest.mark.parametrize("native", [True, False])
 def test_both_ways_of_launching(native: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if native and not launch.is_native():

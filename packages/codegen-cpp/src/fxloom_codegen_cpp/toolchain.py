@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ _FLAGS = (
 class Toolchain:
     """A C++ compiler. identity: what it says it is; isa: what the code is made for, part of the cache key."""
 
-    command: str
+    command: tuple[str, ...]
     identity: str
     flags: tuple[str, ...]
     isa: str
@@ -44,28 +45,29 @@ class Toolchain:
     def compile(self, source: Path, target: Path) -> None:
         """A shared object from one translation unit."""
         object_file = target.with_suffix(".o")
-        _run([self.command, *self.flags, "-c", str(source), "-o", str(object_file)])
+        _run([*self.command, *self.flags, "-c", str(source), "-o", str(object_file)])
         try:
             # Linked without -fopenmp: the kernels then use the OpenMP runtime that torch brought, and its threads.
-            _run([self.command, "-shared", "-nostdlib", str(object_file), "-o", str(target), *self.link_flags, "-lgcc"])
+            _run([*self.command, "-shared", "-nostdlib", str(object_file), "-o", str(target), *self.link_flags, "-lgcc"])
         finally:
             object_file.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=1)
 def find_toolchain() -> Toolchain:
-    """The compiler that CXX names, else g++, else clang++."""
-    wished = os.environ.get("CXX")
-    for candidate in [wished] if wished else ["g++", "clang++"]:
-        command = shutil.which(candidate)
-        if command is not None:
-            return _describe(command)
-    named = f"CXX={wished}" if wished else "g++ or clang++"
-    raise ToolchainError(f"no C++ compiler: {named} not found on PATH={os.environ.get('PATH', '')}\n{_WAY_OUT}")
+    """The compiler that CXX names (`g++`, `ccache g++`, `g++ -O2`, as make reads it), else g++, else clang++."""
+    wished = os.environ.get("CXX", "").strip()
+    named = [wished] if shutil.which(wished) else shlex.split(wished)  # a path with spaces is one word
+    for name, *arguments in [named] if named else [["g++"], ["clang++"]]:
+        program = shutil.which(name)
+        if program is not None:
+            return _describe((program, *arguments))
+    sought = f"CXX={wished}" if wished else "g++ or clang++"
+    raise ToolchainError(f"no C++ compiler: {sought} not found on PATH={os.environ.get('PATH', '')}\n{_WAY_OUT}")
 
 
-def _describe(command: str) -> Toolchain:
-    identity = _run([command, "--version"]).splitlines()[0]
+def _describe(command: tuple[str, ...]) -> Toolchain:
+    identity = " ".join([_run([*command, "--version"]).splitlines()[0], *command[1:]])
     isa = cpu_isa()
     flags = [*_FLAGS, "-march=native"]
     if "clang" in identity:
