@@ -94,10 +94,9 @@ def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options
 
 def _check_inductor(mode: str | None, options: Mapping[str, Any] | None) -> None:
     """ConfigError for what the builtin inductor would refuse at the first call, when suppress_errors could hide it."""
+    from fxloom.backends import MODES, InductorBackendOptions
     from fxloom_inductor_core import InductorOptions
     from fxloom_interfaces.config import from_options, nearest
-
-    from fxloom.backends import MODES, InductorBackendOptions
 
     if mode is not None and mode not in MODES:
         raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
