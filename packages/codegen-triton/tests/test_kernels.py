@@ -14,9 +14,23 @@ from fxloom_codegen_triton import PLUGIN, emit
 from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, INTEGER
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.dtypes import torch_dtype
+from fxloom_interfaces.errors import PluginError
 from fxloom_interfaces.expr import symbol, value_symbol
 from fxloom_interfaces.ops import OPS
-from fxloom_interfaces.program import Axis, Compute, Constant, IndexValue, Indirect, Kernel, KernelBuffer, Load, Reduce, Stage, Store
+from fxloom_interfaces.program import (
+    Accumulate,
+    Axis,
+    Compute,
+    Constant,
+    IndexValue,
+    Indirect,
+    Kernel,
+    KernelBuffer,
+    Load,
+    Reduce,
+    Stage,
+    Store,
+)
 
 DEVICE = "cuda" if os.environ.get("FXLOOM_TEST_GPU") == "1" else "cpu"
 X, Y, R, Q = symbol("x0"), symbol("x1"), symbol("r0"), symbol("r1")
@@ -142,6 +156,49 @@ def test_reductions(kind: str, dtype: str, acc: str, persistent: bool, tmp_path:
     out_dtypes = [torch_dtype(buffer.dtype) for buffer in kernel.arguments[1:]]
     outs = [torch.full((rows,), 3).to(d) if d is not torch.bool else torch.tensor([True, True, False]) for d in out_dtypes]
     check(kernel, [x, *outs], tmp_path)
+
+
+SCANS = [
+    ("sum", "float32", "float32"), ("sum", "bfloat16", "float32"), ("sum", "int64", "int64"), ("sum", "bool", "int64"),
+    ("prod", "float32", "float32"), ("prod", "int32", "int32"), ("max", "float32", "float32"), ("min", "int64", "int64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [1, 32, 45])
+@pytest.mark.parametrize(("kind", "dtype", "acc"), SCANS)
+def test_scans(kind: str, dtype: str, acc: str, width: int, tmp_path: Path) -> None:
+    """Over two inner axes in row-major order, between what is computed before and after in the same kernel."""
+    at = 3 * width * X + width * R + Q
+    body = (
+        Load(0, "x", at, dtype),
+        *([Compute(1, "to_dtype", (0,), acc)] if acc != dtype else []),
+        Accumulate(2, kind, int(acc != dtype), acc),
+        Constant(3, 3, acc),
+        Compute(4, "add", (2, 3), acc),
+        Store("out", at, 4),
+    )
+    buffers = (KernelBuffer("x", dtype, "in"), KernelBuffer("out", acc, "out"))
+    kernel = Kernel((Axis("x0", 5),), (Axis("r0", 3), Axis("r1", width)), (Stage(True, body),), buffers)
+    x = torch.randn(5, 3, width) if "float" in dtype else torch.randint(-2, 3, (5, 3, width))
+    if kind in ("max", "min") and "float" in dtype:
+        x[1, 1, width // 2] = float("nan")
+    check(kernel, [x.to(torch_dtype(dtype)), torch.full((5, 3, width), 9).to(torch_dtype(acc))], tmp_path)
+
+
+def test_scan_of_a_number(tmp_path: Path) -> None:
+    body = (Constant(0, 1, "int64"), Accumulate(1, "sum", 0, "int64"), Store("out", 10 * X + R, 1))
+    buffers = (KernelBuffer("out", "int64", "out"),)
+    kernel = Kernel((Axis("x0", 2),), (Axis("r0", 10),), (Stage(True, body),), buffers)
+    out = torch.zeros(2, 10, dtype=torch.int64)
+    check(kernel, [out], tmp_path)
+
+
+def test_scan_too_long_is_refused() -> None:
+    width = PLUGIN.capabilities.max_scan_numel + 1
+    body = (Load(0, "x", R, "float32"), Accumulate(1, "sum", 0, "float32"), Store("out", R, 1))
+    buffers = (KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "out"))
+    with pytest.raises(PluginError, match=f"scans {width} elements"):
+        PLUGIN.emit(Kernel((), (Axis("r0", width),), (Stage(True, body),), buffers), "k")
 
 
 def test_strided_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

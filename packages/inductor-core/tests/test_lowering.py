@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from core_graphs import check, compiled
+from core_graphs import check, compiled, record
+
+from fxloom_codegen_common.reference import REFERENCE
+from fxloom_inductor_core import compile_graph
 
 torch.manual_seed(0)
 X, Y = torch.randn(4, 6, 10), torch.randn(4, 6, 10)
@@ -135,6 +139,15 @@ def test_bad_index_raises() -> None:
 def test_what_has_no_lowering_is_counted_by_name() -> None:
     graph = check(lambda x: (x.sort(1), x * 2), X)
     assert graph.fallbacks == (("aten.sort", 1),)
+
+
+@pytest.mark.parametrize(("longest", "fallbacks"), [(None, 0), (5, 0), (4, 1)])
+def test_scans_longer_than_the_target_can_are_left_to_eager(longest: int | None, fallbacks: int) -> None:
+    short = replace(REFERENCE, capabilities=replace(REFERENCE.capabilities, max_scan_numel=longest))
+    x = torch.randn(3, 5)
+    graph = compile_graph(record(lambda x: x.cumsum(1), x), codegens={"cpu": short}, store=None)
+    torch.testing.assert_close(graph([x])[0], x.cumsum(1))
+    assert graph.fallbacks == (("aten.cumsum", 1),) * fallbacks
 
 
 def test_library_calls_are_counted_apart() -> None:

@@ -5,7 +5,7 @@ The outer axes are one range of `xnumel` points, a block of XBLOCK of them per p
 
 - pointwise (no inner axes): values are tiles [XBLOCK];
 - persistent (a static, short inner range): tiles [XBLOCK, RBLOCK] with all of the inner range in one tile. Every stage
-  sees the same points, so equal loads and computations of different stages are done once;
+  sees the same points, so equal loads and computations of different stages are done once. Scans run in these only;
 - looped: each inner stage is a loop over tiles of the inner range, folds keep a tile of partial results.
 
 Values of outer stages and results of folds have shape [XBLOCK, 1].
@@ -243,7 +243,7 @@ class _Emitter:
             case Store(buffer, index, value, mode):
                 self.store(buffer, index, self.values[value], mode, inner)
             case Accumulate():
-                raise PluginError("triton", f"kernel {self.name} has a scan, which this plugin says it doesn't do")
+                self.scan(instruction)
 
     def assign(self, result: int, text: str, dtype: str, wish: str, inner: bool, *, reuse: bool = True) -> None:
         """Bind the value to `text`: to a variable that holds it already, or a new one."""
@@ -440,6 +440,18 @@ class _Emitter:
         self.helpers.setdefault(helper)
         return f"tl.reduce({tile}, 1, {helper})"
 
+    def scan(self, scan: Accumulate) -> None:
+        """Running folds along the one tile that holds the whole inner range; what lies behind its end comes last."""
+        if not self.blocks.persistent:
+            raise PluginError("triton", f"kernel {self.name} scans {self.rnumel} elements, the longest scan is {PERSISTENT_NUMEL}")
+        value, helper = self.values[scan.value], _SCANS[scan.kind]
+        self.helpers.setdefault(helper)
+        tile = self.tile(value, True)
+        tile = _convert(tile, value.dtype, scan.dtype) or tile
+        if not value.inner and not value.literal:
+            tile = f"tl.broadcast_to({tile}, [XBLOCK, RBLOCK])"
+        self.assign(scan.result, f"tl.associative_scan({tile}, 1, {helper})", scan.dtype, "running", True)
+
     def open_fold(self, fold: Reduce) -> tuple[str, ...]:
         """Tiles of partial results, set to what a fold of nothing gives."""
         shape = "[XBLOCK, RBLOCK]"
@@ -516,6 +528,7 @@ class _Emitter:
 
 #: Position that loses to every other.
 _LAST_POSITION = str((1 << 31) - 1)
+_SCANS = {"sum": "plus", "prod": "multiply", "max": "maximum_nan", "min": "minimum_nan"}
 _ARG = {"argmax": ("max", "larger_first"), "argmin": ("min", "smaller_first")}
 
 

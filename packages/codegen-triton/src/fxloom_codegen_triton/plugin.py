@@ -30,6 +30,8 @@ class TritonCodegen:
         arguments="tensor",
         fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
         reductions=frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "argmax", "argmin", "welford"}),
+        scans=frozenset({"sum", "prod", "max", "min"}),
+        max_scan_numel=PERSISTENT_NUMEL,
         dtypes=frozenset(_DTYPES),
         atomic_add=True,
         two_pass_numel=PERSISTENT_NUMEL,

@@ -109,6 +109,11 @@ def maximum_nan(a, b):
 def minimum_nan(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 """,
+    "plus": """
+@triton.jit
+def plus(a, b):
+    return a + b
+""",
     "multiply": """
 @triton.jit
 def multiply(a, b):

@@ -38,6 +38,7 @@ class Capabilities:
     reductions, scans: kinds it can emit. dtypes: it can load, store and compute.
     max_scratch_nbytes: largest scratch buffer per outer point (0: none; the scheduler then never asks for one).
     two_pass_numel: reductions of at most that many elements compute a variance in two passes, longer ones by Welford.
+    max_scan_numel: longest scan; None: no limit. Longer ones, and ones of unknown length, are left to libraries.
     parallelism: independent outer points wanted to fill the device (for splitting reductions).
     max_arguments: most launch arguments of a kernel.
     vector_nbytes: width of a vector register, 0 where the notion does not apply.
@@ -53,6 +54,7 @@ class Capabilities:
     random: bool = False
     max_scratch_nbytes: int = 0
     two_pass_numel: int = 1 << 16
+    max_scan_numel: int | None = None
     parallelism: int = 1
     max_arguments: int = 64
     vector_nbytes: int = 0

@@ -11,6 +11,7 @@ from fxloom_interfaces.dtypes import torch_dtype
 from fxloom_interfaces.expr import symbol, value_symbol
 from fxloom_interfaces.ops import OPS
 from fxloom_interfaces.program import (
+    Accumulate,
     Axis,
     Compute,
     Constant,
@@ -32,7 +33,7 @@ X, Y, R = symbol("x0"), symbol("x1"), symbol("r0")
 class KernelCase:
     """kernel: to emit. make: its buffers, in argument order. expected: the written buffers, in order, from all buffers.
 
-    needs: capabilities, as `fusions:reduction_epilogue`, `reductions:sum`, `dtypes:float16`, `atomic_add`.
+    needs: capabilities, as `fusions:reduction_epilogue`, `reductions:sum`, `scans:sum`, `dtypes:float16`, `atomic_add`.
     """
 
     name: str
@@ -93,6 +94,21 @@ def _reduction(kind: str, width: int) -> KernelCase:
         return [x, torch.zeros(7)]
 
     return KernelCase(f"{kind} of rows of {width}", kernel, make, lambda t: [fold(t[0])], (f"reductions:{kind}",))
+
+
+def _scan(kind: str, dtype: str) -> KernelCase:
+    width = 45
+    body = (Load(0, "x", width * X + R, dtype), Accumulate(1, kind, 0, dtype), Store("out", width * X + R, 1))
+    kernel = Kernel(
+        (Axis("x0", 7),), (Axis("r0", width),), (Stage(True, body),), _buffers(f"in x {dtype}", f"out out {dtype}"), title=(kind,)
+    )
+    type_ = torch_dtype(dtype)
+    run = {"sum": lambda t: t.cumsum(-1, dtype=type_), "prod": lambda t: t.cumprod(-1, dtype=type_)}[kind]
+
+    def make() -> list[Tensor]:
+        return [torch.randint(-2, 3, (7, width)).to(type_), torch.full((7, width), 9, dtype=type_)]
+
+    return KernelCase(f"running {kind}, {dtype}", kernel, make, lambda t: [run(t[0])], (f"scans:{kind}", f"dtypes:{dtype}"))
 
 
 def _softmax(width: int) -> KernelCase:
@@ -204,6 +220,7 @@ CASES: tuple[KernelCase, ...] = (
     *(_pointwise(dtype) for dtype in ("float32", "float64", "int64", "int32")),
     _transposed(),
     *(_reduction(kind, width) for kind in ("sum", "max", "min") for width in (1, 33, 5000)),
+    *(_scan(kind, dtype) for kind in ("sum", "prod") for dtype in ("float32", "int64")),
     *(_softmax(width) for width in (1, 40, 3000)),
     _gather(),
     _atomic(),

@@ -23,10 +23,13 @@ aten = torch.ops.aten
 def _scan(kind: str) -> Callable[..., Any]:
     def rule(cx: Lowering, x: Any, dim: int, *, dtype: Any = None) -> Any:
         result = dtype_name(cx.fake.dtype)
-        device = x.device.split(":")[0]
-        if kind not in cx.codegens[device].capabilities.scans or dtype_info(result).kind in ("complex", "bool") or not x.size:
+        able = cx.codegens[x.device.split(":")[0]].capabilities
+        if kind not in able.scans or dtype_info(result).kind in ("complex", "bool") or not x.size:
             return NotImplemented
         dim = dim % len(x.size)
+        length, longest = x.size[dim], able.max_scan_numel
+        if longest is not None and not (isinstance(length, int) and length <= longest):
+            return NotImplemented
         acc = opmath(result)
         layout = Layout(x.device, result, x.size, contiguous_strides(x.size))
         name = cx.new_buffer(layout)
