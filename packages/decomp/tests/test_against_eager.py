@@ -31,7 +31,9 @@ UNREAD = {
 }
 #: eager's float64 kernel multiplies by a sixth that was rounded to float32; ours is the more accurate
 LESS_ACCURATE_IN_EAGER = {(torch.ops.aten.hardsigmoid_backward.default, torch.float64)}
+#: in the ordinary run; the slow one takes MANY
 SAMPLES_PER_OP = {torch.float32: 5, torch.int64: 3, torch.float64: 1, torch.bfloat16: 2}
+MANY = 8
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)
 
 
@@ -139,12 +141,12 @@ def flat(value: Any) -> list[Any]:
     return [item for part in value for item in flat(part)] if isinstance(value, (list, tuple)) else [value]
 
 
-def run(op: Any, dtype: torch.dtype, backward: bool) -> Compare:
+def run(op: Any, dtype: torch.dtype, backward: bool, count: int) -> Compare:
     mode = Compare()
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=backward), SAMPLES_PER_OP[dtype]))
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=backward), count))
     for number, sample in enumerate(samples):
         if number == 2 and not mode.checked:
             break  # an operator that reaches no rule in two samples reaches none
@@ -166,8 +168,7 @@ def relevant(names: set[str]) -> list[Any]:
     return [
         op
         for op in op_db
-        if op.name not in names
-        and not op.name.startswith(("sparse.", "masked.", "_refs.", "linalg.", "fft.", "svd", "jiterator"))
+        if op.name not in names and not op.name.startswith(("sparse.", "masked.", "_refs.", "linalg.", "fft.", "svd", "jiterator"))
     ]
 
 
@@ -181,6 +182,16 @@ REACHED: set[str] = set()
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rules_agree_with_eager(dtype: torch.dtype) -> None:
+    compare_samples(dtype, SAMPLES_PER_OP[dtype])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rules_agree_with_eager_on_many_samples(dtype: torch.dtype) -> None:
+    compare_samples(dtype, MANY)
+
+
+def compare_samples(dtype: torch.dtype, count: int) -> None:
     checked: Counter[Any] = Counter()
     failures: list[str] = []
     reached: set[str] = set()
@@ -190,7 +201,7 @@ def test_rules_agree_with_eager(dtype: torch.dtype) -> None:
         differentiable = dtype.is_floating_point and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
         if REACHED and op.name not in REACHED:
             continue
-        mode = run(op, dtype, differentiable)
+        mode = run(op, dtype, differentiable, count)
         if dtype is torch.float32 and mode.checked:
             reached.add(op.name)
         checked.update(mode.checked)

@@ -16,7 +16,9 @@ from fxloom_shapes import FakeMode, FakeTensor
 from fxloom_shapes.errors import DataDependent, NoFakeKernel, UnsupportedTensor
 from fxloom_shapes.propagate import RULES
 
+#: samples of each operator in the ordinary run; the slow one takes MANY
 SAMPLES = {torch.float32: 4, torch.bfloat16: 2, torch.int64: 1, torch.bool: 1}
+MANY = 8
 SKIPPED = (
     "sparse.",
     "masked.",
@@ -104,8 +106,18 @@ def describe(args: Any) -> str:
     return "(" + ", ".join(map(text, args)) + ")"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("dtype", SAMPLES, ids=str)
 def test_rules_agree_with_eager(dtype: torch.dtype) -> None:
+    compare_samples(dtype, SAMPLES[dtype])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", SAMPLES, ids=str)
+def test_rules_agree_with_eager_on_many_samples(dtype: torch.dtype) -> None:
+    compare_samples(dtype, MANY)
+
+
+def compare_samples(dtype: torch.dtype, count: int) -> None:
     import fxloom_shapes.rules  # noqa: F401
 
     only = frozenset(RULES)
@@ -119,9 +131,7 @@ def test_rules_agree_with_eager(dtype: torch.dtype) -> None:
         torch.manual_seed(0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for number, sample in enumerate(
-                itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=backward), SAMPLES[dtype])
-            ):
+            for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=backward), count)):
                 if number == 1 and not mode.checked:
                     break
                 try:
