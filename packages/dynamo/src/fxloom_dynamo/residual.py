@@ -18,6 +18,7 @@ from fxloom_dynamo import effects
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
+from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.handlers.control import exhausted_index
 from fxloom_dynamo.heap import ordered_keys
@@ -292,6 +293,9 @@ class Residual:
         instructions = self.frame.info.body.instructions
         inst = instructions[end]
         native = [_copy(instructions[number]) for number in range(start, end + 1)]
+        if start == end and inst.opname in NEEDS_BOOL:
+            # what was compared may be a tensor still: the evaluator leaves its truth to this instruction
+            native.insert(0, Instruction("TO_BOOL", position=inst.position))
         depth = len(nulls)
         ways: list[tuple[Instruction | None, int, list[bool]]] = []
         if inst.opname in _TWO_WAY or "OR_POP" in inst.opname:
@@ -407,8 +411,10 @@ def _copy(inst: Instruction) -> Instruction:
 
 
 def _group(instructions: list[Instruction], index: int) -> tuple[int, int]:
-    """First and last instruction of a call (KW_NAMES, PRECALL, CALL belong together)."""
+    """First and last instruction of what only makes sense together: KW_NAMES, PRECALL, CALL; TO_BOOL and its jump."""
     start = end = index
+    if instructions[index].opname == "TO_BOOL" and instructions[index + 1].opname in NEEDS_BOOL:
+        return index, index + 1
     while instructions[end].opname in ("KW_NAMES", "PRECALL"):
         end += 1
     while start > 0 and instructions[end].opname == "CALL" and instructions[start - 1].opname in ("KW_NAMES", "PRECALL"):

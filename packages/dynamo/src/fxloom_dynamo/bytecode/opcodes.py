@@ -58,6 +58,9 @@ BINARY_OPERATORS: tuple[str, ...] = tuple(text for _, text in opcode._nb_ops)  #
 #: LOAD_ATTR's low bit says that a method is loaded.
 LOAD_ATTR_HAS_METHOD_BIT = VERSION >= (3, 12)
 
+#: From 3.13 on these take nothing but True and False, unchecked; TO_BOOL or a comparison's low bit stands before them.
+NEEDS_BOOL = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"} if VERSION >= (3, 13) else ())
+
 _INVERSE = {
     "POP_JUMP_IF_TRUE": "POP_JUMP_IF_FALSE",
     "POP_JUMP_IF_FALSE": "POP_JUMP_IF_TRUE",

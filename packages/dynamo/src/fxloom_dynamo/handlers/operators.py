@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from fxloom_dynamo import operations
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.registry import opcode
-from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
@@ -23,13 +22,8 @@ def binary_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 @opcode("COMPARE_OP", "left right -- value")
 def compare_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     left, right = frame.pop_many(2)
-    value = operations.compare(ev, inst.argval, left, right)
-    frame.stack.append(ev.truth(value) if coerces_to_bool(inst) and type(value) is not FakeTensor else value)
-
-
-def coerces_to_bool(inst: Instruction) -> bool:
-    """3.13: the comparison's result is made a bool at once; a tensor waits for the jump that follows."""
-    return False
+    # 3.13 may ask for a bool here; the instruction that needs it follows, and asks itself
+    frame.stack.append(operations.compare(ev, inst.argval, left, right))
 
 
 @opcode("IS_OP", "left right -- bool")
