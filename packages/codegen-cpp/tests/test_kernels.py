@@ -237,3 +237,24 @@ def test_what_the_target_lacks_is_an_error_at_emit() -> None:
 
 def test_emission_is_deterministic() -> None:
     assert emit_kernel(layer_norm(8, 9), "k") == emit_kernel(layer_norm(8, 9), "k")
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_an_index_made_outside_the_fold_is_used_inside(by_columns: bool, store: FileStore) -> None:
+    """out[i] = sum over r of in0[where[i], r], also with lanes along i."""
+    rows, width = 70, 6
+    picked = value_symbol("i0")
+    stages = (
+        Stage(False, (Load(0, "in1", X0, "int64"), Indirect("i0", 0, rows, check=True, wrap=True))),
+        Stage(True, (Load(1, "in0", R0 * rows + picked if by_columns else picked * width + R0, "float64"),
+                     Load(2, "in0", R0 * rows + X0 if by_columns else X0 * width + R0, "float64"),
+                     Compute(3, "add", (1, 2), "float64"), Reduce((4,), "sum", 3, "float64"))),
+        Stage(False, (Store("out0", X0, 4),)),
+    )  # fmt: skip
+    buffers = (KernelBuffer("in0", "float64", "in"), KernelBuffer("in1", "int64", "in"), KernelBuffer("out0", "float64", "out"))
+    kernel = Kernel((Axis("x0", rows),), (Axis("r0", width),), stages, buffers)
+    got = [torch.randn(rows * width, dtype=torch.float64), torch.randint(-rows, rows, (rows,)), torch.zeros(rows).double()]
+    want = [t.clone() for t in got]
+    run([kernel], [got], store)
+    interpret([kernel], [want])
+    torch.testing.assert_close(got[2], want[2])

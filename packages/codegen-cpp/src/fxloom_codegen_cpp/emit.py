@@ -308,6 +308,9 @@ class _Emitter:
                         self._declare(instruction, lanes=True)
                     elif isinstance(instruction, Accumulate):
                         self._declare_running(instruction)
+                    elif isinstance(instruction, Indirect):
+                        if self._crosses(number, instruction):
+                            out.line(f"i64 {instruction.symbol}_lanes[{LANES}];")
                     elif not stage.inner and not isinstance(instruction, Constant):
                         self._declare_crossing(number, instruction)
                 block = self._column_block(stage)
@@ -355,6 +358,21 @@ class _Emitter:
         with self.out.block(f"for (int lane = 0; lane < {LANES}; ++lane) {{"):
             self.out.line(f"{variable}[lane] = {_identity(instruction.kind, instruction.dtype)};")
 
+    def _crosses(self, number: int, made: Indirect) -> bool:
+        """True when an index made in an outer stage is used in another one."""
+        stages = self.kernel.stages
+        return not stages[number].inner and any(
+            made.symbol in _symbols_of(stage) for other, stage in enumerate(stages) if other != number
+        )
+
+    def _crossing_indices(self, number: int) -> None:
+        """Names for the indices of this lane that earlier stages made."""
+        used = _symbols_of(self.kernel.stages[number])
+        for stage in self.kernel.stages[:number]:
+            for made in stage.body:
+                if isinstance(made, Indirect) and not stage.inner and made.symbol in used:
+                    self.out.line(f"const i64 {made.symbol} = {made.symbol}_lanes[lane];")
+
     def _declare_crossing(self, number: int, instruction: Instruction) -> None:
         for result in results_of(instruction):
             if any(use != number for use in self.uses.get(result, ())):
@@ -364,6 +382,8 @@ class _Emitter:
 
     def _body(self, number: int, stage: Stage, block_sums: bool = False) -> None:
         stores = sum(1 for i in stage.body if isinstance(i, (Store, Reduce)))
+        if self.across:
+            self._crossing_indices(number)
         for instruction in stage.body:
             match instruction:
                 case Load():
@@ -380,6 +400,8 @@ class _Emitter:
                     self._value(number, instruction, text)
                 case Indirect():
                     self._indirect(instruction)
+                    if self.across and self._crosses(number, instruction):
+                        self.out.line(f"{instruction.symbol}_lanes[lane] = {instruction.symbol};")
                 case Reduce():
                     self._update(instruction, block_sums)
                 case Accumulate(result=result, kind=kind, value=value, dtype=dtype):
@@ -480,6 +502,12 @@ class _Emitter:
 
 def _is_float_sum(instruction: Instruction) -> bool:
     return isinstance(instruction, Reduce) and instruction.kind == "sum" and dtype_info(instruction.dtype).kind == "float"
+
+
+def _symbols_of(stage: Stage) -> set[str]:
+    """Names in the indices of a stage's instructions."""
+    indices = [i.expr if isinstance(i, IndexValue) else i.index for i in stage.body if isinstance(i, (IndexValue, Load, Store))]
+    return {str(s) for index in indices if not isinstance(index, int) for s in index.free_symbols}
 
 
 def _accumulators(reduction: Reduce) -> list[tuple[str, str, str]]:
