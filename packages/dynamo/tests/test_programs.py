@@ -347,6 +347,32 @@ def test_data_dependent_branch_has_both_ways() -> None:
     assert check(program, -X).breaks == ("data_dependent",)
 
 
+def test_truth_of_a_comparison_is_asked_for_once_and_as_a_bool() -> None:
+    def program(x: Any) -> Any:
+        total = x.sum()
+        negated = not total > 0, not total
+        chained = 0 < total < 5, total > 0 and total < 1, total < 0 or x.max()
+        return negated, chained, (x + 1 if (total if x.max() > 1 else x.min()) else x - 1)
+
+    for values in (X, -X, X * 0):
+        assert set(check(program, values).breaks) == {"data_dependent"}
+
+
+def test_iterators_of_a_broken_loop_go_on() -> None:
+    def program(x: Any, items: list[int]) -> Any:
+        log = []
+        for number in range(1, 8, 2):
+            silent()
+            for place, (a, b) in enumerate(zip(items, reversed(items), strict=True), 1):
+                silent()
+                log.append((number, place, a - b))
+        i = 9
+        log.append([(silent(), x * i)[1] for i in range(3)])
+        return log, i, sum(x + k for k in range(3) if x.sum() > k), {k: (silent(), k) for k in range(2)}
+
+    check(program, X, [3, 4])
+
+
 def test_break_in_loop_does_not_nest() -> None:
     def program(x: Any) -> Any:
         while x.sum() < 1e30:

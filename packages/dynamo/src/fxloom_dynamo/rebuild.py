@@ -171,7 +171,9 @@ class Rebuilder:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             reduced = value.__reduce__()
-        return reduced[0], tuple(reduced[1]), reduced[2] if len(reduced) > 2 else ABSENT
+        # None is no state, as for pickle: from 3.12 on a range's iterator says so
+        state = reduced[2] if len(reduced) > 2 and reduced[2] is not None else ABSENT
+        return reduced[0], tuple(reduced[1]), state
 
     # ------------------------------------------------------------------ second pass
 
