@@ -309,3 +309,13 @@ def test_collapse_keeps_every_index() -> None:
 
 def test_reference_is_a_codegen() -> None:
     assert isinstance(REFERENCE, Codegen)
+
+
+def test_memory_is_not_taken_over_before_its_last_read() -> None:
+    """One stage writes an output before it reads the dying buffer: they must not share memory."""
+
+    def f(x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mask = x > 0
+        return torch.where(mask, n, n * 2), mask.double().cumsum(0) + mask
+
+    check(f, torch.linspace(-1, 1, 37), torch.arange(37))

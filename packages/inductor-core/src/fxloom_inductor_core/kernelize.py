@@ -125,16 +125,22 @@ class _Builder:
                     values[result] = forwarded
                     return
                 stage = self._stage_for(start, made, [] if where is None else [where], load=True)
-                values[result] = self._value(("load", buffer, index, where), stage, lambda r: replace(made, result=r, mask=where))
+                values[result] = self._value(
+                    ("load", buffer, index, where), stage, lambda r: replace(made, result=r, mask=where)
+                )
             case Constant(result=result, value=value, dtype=dtype):
-                values[result] = self._value(("constant", repr(value), dtype), self._first(), lambda r: replace(made, result=r))
+                values[result] = self._value(
+                    ("constant", repr(value), dtype), self._first(), lambda r: replace(made, result=r)
+                )
             case IndexValue(result=result, expr=expr, dtype=dtype):
                 stage = self._stage_for(start, made, [])
                 values[result] = self._value(("index", expr, dtype), stage, lambda r: replace(made, result=r))
             case Compute(result=result, op=op, args=args, dtype=dtype):
                 operands = tuple(values[a] for a in args)
                 stage = self._stage_for(start, made, list(operands))
-                values[result] = self._value((op, operands, dtype), stage, lambda r: replace(made, result=r, args=operands))
+                values[result] = self._value(
+                    (op, operands, dtype), stage, lambda r: replace(made, result=r, args=operands)
+                )
             case Indirect():
                 self._indirect(made, start, values, symbols)
             case Reduce(results=results, kind=kind, value=value, dtype=dtype):
@@ -262,7 +268,9 @@ class _Finish:
     def _fits_scratch(self, buffer: str) -> bool:
         extent = product(e for _, e in self.inner)
         nbytes = dtype_info(self.dtype_of(buffer)).nbytes
-        inside = all(n % 2 == 0 for n in self.order for i in self.stages[n] if isinstance(i, Store) and i.buffer == buffer)
+        inside = all(
+            n % 2 == 0 for n in self.order for i in self.stages[n] if isinstance(i, Store) and i.buffer == buffer
+        )
         return inside and isinstance(extent, int) and extent * nbytes <= self.capabilities.max_scratch_nbytes
 
     def _make_scratch(self, buffer: str) -> None:
@@ -270,7 +278,8 @@ class _Finish:
         index = flat_index(axes, contiguous_strides(tuple(e for _, e in self.inner)))
         for number in self.order:
             self.stages[number] = [
-                replace(i, index=index) if isinstance(i, (Load, Store)) and i.buffer == buffer else i for i in self.stages[number]
+                replace(i, index=index) if isinstance(i, (Load, Store)) and i.buffer == buffer else i
+                for i in self.stages[number]
             ]
         self.scratch[buffer] = None
         self.dropped.append(buffer)
@@ -339,7 +348,8 @@ class _Finish:
         ordered = sorted(buffers, key=lambda b: (roles[b] != "in", roles[b] == "scratch"))
         extent = product(e for _, e in self.inner)
         described = tuple(
-            KernelBuffer(buffers[b], self.dtype_of(b), roles[b], extent if roles[b] == "scratch" else 0) for b in ordered
+            KernelBuffer(buffers[b], self.dtype_of(b), roles[b], extent if roles[b] == "scratch" else 0)
+            for b in ordered
         )
         sizes = sorted(self._size_symbols(symbols))
         kernel = Kernel(
@@ -360,18 +370,17 @@ class _Finish:
         return {n for n in names if n not in axes and n not in symbols}
 
     def _in_place(self, roles: Mapping[str, Role]) -> tuple[tuple[str, str], ...]:
-        """(read buffer, written buffer) pairs that may share memory: each point reads what it alone overwrites, and no later
-        stage reads it again."""
+        """(read buffer, written buffer) pairs that may share memory: each point reads what it alone overwrites, and nothing
+        reads it once it is written."""
         reads: dict[str, set[Expr]] = {}
         last_read: dict[str, int] = {}
         stores: dict[str, tuple[Expr, int]] = {}
-        for number in self.order:
-            for instruction in self.stages[number]:
-                if isinstance(instruction, Load):
-                    reads.setdefault(instruction.buffer, set()).add(instruction.index)
-                    last_read[instruction.buffer] = number
-                elif isinstance(instruction, Store):
-                    stores[instruction.buffer] = (instruction.index, number)
+        for number, instruction in enumerate(i for stage in self.order for i in self.stages[stage]):
+            if isinstance(instruction, Load):
+                reads.setdefault(instruction.buffer, set()).add(instruction.index)
+                last_read[instruction.buffer] = number
+            elif isinstance(instruction, Store):
+                stores[instruction.buffer] = (instruction.index, number)
         axes = {s for s, _ in (*self.outer, *self.inner)}
         pairs = []
         for read, indices in reads.items():
@@ -413,7 +422,10 @@ def _renumbered(
             )
         case Store(index=index):
             return replace(
-                instruction, buffer=buffers[instruction.buffer], index=substitute(index, rename), value=numbers[instruction.value]
+                instruction,
+                buffer=buffers[instruction.buffer],
+                index=substitute(index, rename),
+                value=numbers[instruction.value],
             )
         case Compute(args=args):
             operands = tuple(numbers[a] for a in args)
