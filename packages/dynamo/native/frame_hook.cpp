@@ -293,9 +293,22 @@ struct Found {
     bool error = false;
 };
 
+// Guards may run Python code (an audit hook sees reads of a function's `__defaults__`): it is not the region's.
+class GuardScope {
+public:
+    GuardScope() : saved_(t_region) { t_region = nullptr; }
+    ~GuardScope() { t_region = saved_; }
+    GuardScope(const GuardScope&) = delete;
+    GuardScope& operator=(const GuardScope&) = delete;
+
+private:
+    Region* saved_;  // the hook stays installed: guards are checked on every call
+};
+
 Found find_entry(frames::Frame* f, CodeState* state, Region* region) {
     Found found;
     if (state == nullptr) return found;
+    const GuardScope off;
     PyFunctionObject* function = frames::function(f);
     const FrameRoots roots{f->localsplus, function->func_closure, f->f_globals, f->f_builtins, reinterpret_cast<PyObject*>(function)};
     for (std::size_t i = 0; i < state->entries.size(); ++i) {

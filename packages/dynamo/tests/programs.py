@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.runtime import compile_callable
 from fxloom_interfaces.dialects.torch_dialect import verify

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from fxloom_dynamo.bytecode import AssemblyError, Body, Instruction, assemble, disassemble, emit
 
 LIBRARY = sorted(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from fxloom_dynamo import _native
 from fxloom_dynamo.bytecode import assemble, disassemble, emit
 from fxloom_dynamo.bytecode.disassemble import localsplus_names

@@ -13,8 +13,9 @@ import sys
 import types
 from collections.abc import Iterator
 
-import fxloom_dynamo.handlers  # noqa: F401  # fills the registry
 import pytest
+
+import fxloom_dynamo.handlers  # noqa: F401  # fills the registry
 from fxloom_dynamo.bytecode import NORMALIZED_OPNAMES, Instruction, disassemble
 from fxloom_dynamo.registry import HANDLERS, opcode, parse_effect
 

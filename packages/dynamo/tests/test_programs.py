@@ -9,6 +9,7 @@ import enum
 import functools
 import itertools
 import math
+import sys
 from typing import Any, NamedTuple
 
 import pytest
@@ -270,7 +271,7 @@ def test_text_and_star_arguments() -> None:
     def program(x: Any, *rest: Any, scale: int = 2, **named: Any) -> Any:
         text = f"{scale:>4}|{rest!r}|{named}" + "-".join(str(r) for r in rest)
         head, *middle, tail = [*rest, 4, 5]
-        return x * scale, text, head, middle, tail, {**named, "z": 1}, "%s %d" % ("a", 3)
+        return x * scale, text, head, middle, tail, {**named, "z": 1}, "%s %d" % ("a", 3)  # noqa: UP031  # the operator is what is tested
 
     one_graph(functools.partial(program, scale=3, extra="e"), X, 1, 2)
 
@@ -371,6 +372,22 @@ def test_iterators_of_a_broken_loop_go_on() -> None:
         return log, i, sum(x + k for k in range(3) if x.sum() > k), {k: (silent(), k) for k in range(2)}
 
     check(program, X, [3, 4])
+
+
+def test_exceptions_made_in_a_graph_outlive_it() -> None:
+    class Own(OSError):
+        def __init__(self, number: int) -> None:
+            super().__init__(number, "text")
+            self.number = number
+
+    def program(x: Any) -> Any:
+        made = [StopIteration(4), SystemExit(3), Own(7), KeyError("k"), ExceptionGroup("g", [ValueError(1), TypeError(2)])]
+        silent()
+        stop, leave, own, key, group = made
+        parts = [(type(part), part.args) for part in group.exceptions]
+        return stop.value, leave.code, (own.errno, own.strerror, own.number), str(key), (group.message, parts), x + 1
+
+    check(program, X)
 
 
 def test_break_in_loop_does_not_nest() -> None:
@@ -688,3 +705,25 @@ def test_loops_over_generators_of_modules_and_shared_parameters() -> None:
             return x, sum(p.numel() for p in self.parameters()), self.a.weight is self.b.weight
 
     one_graph(lambda n, x: n(x), Tied(), X)
+
+
+def test_python_code_that_guards_run_is_not_captured() -> None:
+    events: list[str] = []
+    watching = True
+
+    def audit(event: str, args: Any) -> None:
+        if watching and event == "object.__getattr__":
+            events.append(event)
+
+    def helper(x: Any, k: int = 2) -> Any:
+        return x * k
+
+    def program(x: Any) -> Any:
+        return helper(x)
+
+    sys.addaudithook(audit)  # for good: there is no way to take it off
+    try:
+        assert check(program, X).frames == 1
+    finally:
+        watching = False
+    assert events  # a guard read `__defaults__`

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch.fx
-from fxloom_interfaces import telemetry
-from fxloom_interfaces.config import from_options
 
 from fxloom_dynamo.capture import Break, FrameReport
 from fxloom_dynamo.config import Backend, CaptureConfig
 from fxloom_dynamo.guards import Guard
 from fxloom_dynamo.runtime import CapturedFrame, compile_callable
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.config import from_options
 
 
 def optimize(backend: Backend | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

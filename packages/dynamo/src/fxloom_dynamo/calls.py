@@ -12,13 +12,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxloom_interfaces.errors import FxloomError
 
 from fxloom_dynamo import natives, polyfills
+from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.heap import LITERALS, c_descriptor_of
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_interfaces.errors import FxloomError
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def bind_arguments(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwarg
     names = code.co_varnames
     count, keyword_only = code.co_argcount, code.co_kwonlyargcount
     given = len(args)
-    values = dict(zip(names[:count], args))  # noqa: B905  # missing ones are filled in below
+    values = dict(zip(names[:count], args))  # missing ones are filled in below
     total = count + keyword_only
     star = total if code.co_flags & inspect.CO_VARARGS else -1
     if star >= 0:
@@ -517,7 +518,7 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
     model = models.METHODS.get((owner, name))
     if model is not None:
         return model(ev, args, kwargs)
-    if type(receiver) is FakeTensor or issubclass(owner, torch._C.TensorBase):
+    if type(receiver) is FakeTensor or issubclass(owner, TensorBase):
         return ev.torch_native(fn, *args, **kwargs)
     if owner in (types.FunctionType, types.MethodType, property, types.MethodDescriptorType, types.WrapperDescriptorType):
         if name == "__get__":
@@ -534,7 +535,8 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         rest = args[1:]
         heap.fill_deep(rest)
         rest = [_iterable_argument(ev, arg) for arg in rest]
-        if any(type(arg) is FakeTensor for arg in rest) and not isinstance(receiver, (list, dict, set, tuple)) and not hasattr(receiver, "append"):
+        with_tensor = any(type(arg) is FakeTensor for arg in rest)
+        if with_tensor and not isinstance(receiver, (list, dict, set, tuple)) and not hasattr(receiver, "append"):
             return ev.torch_native(fn, receiver, *rest, **kwargs)
         return ev.native(fn, receiver, *rest, **kwargs)
     if owner is type and name in ("mro", "__subclasses__", "__instancecheck__", "__subclasscheck__"):

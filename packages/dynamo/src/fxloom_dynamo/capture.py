@@ -16,10 +16,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from fxloom_interfaces import meta, regions, telemetry
-from fxloom_interfaces.errors import BackendCompilerFailed, GraphBreak, GraphRejected, Site, Unsupported
-from fxloom_interfaces.sources import LocalSource
-from fxloom_shapes import FakeTensor, TraceContext
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
 from fxloom_dynamo import natives
@@ -34,6 +30,10 @@ from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import body_start, continuation_count
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
+from fxloom_interfaces import meta, regions, telemetry
+from fxloom_interfaces.errors import BackendCompilerFailed, GraphBreak, GraphRejected, Site, Unsupported
+from fxloom_interfaces.sources import LocalSource
+from fxloom_shapes import FakeTensor, TraceContext
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _MAX_ATTEMPTS = 24
@@ -142,7 +142,7 @@ _CONTEXTLIB = _STDLIB + "contextlib.py"
 
 
 def _is_library(name: str) -> bool:
-    if name.startswith(_OURS) or name.startswith("<frozen"):
+    if name.startswith((_OURS, "<frozen")):
         return True
     return name.startswith(_STDLIB) and "site-packages" not in name and not name.startswith(_STDLIB + "test/")
 
@@ -196,13 +196,13 @@ class _Attempt:
                 raise _GiveUp(Break("recursion", str(error), self._site(frame))) from error
         self._guard_aliasing()
         ev.heap.guard_classes()
-        report = FrameReport(view.code.co_qualname, self.gm, broke, self.number, ev.steps)
+        frame_report = FrameReport(view.code.co_qualname, self.gm, broke, self.number, ev.steps)
         if self.gm is not None:
             telemetry.emit(telemetry.GraphCaptured(view.code.co_qualname, ev.recorder.calls, len(ev.heap.guards), self._site(frame)))
         if broke is not None and broke.key != "raises":
             kind = CATALOGUE.get(broke.key)
             telemetry.emit(telemetry.GraphBroke(broke.key, broke.details, kind.hint if kind else "", broke.site))
-        captured = CapturedFrame(code, inputs, tuple(ev.heap.guards), report)
+        captured = CapturedFrame(code, inputs, tuple(ev.heap.guards), frame_report)
         if self.config.on_capture is not None:
             self.config.on_capture(captured)
         return captured
@@ -230,7 +230,8 @@ class _Attempt:
             if generator.started and not generator.finished and generator.frame.info.regions[generator.frame.ip - 1]:
                 inst = generator.frame.info.regions[generator.frame.ip - 1]
                 if inst is not None and inst.depth > 0:
-                    raise GraphBreak("cannot_rebuild", f"a TracedGenerator ({generator.frame.code.co_qualname}) that is suspended in a try or with block")
+                    name = generator.frame.code.co_qualname
+                    raise GraphBreak("cannot_rebuild", f"a TracedGenerator ({name}) that is suspended in a try or with block")
 
     # ------------------------------------------------------------------ the graph
 

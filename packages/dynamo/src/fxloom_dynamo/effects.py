@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fxloom_dynamo._torch_private import set_grad_enabled_raw
 from fxloom_dynamo.marks import own_dict
 
 
@@ -78,6 +79,13 @@ def new_instance(cls: type, base: type, args: tuple[Any, ...]) -> Any:
     return base.__new__(cls, *args)
 
 
+def new_exception(cls: type, base: type, args: tuple[Any, ...]) -> Any:
+    """An exception without running the program's code; base: the class written in C whose layout it has."""
+    exc = base.__new__(cls, *args)
+    base.__init__(exc, *args)  # type: ignore[misc]  # of a class written in C: sets `StopIteration.value` and the like
+    return exc
+
+
 def fill_instance(obj: Any, attributes: dict[str, Any] | None, slots: tuple[Any, ...], contents: Any) -> None:
     """slots: (descriptor, value, ...). contents: of the builtin container that the class derives from, or None."""
     if attributes is not None:
@@ -120,13 +128,13 @@ def call_reduced(function: Callable[..., Any], args: tuple[Any, ...], state: Any
 
 def finished_generator() -> Any:
     """A generator that has ended."""
-    generator = (item for item in ())
+    generator: Any = (item for item in "")
     generator.close()
     return generator
 
 
 def set_grad_mode(enabled: bool) -> None:
-    torch._C._set_grad_enabled(enabled)
+    set_grad_enabled_raw(enabled)
 
 
 class TailCall:
@@ -157,7 +165,7 @@ def keep_grad_mode(graph: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return graph(*inputs)
         except BaseException:
-            torch._C._set_grad_enabled(before)
+            set_grad_enabled_raw(before)
             raise
 
     return guarded

@@ -16,6 +16,9 @@ from enum import Enum
 from typing import Any
 
 import torch
+
+from fxloom_dynamo import _native
+from fxloom_dynamo._torch_private import dispatch_keys
 from fxloom_interfaces.errors import InternalError, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -35,9 +38,6 @@ from fxloom_interfaces.sources import (
     Source,
     TypeSource,
 )
-
-from fxloom_dynamo import _native
-from fxloom_dynamo._torch_private import dispatch_keys
 
 
 class GuardKind(Enum):
@@ -138,14 +138,16 @@ def global_state_guard() -> Guard:
 _ACCESS = {
     name: number
     for number, name in enumerate(
-        "local closure cell globals builtins function constant attribute instance_dict dict_item dict_key sequence_item"
-        " type call tensor_size tensor_stride tensor_offset".split()
+        [
+            "local", "closure", "cell", "globals", "builtins", "function", "constant", "attribute", "instance_dict",
+            "dict_item", "dict_key", "sequence_item", "type", "call", "tensor_size", "tensor_stride", "tensor_offset",
+        ]
     )
-}
+}  # fmt: skip
 _CHECK = {
     name: number
     for number, name in enumerate(
-        "identity weak_identity type equality length dict_keys contains has_attribute truth function_code".split()
+        ["identity", "weak_identity", "type", "equality", "length", "dict_keys", "contains", "has_attribute", "truth", "function_code"]
     )
 }
 _RELATION = {GuardKind.SAME_OBJECT: 0, GuardKind.DISTINCT_OBJECTS: 1, GuardKind.DISTINCT_STORAGES: 2}

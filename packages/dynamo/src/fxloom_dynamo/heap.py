@@ -62,10 +62,10 @@ _FUNCTION_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDe
 _IS_EMPTY_CELL = types.CellType().__eq__
 #: C objects that look into others: what they show can't be followed
 _WINDOWS: frozenset[type] = frozenset(
-    {types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), memoryview, bytearray}
-    | {type(view) for view in (OrderedDict().keys(), OrderedDict().values(), OrderedDict().items())}
+    [types.MappingProxyType, memoryview, bytearray]
+    + [type(getattr(kind(), view)()) for kind in (dict, OrderedDict) for view in ("keys", "values", "items")]
 )
-_HEAPTYPE = 1 << 9
+HEAPTYPE = 1 << 9
 _IMMUTABLETYPE = 1 << 8
 
 
@@ -90,7 +90,7 @@ class Record:
 
 def is_mutable_type(cls: type) -> bool:
     """True when attributes of `cls` itself can change (false for types written in C)."""
-    return bool(cls.__flags__ & _HEAPTYPE) and not cls.__flags__ & _IMMUTABLETYPE
+    return bool(cls.__flags__ & HEAPTYPE) and not cls.__flags__ & _IMMUTABLETYPE
 
 
 def container_base(cls: type) -> type | None:
@@ -125,16 +125,16 @@ def ordered_keys(container: dict[Any, Any]) -> tuple[Any, ...]:
 
 def can_shadow(cls: type) -> bool:
     """True when an instance's whole state lies in its `__dict__`, `__slots__` and a builtin container."""
-    if not cls.__flags__ & _HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor)):
+    if not cls.__flags__ & HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor)):
         return False
     for base in cls.__mro__:
-        if base is not object and base not in _EXACT_CONTAINERS and not base.__flags__ & _HEAPTYPE:
+        if base is not object and base not in _EXACT_CONTAINERS and not base.__flags__ & HEAPTYPE:
             return False
         if base.__module__ != "builtins" and type(base).__name__ == "pybind11_type":
             return False
         if base.__flags__ & _IMMUTABLETYPE and base not in _EXACT_CONTAINERS and base is not object:
             return False
-    return _is_plainly_made(cls)
+    return _is_plainly_made(cls)  # type: ignore[arg-type]  # classes are hashable
 
 
 @functools.lru_cache(maxsize=4096)
@@ -342,7 +342,7 @@ class Heap:
     def _tuple(self, original: tuple[Any, ...], source: Source) -> Any:
         cls = type(original)
         self.guard(source, GuardKind.TYPE, cls)
-        if not cls.__flags__ & _HEAPTYPE and cls is not tuple:  # torch.return_types and other struct sequences
+        if not cls.__flags__ & HEAPTYPE and cls is not tuple:  # torch.return_types and other struct sequences
             items = [self.translate(item, self.item_source(source, i)) for i, item in enumerate(original)]
             stand_in = cls(items)
         else:

@@ -24,8 +24,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxloom_interfaces import regions
-from fxloom_interfaces.errors import InternalError
 
 from fxloom_dynamo import attributes, calls, operations, polyfills
 from fxloom_dynamo import heap as heap_module
@@ -34,6 +32,8 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_interfaces import regions
+from fxloom_interfaces.errors import InternalError
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -849,7 +849,7 @@ _OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forw
 _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
 )  # fmt: skip
-_module_call_impl = torch.nn.Module._call_impl
+_module_call_impl: Any = torch.nn.Module._call_impl
 _module_namespace = vars(sys.modules[torch.nn.Module.__module__])
 
 
@@ -916,7 +916,7 @@ for _name in ("join", "split", "basename", "dirname", "splitext", "normpath", "i
     _on_literals(getattr(os.path, _name))
 
 
-@function(torch.autograd.Function.apply.__func__)
+@function(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]  # a classmethod, bound
 def _function_apply(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     """A custom autograd function whose gradient nobody can ask for: its forward, without gradients."""
     cls, *rest = args

@@ -387,7 +387,7 @@ def dict_subscript(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
         return ev.call(missing, [container, key])
     if isinstance(container, defaultdict) and container.default_factory is not None:
         value = ev.call(container.default_factory, [])
-        container_base(type(container)).__setitem__(container, key, value)  # type: ignore[union-attr]  # a dict
+        container_base(type(container)).__setitem__(container, key, value)  # type: ignore[index]  # a dict
         return value
     raise Raised(KeyError(key))
 

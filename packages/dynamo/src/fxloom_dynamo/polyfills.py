@@ -39,7 +39,7 @@ def map_(function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[An
         for item in iterables[0]:
             yield function(item)
     else:
-        for items in zip(*iterables):  # noqa: B905  # map stops at the shortest
+        for items in zip(*iterables):  # map stops at the shortest
             yield function(*items)
 
 
@@ -163,7 +163,8 @@ def accumulate_(iterable: Iterable[Any], func: Any = None, *, initial: Any = Non
     items = iter(iterable)
     total = initial
     if initial is None:
-        for total in items:
+        for first in items:
+            total = first
             break
         else:
             return
@@ -274,12 +275,12 @@ def deepcopy(value: Any, known: list[tuple[Any, Any]] | None = None) -> Any:
     for old, new in known:
         if old is value:
             return new
-    kind = type(value)
+    kind: Any = type(value)
     if value is None or kind in (int, float, bool, complex, str, bytes, type, range) or isinstance(value, type) or callable_atom(value):
         return value
     if kind is tuple:
         items = [deepcopy(item, known) for item in value]
-        return value if all(new is old for new, old in zip(items, value)) else tuple(items)  # noqa: B905
+        return value if all(new is old for new, old in zip(items, value)) else tuple(items)
     if kind is list:
         copied: Any = []
         known.append((value, copied))

@@ -23,7 +23,7 @@ import torch.fx
 from fxloom_dynamo import effects, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
-from fxloom_dynamo.heap import FROZEN, LITERALS, Record, c_descriptor_of, container_base, ordered_keys
+from fxloom_dynamo.heap import FROZEN, HEAPTYPE, LITERALS, Record, c_descriptor_of, container_base, ordered_keys
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
@@ -421,8 +421,9 @@ class Rebuilder:
             self._fill_instance(value, cls, None)
 
     def _exception(self, value: BaseException, cls: type) -> None:
-        self.begin_call(effects.new_instance)
-        self.out += [*emit.load_const(cls), *emit.load_const(BaseException)]
+        in_c = next(base for base in cls.__mro__ if not base.__flags__ & HEAPTYPE)
+        self.begin_call(effects.new_exception)
+        self.out += [*emit.load_const(cls), *emit.load_const(in_c)]
         self.load_tuple(value.args)
         self.out += emit.call(3)
         self._keep(value)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxloom_interfaces.sources import Source
 
 from fxloom_dynamo import effects
 from fxloom_dynamo.breaks import graph_break
@@ -27,6 +26,7 @@ from fxloom_dynamo.marks import ABSENT, DELETED, NULL
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, continuation_of, first_parameter, make_continuation, origin_of
+from fxloom_interfaces.sources import Source
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
@@ -299,18 +299,18 @@ class Residual:
         depth = len(nulls)
         ways: list[tuple[Instruction | None, int, list[bool]]] = []
         if inst.opname in _TWO_WAY or "OR_POP" in inst.opname:
-            label = Instruction("NOP")
-            native[-1].target = label
+            taken_way = Instruction("NOP")
+            native[-1].target = taken_way
             target = self.frame.info.targets[end]
             ways.append((None, end + 1, nulls[:-1]))
-            ways.append((label, target, nulls if "OR_POP" in inst.opname else nulls[:-1]))
+            ways.append((taken_way, target, nulls if "OR_POP" in inst.opname else nulls[:-1]))
         elif inst.opname == "FOR_ITER":
             target = self.frame.info.targets[end]
             after = exhausted_index(instructions, target)
-            label = Instruction("NOP") if instructions[target].opname != "END_FOR" else Instruction("END_FOR")
-            native[-1].target = label
+            exhausted = Instruction("NOP") if instructions[target].opname != "END_FOR" else Instruction("END_FOR")
+            native[-1].target = exhausted
             ways.append((None, end + 1, [*nulls, False]))
-            ways.append((label, after, nulls[:-1]))
+            ways.append((exhausted, after, nulls[:-1]))
         elif inst.opname not in _NO_WAY_ON:
             taken = sum(stack_effect(instructions[number])[0] for number in range(start, end + 1))
             left = [False] * stack_effect(inst)[1]

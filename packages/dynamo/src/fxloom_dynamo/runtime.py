@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from fxloom_interfaces import telemetry
-from fxloom_interfaces.errors import RecompileLimitExceeded, Site
 
 from fxloom_dynamo import _native
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
@@ -27,6 +25,8 @@ from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard
 from fxloom_dynamo.module import OptimizedModule
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.errors import RecompileLimitExceeded, Site
 
 if torch.__version__.split("+")[0] != _native.TORCH_VERSION.split("+")[0]:
     raise ImportError(

@@ -61,6 +61,9 @@ LOAD_ATTR_HAS_METHOD_BIT = VERSION >= (3, 12)
 #: From 3.13 on these take nothing but True and False, unchecked; TO_BOOL or a comparison's low bit stands before them.
 NEEDS_BOOL = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"} if VERSION >= (3, 13) else ())
 
+#: 3.13's END_FOR pops one value and a POP_TOP follows; 3.12's pops both.
+POPS_AFTER_END_FOR = VERSION >= (3, 13)
+
 _INVERSE = {
     "POP_JUMP_IF_TRUE": "POP_JUMP_IF_FALSE",
     "POP_JUMP_IF_FALSE": "POP_JUMP_IF_TRUE",

@@ -42,8 +42,8 @@ def load_method(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 @opcode("LOAD_SUPER_ATTR", lambda inst: (3, 2 if (inst.arg or 0) & 1 else 1), first=(3, 12))
 def load_super_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     kind, cls, receiver = frame.pop_many(3)
-    two_arguments = (inst.arg or 0) & 2
-    bound = ev.call(kind, [cls, receiver] if two_arguments or kind is not super else [cls, receiver])
+    explicit = (inst.arg or 0) & 2
+    bound = ev.call(kind, [cls, receiver] if explicit or kind is super else [])
     value = attributes.load(ev, bound, inst.argval)
     if (inst.arg or 0) & 1:
         _push_method(frame, value)

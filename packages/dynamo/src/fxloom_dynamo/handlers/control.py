@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.bytecode.opcodes import POPS_AFTER_END_FOR
 from fxloom_dynamo.evaluator import RETURN
 from fxloom_dynamo.marks import ABSENT, Mark
 from fxloom_dynamo.registry import opcode
@@ -118,9 +119,3 @@ def never_compiled(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     from fxloom_dynamo.breaks import graph_break
 
     graph_break("unsupported_opcode", inst.opname)
-
-
-from fxloom_dynamo.bytecode.emit import _NULL_FIRST  # noqa: E402
-
-#: 3.13: END_FOR pops one value and a POP_TOP follows
-POPS_AFTER_END_FOR = not _NULL_FIRST
