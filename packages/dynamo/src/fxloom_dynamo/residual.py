@@ -312,13 +312,16 @@ class Residual:
             ways.append((None, end + 1, [*nulls, False]))
             ways.append((exhausted, after, nulls[:-1]))
         elif inst.opname not in _NO_WAY_ON:
-            taken = sum(stack_effect(instructions[number])[0] for number in range(start, end + 1))
-            left = [False] * stack_effect(inst)[1]
+            untouched, top = depth, depth
+            for number in range(start, end + 1):
+                takes, leaves = stack_effect(instructions[number])
+                untouched, top = min(untouched, top - takes), top - takes + leaves
+            left = [False] * (top - untouched)
             if _loads_method(inst):
                 # the instruction may push method and receiver; a plain load and a NULL say the same in one way only
                 _make_plain_load(native[-1])
                 left = [True, False] if NULL_FIRST else [False, True]
-            ways.append((None, end + 1, [*nulls[: depth - taken], *left]))
+            ways.append((None, end + 1, [*nulls[:untouched], *left]))
         self.out.extend(native)
         if _loads_method(inst):
             self.out.extend(emit.push_null_below())
