@@ -111,7 +111,7 @@ def lint(session: nox.Session) -> None:
 def imports(session: nox.Session) -> None:
     """Direction of imports between the packages (import-linter)."""
     paths = os.pathsep.join(str(ROOT / "packages" / package / "src") for package in ORDER)
-    session.run("lint-imports", env={"PYTHONPATH": paths, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}, external=True)
+    session.run(str(Path(sys.executable).parent / "lint-imports"), env={"PYTHONPATH": paths}, external=True)
 
 
 @nox.session(venv_backend="none")
