@@ -276,11 +276,11 @@ for _ops, _name in (
 ):
     lowering(*_ops)(_where_dtype(_has_bits, _binary(_name)))
 
-for _ops, _name in (
+for _shifts, _name in (
     ((aten.bitwise_left_shift.Tensor, aten.__lshift__.Scalar, aten.__lshift__.Tensor), "shift_left"),
     ((aten.bitwise_right_shift.Tensor, aten.__rshift__.Scalar, aten.__rshift__.Tensor), "shift_right"),
 ):
-    lowering(*_ops)(_where_dtype(is_integer, _binary(_name)))
+    lowering(*_shifts)(_where_dtype(is_integer, _binary(_name)))
 
 # The neighbour of a float16 is no neighbour in float32, in which kernels compute.
 lowering(aten.nextafter.default)(_where_dtype(lambda dtype: dtype == opmath(dtype), _binary("nextafter")))
