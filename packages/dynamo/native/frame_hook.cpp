@@ -351,7 +351,7 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
         return frames::evaluate(ts, f, 0);
     }
     Region* region = t_region;
-    if (region == nullptr) return pass(ts, f, 0);
+    if (region == nullptr || frames::is_observer(ts)) return pass(ts, f, 0);
     PyCodeObject* code = frames::code(f);
     CodeState* state = find_state(code);
     if (state != nullptr && state->skip) return pass(ts, f, 0);

@@ -67,6 +67,9 @@ inline int set_extra(PyCodeObject* c, Py_ssize_t i, void* value) {
 }
 #endif
 
+// The frame belongs to a trace, profile, monitoring or audit function, which looks at the program and is no part of it.
+inline bool is_observer(PyThreadState* ts) { return ts->tracing != 0; }
+
 // From 3.12 on the evaluation function owns the frame that it is given and has to clear it.
 constexpr bool kHookOwnsFrame = PY_VERSION_HEX >= 0x030C0000;
 

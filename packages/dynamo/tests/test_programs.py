@@ -16,6 +16,10 @@ import pytest
 import torch
 from programs import check
 
+from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.runtime import compile_callable
+from fxloom_interfaces import telemetry
+
 X = torch.tensor([0.5, -1.0, 2.0, -0.25])
 
 
@@ -727,3 +731,48 @@ def test_python_code_that_guards_run_is_not_captured() -> None:
     finally:
         watching = False
     assert events  # a guard read `__defaults__`
+
+
+def test_changed_class_attribute_is_named() -> None:
+    class Scale:
+        factor = 2
+
+    def program(x: Any) -> Any:
+        return x * Scale.factor
+
+    reasons: list[str] = []
+
+    def listen(event: Any) -> None:
+        if isinstance(event, telemetry.FrameCompiled):
+            reasons.append(event.recompile_reason)
+
+    compiled = compile_callable(program, CaptureConfig(backend=None))
+    with telemetry.listen(listen):
+        assert torch.equal(compiled(X), X * 2)
+        Scale.factor = 3
+        assert torch.equal(compiled(X), X * 3)
+    assert len(reasons) == 2
+    assert "factor" in reasons[1] and "is 3, was 2" in reasons[1]
+
+
+@pytest.mark.parametrize("install", [sys.settrace, sys.setprofile])
+def test_trace_functions_are_not_captured(install: Any) -> None:
+    events = []
+
+    def observe(frame: Any, event: str, arg: Any) -> Any:
+        events.append(event)
+        return observe
+
+    def program(x: Any) -> Any:
+        silent()
+        return x * 2
+
+    before = sys.gettrace() if install is sys.settrace else sys.getprofile()
+    alone = check(program, X).frames
+    install(observe)
+    try:
+        watched = check(program, X).frames
+    finally:
+        install(before)
+    assert watched == alone
+    assert events

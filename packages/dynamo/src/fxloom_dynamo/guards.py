@@ -340,9 +340,10 @@ def read_source(source: Source, view: Any) -> Any:
         case InstanceDictSource():
             return base.__dict__
         case DictItemSource(key=key):
-            return dict.__getitem__(base, key)
+            # a class shows its names through a proxy, which has no overrides to go below
+            return base[key] if isinstance(base, types.MappingProxyType) else dict.__getitem__(base, key)
         case DictKeySource(index=index):
-            return list(dict.keys(base))[index]
+            return list(base if isinstance(base, types.MappingProxyType) else dict.keys(base))[index]
         case SequenceItemSource(index=index):
             return (tuple if isinstance(base, tuple) else list).__getitem__(base, index)
         case TypeSource():
