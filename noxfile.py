@@ -251,8 +251,12 @@ def vendor(session: nox.Session) -> None:
     install_wheels(session, python, "testing", *declared("fxloom")[0], "fxloom")
     toy = ROOT / "docs" / "examples" / "toy_codegen"
     session.run(
-        sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-build-isolation",
-        "--disable-pip-version-check", "--force-reinstall", str(toy), external=True,
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check",
+        "--wheel-dir", str(STATE / "toy"), str(toy), external=True,
+    )  # fmt: skip
+    session.run(
+        sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps", "--force-reinstall",
+        "--disable-pip-version-check", "--find-links", str(STATE / "toy"), "toy-codegen", external=True,
     )  # fmt: skip
     run_pytest(session, python, str(toy / "tests"))
     session.run(sys.executable, "-m", "pip", "--python", python, "uninstall", "--quiet", "--yes", "toy-codegen", external=True)

@@ -246,9 +246,11 @@ int GuardTree::evaluate(const FrameRoots& roots, PyObject** inputs) const {
             std::vector<const void*> seen;
             seen.reserve(relation.slots.size());
             for (const int slot : relation.slots)
-                seen.push_back(relation.kind == Relation::Kind::kDistinctStorage ? tensor_storage(slots[slot]) : slots[slot]);
+                seen.push_back(relation.kind == Relation::Kind::kDistinctStorage || relation.kind == Relation::Kind::kSameStorage
+                                   ? tensor_storage(slots[slot])
+                                   : slots[slot]);
             bool ok = true;
-            if (relation.kind == Relation::Kind::kSame) {
+            if (relation.kind == Relation::Kind::kSame || relation.kind == Relation::Kind::kSameStorage) {
                 ok = std::all_of(seen.begin(), seen.end(), [&](const void* p) { return p == seen.front(); });
             } else {
                 std::sort(seen.begin(), seen.end());

@@ -71,7 +71,7 @@ struct Node {
 
 // A relation between exported values, checked after the walk.
 struct Relation {
-    enum class Kind : std::uint8_t { kSame, kDistinct, kDistinctStorage } kind;
+    enum class Kind : std::uint8_t { kSame, kDistinct, kDistinctStorage, kSameStorage } kind;
     std::vector<int> slots;
     int guard;
 };

@@ -19,6 +19,11 @@ def dispatch_keys(tensor: torch.Tensor) -> int:
     return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
+def storage_id(tensor: torch.Tensor) -> int:
+    """The same for two tensors exactly when they share storage."""
+    return int(tensor.untyped_storage()._cdata)
+
+
 __all__ = [
     "DisableTorchFunction",
     "TensorBase",
@@ -27,4 +32,5 @@ __all__ = [
     "get_tracing_state",
     "resolve_name",
     "set_grad_enabled_raw",
+    "storage_id",
 ]

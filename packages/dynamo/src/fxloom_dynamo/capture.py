@@ -19,7 +19,7 @@ import torch.fx
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
 from fxloom_dynamo import natives
-from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
+from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw, storage_id
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.effects import keep_grad_mode
@@ -32,7 +32,7 @@ from fxloom_dynamo.resume import body_start, continuation_count
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, GraphBreak, GraphRejected, Site, Unsupported
-from fxloom_interfaces.sources import LocalSource
+from fxloom_interfaces.sources import LocalSource, SizeSource, Source
 from fxloom_shapes import FakeTensor, TraceContext
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -195,6 +195,7 @@ class _Attempt:
             except RecursionError as error:
                 raise _GiveUp(Break("recursion", str(error), self._site(frame))) from error
         self._guard_aliasing()
+        self._guard_tensor_aliasing()
         ev.heap.guard_classes()
         frame_report = FrameReport(view.code.co_qualname, self.gm, broke, self.number, ev.steps)
         if self.gm is not None:
@@ -293,6 +294,32 @@ class _Attempt:
             sources = [record.source for record in records if not _constant(record.source)]
             if own and len(sources) > 1:
                 heap.guards.append(Guard(sources[0], GuardKind.DISTINCT_OBJECTS, tuple(sources[1:]), None))
+
+
+    def _guard_tensor_aliasing(self) -> None:
+        """Tensors that were different objects still are; where the graph writes, sharing of storage is as it was."""
+        heap, recorder = self.ev.heap, self.ev.recorder
+        known = [(real, source) for _, real, source in recorder.input_info.values() if not _constant(source)]
+        if len(known) < 2:
+            return
+        sources = [source for _, source in known]
+        heap.guards.append(Guard(sources[0], GuardKind.DISTINCT_OBJECTS, tuple(sources[1:]), None))
+        if not recorder.writes_inputs():
+            return
+        by_storage: dict[int, list[tuple[torch.Tensor, Source]]] = {}
+        for real, source in known:
+            if real.layout is torch.strided:
+                by_storage.setdefault(storage_id(real), []).append((real, source))
+        leaders = [members[0][1] for members in by_storage.values()]
+        if len(leaders) > 1:
+            heap.guards.append(Guard(leaders[0], GuardKind.DISTINCT_STORAGES, tuple(leaders[1:]), None))
+        for members in by_storage.values():
+            if len(members) > 1:
+                together = [source for _, source in members]
+                heap.guards.append(Guard(together[0], GuardKind.SAME_STORAGE, tuple(together[1:]), None))
+                for real, source in members:
+                    offset = SizeSource(source, "storage_offset")
+                    heap.guards.append(Guard(offset, GuardKind.EQUALITY, real.storage_offset(), None))
 
 
 def _dict_of(obj: Any) -> Any:

@@ -56,6 +56,7 @@ class GuardKind(Enum):
     SAME_OBJECT = "same object"  # tuple of further sources: all are one object
     DISTINCT_OBJECTS = "distinct objects"  # tuple of further sources: no two are one object
     DISTINCT_STORAGES = "distinct storages"  # tuple of further sources: no two tensors share storage
+    SAME_STORAGE = "same storage"  # tuple of further sources: all tensors share one storage
     GLOBAL_STATE = "global state"  # _native.GlobalState; the source is ignored
 
 
@@ -150,7 +151,7 @@ _CHECK = {
         ["identity", "weak_identity", "type", "equality", "length", "dict_keys", "contains", "has_attribute", "truth", "function_code"]
     )
 }
-_RELATION = {GuardKind.SAME_OBJECT: 0, GuardKind.DISTINCT_OBJECTS: 1, GuardKind.DISTINCT_STORAGES: 2}
+_RELATION = {GuardKind.SAME_OBJECT: 0, GuardKind.DISTINCT_OBJECTS: 1, GuardKind.DISTINCT_STORAGES: 2, GuardKind.SAME_STORAGE: 3}
 
 _STRONG_TYPES = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType, types.CodeType)
 
@@ -384,6 +385,8 @@ def explain(guard: Guard, view: Any) -> str:
             return f"{name} and {', '.join(source.name for source in expected)} are no longer one object"
         case GuardKind.DISTINCT_OBJECTS:
             return f"two of {name}, {', '.join(source.name for source in expected)} are now one object"
+        case GuardKind.SAME_STORAGE:
+            return f"{name} and {', '.join(source.name for source in expected)} no longer share storage"
         case GuardKind.DISTINCT_STORAGES:
             return f"two of {name}, {', '.join(source.name for source in expected)} now share storage"
         case GuardKind.IDENTITY:

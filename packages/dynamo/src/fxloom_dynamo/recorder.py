@@ -50,6 +50,7 @@ class Recorder:
         self.inputs: list[tuple[Source, torch.Tensor, torch.fx.Node]] = []
         self.input_info: dict[int, tuple[FakeTensor, torch.Tensor, Source]] = {}
         self.python_type: dict[int, type] = {}
+        self.versions: dict[int, int] = {}  # of inputs, when the program first read them
         self.written: dict[int, FakeTensor] = {}
         self.step_of: dict[torch.fx.Node, int] = {}
         self.step: int = 0
@@ -65,7 +66,14 @@ class Recorder:
     def know_input(self, fake: FakeTensor, real: torch.Tensor, source: Source) -> None:
         """A tensor that existed before; it becomes a placeholder when an operator first uses it."""
         self.input_info[id(fake)] = (fake, real, source)
+        with DisableTorchFunction():
+            self.versions[id(fake)] = fake._version
         self.python_type[id(fake)] = type(real)
+
+    def writes_inputs(self) -> bool:
+        """Whether the program wrote into a tensor that existed before, itself or through a view."""
+        with DisableTorchFunction():
+            return any(fake._version != self.versions[key] for key, (fake, _, _) in self.input_info.items())
 
     def is_known(self, fake: FakeTensor) -> bool:
         return id(fake) in self.nodes or id(fake) in self.input_info

@@ -1,0 +1,75 @@
+"""Which inputs are one tensor, or share memory, is part of what a graph was made for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fxloom_dynamo import optimize
+
+
+class Counting:
+    """Backend "eager" that counts graphs."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, gm: Any, example_inputs: Any) -> Any:
+        self.graphs += 1
+        return gm.forward
+
+
+def distinct() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ones(4), torch.ones(4)
+
+
+def one() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.ones(4)
+    return x, x
+
+
+def overlapping() -> tuple[torch.Tensor, torch.Tensor]:
+    base = torch.ones(6)
+    return base[:4], base[2:]
+
+
+def whole_and_view() -> tuple[torch.Tensor, torch.Tensor]:
+    base = torch.ones(4)
+    return base, base.view(4)
+
+
+KINDS = [distinct, one, overlapping, whole_and_view]
+
+
+def writes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return y + 1
+
+
+def asks(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + (1 if x is y else 2)
+
+
+@pytest.mark.parametrize("function", [writes, asks])
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", KINDS)
+def test_a_later_call_may_alias_in_another_way(function: Any, first: Any, second: Any) -> None:
+    backend = Counting()
+    compiled = optimize(backend)(function)
+    for make in (first, second, first):
+        ours, eager = make(), make()
+        assert torch.equal(compiled(*ours), function(*eager))
+        assert torch.equal(ours[0], eager[0])
+        assert torch.equal(ours[1], eager[1])
+    assert backend.graphs >= (2 if {first, second} == {distinct, one} else 1)
+
+
+def test_views_of_one_batch_share_a_graph_where_nothing_is_written() -> None:
+    backend = Counting()
+    compiled = optimize(backend)(lambda x, y: x * y)
+    batch = torch.randn(6, 3)
+    for left, right in ((0, 1), (2, 3), (4, 5)):
+        assert torch.equal(compiled(batch[left], batch[right]), batch[left] * batch[right])
+    assert torch.equal(compiled(torch.ones(3), torch.ones(3)), torch.ones(3))
+    assert backend.graphs == 1
