@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from fxloom_dynamo import optimize
 
 
@@ -73,3 +74,18 @@ def test_views_of_one_batch_share_a_graph_where_nothing_is_written() -> None:
         assert torch.equal(compiled(batch[left], batch[right]), batch[left] * batch[right])
     assert torch.equal(compiled(torch.ones(3), torch.ones(3)), torch.ones(3))
     assert backend.graphs == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.set_(torch.ones(2)) * 2,
+        lambda x: (x.requires_grad_() * 2).sum(),
+        lambda x: x.detach().requires_grad_(False) + 1,
+    ],
+)
+def test_changes_of_the_tensor_itself_happen_to_the_callers_tensor(function: Any) -> None:
+    ours, eager = torch.zeros(3), torch.zeros(3)
+    got, want = optimize(Counting())(function)(ours), function(eager)
+    assert torch.equal(got, want)
+    assert (got.requires_grad, ours.requires_grad, ours.shape) == (want.requires_grad, eager.requires_grad, eager.shape)

@@ -19,6 +19,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.heap import LITERALS, c_descriptor_of
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_dynamo.recorder import UNMODELLED_METHODS
 from fxloom_interfaces.errors import FxloomError
 from fxloom_shapes import FakeTensor
 
@@ -519,6 +520,8 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
     if model is not None:
         return model(ev, args, kwargs)
     if type(receiver) is FakeTensor or issubclass(owner, TensorBase):
+        if name in UNMODELLED_METHODS:  # some never reach the recording mode
+            graph_break("torch_call", f"Tensor.{name} is not modelled")
         return ev.torch_native(fn, *args, **kwargs)
     if owner in (types.FunctionType, types.MethodType, property, types.MethodDescriptorType, types.WrapperDescriptorType):
         if name == "__get__":

@@ -190,7 +190,7 @@ class Recorder:
         if owner is TensorBase or _is_tensor_method(func):
             if name in _ASKS_VALUES:
                 return self._value(func, name, args, kwargs)
-            if name in _BREAKS:
+            if name in UNMODELLED_METHODS:
                 graph_break("torch_call", f"Tensor.{name} is not modelled")
             if name in _OPERATORS:
                 return self._record("call_function", _OPERATORS[name], func, args, kwargs)
@@ -243,10 +243,11 @@ class Recorder:
 _ASKS_VALUES = frozenset(
     {"__bool__", "__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__", "is_nonzero"}
 )
-_BREAKS = frozenset(
+#: methods of Tensor that change what no graph can say, or tell what only a real tensor knows
+UNMODELLED_METHODS = frozenset(
     {"backward", "register_hook", "data_ptr", "untyped_storage", "storage", "set_", "resize_", "share_memory_", "__reduce_ex__",
      "register_post_accumulate_grad_hook", "retain_grad", "__deepcopy__", "__repr__", "__format__", "__str__", "to_sparse",
-     "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
+     "requires_grad_", "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
 )
 #: Python methods of Tensor that only arrange calls of others: run them, what they call is recorded
 _PLAIN_METHODS = frozenset({"__len__", "__hash__", "dim_order"})
