@@ -78,6 +78,16 @@ def test_full_disk_falls_back_to_a_private_folder(tmp_path: Path, monkeypatch: p
     assert "can't be written" in caplog.text
 
 
+def test_root_that_is_a_file_falls_back_to_a_private_folder(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    store = FileStore(tmp_path / "taken")
+    key = artifact_key("text", source="abc")
+    with store.lock(key):
+        path = store.put(key, lambda target: target.write_text("built") and None)
+    assert path.read_text() == "built"
+    assert store.get(key) == path
+
+
 def test_no_room_anywhere_is_a_clear_error(tmp_path: Path) -> None:
     def write(target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

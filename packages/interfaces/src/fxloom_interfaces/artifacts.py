@@ -25,6 +25,9 @@ from fxloom_interfaces.versions import ARTIFACT_STORE
 
 log = logging.getLogger("fxloom.artifacts")
 
+#: Errors that say that a folder can't be written, not that a writer is wrong.
+_UNUSABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EEXIST})
+
 _PAYLOAD = "payload"
 _MANIFEST = "manifest.json"
 
@@ -95,7 +98,7 @@ class FileStore:
         try:
             return self._put(self.root, key, write, suffix)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+            if error.errno not in _UNUSABLE:
                 raise
             log.warning("fxloom cache %s can't be written (%s); this process keeps its artifacts to itself", self.root, error)
         try:
