@@ -1,4 +1,4 @@
-"""Gathers: reads whose index is data. Out-of-range indices stop the kernel, as in eager."""
+"""Gathers: reads whose index is data, which stop the kernel where out of range, as in eager; and writes into parts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.graph import as_expr
+from fxloom_inductor_core.graph import Operand, as_expr, layout_of
 from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_sizes
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.lowering.view import expand_to
 from fxloom_inductor_core.tensors import Index
+from fxloom_inductor_core.trace import new_recorder
 from fxloom_interfaces.dtypes import is_integer
+from fxloom_interfaces.expr import symbol
+from fxloom_interfaces.loop_ir import Layout
+from fxloom_interfaces.program import Constant
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.graph import Lowering
@@ -90,6 +94,36 @@ def gather(cx: Lowering, x: Any, dim: int, index: Any, sparse_grad: bool = False
         return x.load(ops, (*at[:dim], row, *at[dim + 1 :]))
 
     return cx.compute(index.size, x.dtype, x.device, body, [x, index], ops=2)
+
+
+def _is_constant(x: Any) -> bool:
+    """True for a tensor that is not stored and whose elements are all one number."""
+    if x.is_stored:
+        return False
+    recorder = new_recorder(lambda buffer: x.dtype, {})
+    x.load(recorder, tuple(symbol(f"d{d}") for d in range(len(x.size))))
+    return all(isinstance(instruction, Constant) for instruction in recorder.instructions)
+
+
+@lowering(aten.index_put.default)
+def index_put(cx: Lowering, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    """The eager kernel, which copies what it writes into: a constant (as for the gradient of an embedding) is given to it as
+    one element repeated, not filled for it first."""
+    if not _is_constant(x):
+        return NotImplemented
+    rank = len(x.size)
+    element = cx.operand(cx.compute((), x.dtype, x.device, lambda ops, at: x.load(ops, (0,) * rank), [x], ops=0))
+    repeated = Operand(element.buffer, Layout(x.device, x.dtype, x.size, (0,) * rank))
+    where = [None if i is None else cx.operand(i) for i in indices]
+    (result,) = cx.library(
+        "torch.ops.aten.index_put.default",
+        (repeated, where, cx.operand(values), accumulate),
+        [layout_of(cx.fake)],
+        out=False,
+        op="aten.index_put",
+        library=False,
+    )
+    return result
 
 
 @lowering(aten.slice_scatter.default)
