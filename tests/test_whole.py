@@ -51,6 +51,12 @@ def test_debug_folder_is_whole_and_its_scripts_run(tmp_path: Path) -> None:
         assert " ms" in run((folder / name).read_text(), FXLOOM_CACHE_DIR=str(tmp_path / "cache"))
 
 
+def test_debug_folder_by_argument(tmp_path: Path) -> None:
+    code = MLP.replace("fxloom.compile(model)", f"fxloom.compile(model, debug_dir={str(tmp_path)!r})")
+    run(code, FXLOOM_CACHE_DIR=str(tmp_path / "cache"))
+    assert len(list(tmp_path.glob("run_*/graph_*/output_code.py"))) == 1
+
+
 def test_disable_runs_eager() -> None:
     assert run(MLP + "print(fxloom.stats().graphs)", FXLOOM_DISABLE="1").strip() == "0"
 

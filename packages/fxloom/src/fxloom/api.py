@@ -35,6 +35,7 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     fullgraph: bool = False,
     suppress_errors: bool | None = None,
     options: Mapping[str, Any] | None = None,
+    debug_dir: str | Path | None = None,
 ) -> Any:
     """A callable (or module) that gives the results of `model`, compiled when it is first called.
 
@@ -43,6 +44,7 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`.
     mode, options: for the backend. dynamic: sizes are static so far, whatever it says: each new one is compiled for again, up
     to the recompile limit.
+    debug_dir: folder for the artefacts of every compilation from now on, as FXLOOM_DEBUG=1 writes them.
     fullgraph: a graph break raises `exc.Unsupported`. suppress_errors: what a backend fails at runs eager, with a warning.
 
     Raises ConfigError or PluginError at once for arguments that can't be right; everything else at the first call.
@@ -57,6 +59,7 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
             fullgraph=fullgraph,
             suppress_errors=suppress_errors,
             options=options,
+            debug_dir=debug_dir,
         )
     if not callable(model):
         raise ConfigError(f"fxloom.compile takes a function or an nn.Module, got {type(model).__name__}")
@@ -65,8 +68,8 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     now = settings()
     if now.disable:
         return model
-    if now.debug:
-        _write_debug_folder(Path(now.debug_dir))
+    if now.debug or debug_dir is not None:
+        _write_debug_folder(Path(debug_dir if debug_dir is not None else now.debug_dir))
     return fxloom_dynamo.optimize(
         resolve_backend(backend, mode, options),
         fullgraph=fullgraph,
