@@ -89,3 +89,17 @@ def test_changes_of_the_tensor_itself_happen_to_the_callers_tensor(function: Any
     got, want = optimize(Counting())(function)(ours), function(eager)
     assert torch.equal(got, want)
     assert (got.requires_grad, ours.requires_grad, ours.shape) == (want.requires_grad, eager.requires_grad, eager.shape)
+
+
+def test_capture_leaves_autocast_as_it_is() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x
+
+    x = torch.randn(4, 4)
+    compiled = optimize(Counting())(f)
+    for _ in range(3):
+        assert torch.equal(compiled(x), f(x))
+    # entering gives the count after entering: 1 when none was left open or closed too often
+    assert torch.autocast_increment_nesting() == 1
+    assert torch.autocast_decrement_nesting() == 0

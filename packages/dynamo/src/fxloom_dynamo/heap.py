@@ -344,7 +344,10 @@ class Heap:
         self.guard(source, GuardKind.TYPE, cls)
         if not cls.__flags__ & HEAPTYPE and cls is not tuple:  # torch.return_types and other struct sequences
             items = [self.translate(item, self.item_source(source, i)) for i, item in enumerate(original)]
-            stand_in = cls(items)
+            if all(new is old for new, old in zip(items, original, strict=True)):
+                stand_in = original  # some (`sys.version_info`) can't be made again
+            else:
+                stand_in = cls(items)
         else:
             self.guard(source, GuardKind.LENGTH, len(original))
             items = [self.translate(item, self.item_source(source, i)) for i, item in enumerate(original)]

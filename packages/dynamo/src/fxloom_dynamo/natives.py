@@ -91,7 +91,10 @@ _REFUSED_PARTS = (
     "jit/_script", "hub.py", "serialization.py", "multiprocessing/", "profiler/", "random.py", "utils/cpp_extension",
 )  # fmt: skip
 _QUERIES = ("is_", "has_")
-_REFUSED_PREFIXES = ("set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_")
+_REFUSED_PREFIXES = (
+    "set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_",
+    "autocast_", "clear_autocast",
+)  # fmt: skip
 
 
 def in_torch(filename: str) -> bool:
