@@ -15,10 +15,14 @@ __all__ = [
     "disable_torch_dispatch",
     "next_autograd_number",
     "plain_batch_norm",
+    "set_grad_enabled",
 ]
 
 #: context manager: below, operators go past autograd and its bookkeeping of views, which insists that a view is a new tensor
 below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
+
+#: sets grad mode at once; the public name is an object with more to it
+set_grad_enabled = torch._C._set_grad_enabled
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from fxloom_aot._torch_private import set_grad_enabled
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.signature import (
     FromConstant,
@@ -35,7 +36,7 @@ def inference_wrapper(
     gather = input_gatherer(signature, checks)
     finish = finisher(signature)
     # nothing here is for autograd to see: an input may require grad where no output does
-    quiet = torch._C._set_grad_enabled
+    quiet = set_grad_enabled
 
     def run(*args: Any) -> list[Any]:
         inputs = gather(args)

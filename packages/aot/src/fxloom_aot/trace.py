@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from fxloom_aot._torch_private import set_grad_enabled
 from fxloom_aot.build_fx import build_graph
 from fxloom_aot.functionalize import Functionalizer, ProgramInput
 from fxloom_aot.log import Decompositions, FunctionalLog, values_of
@@ -296,7 +297,7 @@ def _restoring_modes() -> Iterator[None]:
     try:
         yield
     finally:
-        torch._C._set_grad_enabled(grad_mode)
+        set_grad_enabled(grad_mode)
         _restore_autocast(nesting)
 
 
