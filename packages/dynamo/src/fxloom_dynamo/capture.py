@@ -19,7 +19,7 @@ import torch.fx
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
 from fxloom_dynamo import natives
-from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw, storage_id
+from fxloom_dynamo._torch_private import set_grad_enabled_raw, storage_id
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.effects import keep_grad_mode
@@ -334,6 +334,3 @@ def _constant(source: Any) -> bool:
 
 def _backend_name(backend: Any) -> str:
     return getattr(backend, "__name__", type(backend).__name__)
-
-
-_ = DisableTorchFunction

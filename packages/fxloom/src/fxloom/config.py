@@ -1,6 +1,6 @@
 """Settings of the umbrella: read from the environment once, at the entry points, and handed down.
 
-`FXLOOM_<FIELD>` sets a field: FXLOOM_CACHE_DIR, FXLOOM_DEBUG, FXLOOM_DEBUG_DIR, FXLOOM_LOGS, FXLOOM_REPORT, FXLOOM_DISABLE.
+`FXLOOM_<FIELD>` sets a field: FXLOOM_CACHE_DIR, FXLOOM_DEBUG, FXLOOM_DEBUG_DIR, FXLOOM_DISABLE.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from fxloom_interfaces.config import read_environment
 class Settings:
     """cache_dir: of compiled artifacts; None for the user's cache folder.
 
-    debug: write the debug folder of every compilation under debug_dir. logs: comma-separated topics.
-    report: folder for reports. disable: compile nothing, run eager.
+    debug: write the debug folder of every compilation under debug_dir. disable: compile nothing, run eager.
     """
 
     cache_dir: str | None = None
     debug: bool = False
     debug_dir: str = "fxloom_debug"
-    logs: str = ""
-    report: str | None = None
     disable: bool = False
 
 
