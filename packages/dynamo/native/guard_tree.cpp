@@ -45,8 +45,11 @@ bool constants_equal(PyObject* a, PyObject* b) {
     return equal == 1;
 }
 
+bool ordered_keys_are(PyObject* dict, PyObject* expected);
+
 bool keys_are(PyObject* dict, PyObject* expected) {
     if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
+    if (PyODict_Check(dict)) return ordered_keys_are(dict, expected);
     Py_ssize_t at = 0;
     Py_ssize_t i = 0;
     PyObject* key = nullptr;  // borrowed
@@ -56,6 +59,39 @@ bool keys_are(PyObject* dict, PyObject* expected) {
     }
     return true;
 }
+
+// PyDict_Next knows nothing of the order that OrderedDict.move_to_end makes.
+bool ordered_keys_are(PyObject* dict, PyObject* expected) {
+    const Ref iterator{PyODict_Type.tp_iter(dict)};
+    if (iterator.get() == nullptr) {
+        PyErr_Clear();
+        return false;
+    }
+    for (Py_ssize_t i = 0;; ++i) {
+        const Ref key{PyIter_Next(iterator.get())};
+        if (key.get() == nullptr) {
+            if (PyErr_Occurred() != nullptr) PyErr_Clear();
+            return i == PyTuple_GET_SIZE(expected);
+        }
+        if (i >= PyTuple_GET_SIZE(expected) || !constants_equal(key.get(), PyTuple_GET_ITEM(expected, i))) return false;
+    }
+}
+
+// The version of a dict whose every change gives it a new one; 0 for others.
+std::uint64_t dict_version(PyObject* object) {
+    if (!PyDict_CheckExact(object)) return 0;
+    const auto* dict = reinterpret_cast<PyDictObject*>(object);
+#if PY_VERSION_HEX >= 0x030D0000
+    // The values of a split dict may lie in its object, and attribute writes to that change them without a new version.
+    if (dict->ma_values != nullptr) return 0;
+#endif
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    return dict->ma_version_tag;
+#pragma GCC diagnostic pop
+}
+
+bool is_dict_access(Access access) { return access == Access::kDictItem || access == Access::kDictKey; }
 
 bool contains_is(PyObject* container, PyObject* expected) {
     PyObject* key = PyTuple_GET_ITEM(expected, 0);
@@ -83,8 +119,9 @@ bool has_attribute_is(PyObject* value, PyObject* expected) {
 int GuardTree::add_node(int parent, int access, Py_ssize_t index, py::object key, int guard) {
     const int number = static_cast<int>(nodes_.size());
     if (parent >= number) throw py::value_error("parent node " + std::to_string(parent) + " does not exist");
-    nodes_.push_back(Node{static_cast<Access>(access), index, std::move(key), guard, {}, {}, {}});
-    (parent < 0 ? roots_ : nodes_[static_cast<std::size_t>(parent)].children).push_back(number);
+    nodes_.push_back(Node{static_cast<Access>(access), false, index, std::move(key), guard, 0, {}, {}});
+    children_.emplace_back();
+    (parent < 0 ? roots_ : children_[static_cast<std::size_t>(parent)]).push_back(number);
     return number;
 }
 
@@ -109,9 +146,44 @@ void GuardTree::add_relation(int kind, std::vector<int> slots, int guard) {
 
 void GuardTree::export_value(int node, int slot) { nodes_.at(static_cast<std::size_t>(node)).exports.push_back(slot); }
 
-void GuardTree::set_slots(int inputs, int total) {
+void GuardTree::freeze(int inputs, int total) {
     inputs_ = inputs;
     slots_ = total;
+    std::vector<Node> ordered;
+    ordered.reserve(nodes_.size());
+    struct Level {
+        const std::vector<int>* siblings;
+        std::size_t next;
+        int parent;
+    };
+    // Without recursion: chains are as deep as models are.
+    std::vector<Level> levels{{&roots_, 0, -1}};
+    std::vector<int> roots;
+    while (!levels.empty()) {
+        Level& level = levels.back();
+        if (level.next == level.siblings->size()) {
+            if (level.parent >= 0) ordered[static_cast<std::size_t>(level.parent)].end = static_cast<int>(ordered.size());
+            levels.pop_back();
+            continue;
+        }
+        const auto number = static_cast<std::size_t>((*level.siblings)[level.next++]);
+        const int placed = static_cast<int>(ordered.size());
+        if (level.parent < 0) roots.push_back(placed);
+        ordered.push_back(std::move(nodes_[number]));
+        levels.push_back({&children_[number], 0, placed});
+    }
+    for (Node& node : ordered) {
+        const int own = static_cast<int>(&node - ordered.data());
+        node.settled = is_dict_access(node.access) && node.exports.empty() && node.end == own + 1 &&
+                       std::all_of(node.checks.begin(), node.checks.end(), [](const Check& check) {
+                           return check.kind == CheckKind::kIdentity || check.kind == CheckKind::kWeakIdentity ||
+                                  (check.kind == CheckKind::kEquality && !PyAnySet_Check(check.expected.ptr()));
+                       });
+    }
+    nodes_ = std::move(ordered);
+    roots_ = std::move(roots);
+    children_.clear();
+    memos_.assign(nodes_.size(), Memo{});
 }
 
 PyObject* GuardTree::read(const Node& node, PyObject* base, const FrameRoots& roots) const {
@@ -196,32 +268,90 @@ bool GuardTree::holds(const Check& check, PyObject* value) const {
     return false;
 }
 
-bool GuardTree::walk(int number, PyObject* value, PyObject** slots, int* failed) const {
+bool GuardTree::walk(int number, PyObject* value, PyObject** slots, int* failed) {
     const Node& node = nodes_[static_cast<std::size_t>(number)];
+    if (dict_version(value) != 0) return walk_dict(number, value, slots, failed);
     for (const Check& check : node.checks) {
         if (!holds(check, value)) {
             *failed = check.guard;
             return false;
         }
     }
-    for (const int slot : node.exports) {
-        Py_INCREF(value);
-        Py_XSETREF(slots[slot], value);
-    }
-    static constexpr FrameRoots kNone{nullptr, nullptr, nullptr, nullptr, nullptr};
-    for (const int child : node.children) {
-        const Ref below{read(nodes_[static_cast<std::size_t>(child)], value, kNone)};
-        if (below.get() == nullptr) {
-            PyErr_Clear();  // a value that can't be read any more is a guard that fails
-            *failed = nodes_[static_cast<std::size_t>(child)].first_guard;
-            return false;
+    for (const int slot : node.exports) Py_XSETREF(slots[slot], Py_NewRef(value));
+    for (int child = number + 1; child < node.end; child = nodes_[static_cast<std::size_t>(child)].end)
+        if (!descend(child, read(nodes_[static_cast<std::size_t>(child)], value, {}), slots, failed)) return false;
+    return true;
+}
+
+// Guards below may run Python code, and other threads with it, that changes the dict or the memo: so the version is
+// compared again before each use of what was remembered.
+bool GuardTree::walk_dict(int number, PyObject* dict, PyObject** slots, int* failed) {
+    const Node& node = nodes_[static_cast<std::size_t>(number)];
+    Memo& memo = memos_[static_cast<std::size_t>(number)];
+    const std::uint64_t version = dict_version(dict);
+    const bool known = memo.dict == dict && memo.version == version;
+    if (!known) {
+        memo.dict = nullptr;
+        for (const Check& check : node.checks) {
+            if (!holds(check, dict)) {
+                *failed = check.guard;
+                return false;
+            }
         }
-        if (!walk(child, below.get(), slots, failed)) return false;
+    }
+    for (const int slot : node.exports) Py_XSETREF(slots[slot], Py_NewRef(dict));
+    for (int child = number + 1; child < node.end; child = nodes_[static_cast<std::size_t>(child)].end) {
+        const Node& below = nodes_[static_cast<std::size_t>(child)];
+        if (known && below.settled) continue;
+        PyObject*& value = memos_[static_cast<std::size_t>(child)].value;
+        if (known && is_dict_access(below.access) && memo.dict == dict && dict_version(dict) == version) {
+            if (!descend(child, Py_NewRef(value), slots, failed)) return false;
+            continue;
+        }
+        PyObject* fresh = read(below, dict, {});
+        value = fresh;
+        if (!descend(child, fresh, slots, failed)) return false;
+    }
+    if (!known && dict_version(dict) == version) {
+        memo.dict = dict;
+        memo.version = version;
     }
     return true;
 }
 
-int GuardTree::evaluate(const FrameRoots& roots, PyObject** inputs) const {
+bool GuardTree::descend(int child, PyObject* value, PyObject** slots, int* failed) {
+    const Ref owned{value};
+    if (value == nullptr) {
+        PyErr_Clear();  // a value that can't be read any more is a guard that fails
+        *failed = nodes_[static_cast<std::size_t>(child)].first_guard;
+        return false;
+    }
+    return walk(child, value, slots, failed);
+}
+
+bool GuardTree::check_relation(Relation& relation, PyObject* const* slots) {
+    const bool storages = relation.kind == Relation::Kind::kDistinctStorage || relation.kind == Relation::Kind::kSameStorage;
+    const auto pointer = [&](std::size_t i) -> const void* {
+        PyObject* value = slots[relation.slots[i]];
+        return storages ? tensor_storage(value) : value;
+    };
+    bool same = relation.held.size() == relation.slots.size();
+    for (std::size_t i = 0; same && i < relation.slots.size(); ++i) same = relation.held[i] == pointer(i);
+    if (same) return true;
+    std::vector<const void*> seen(relation.slots.size());
+    for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = pointer(i);
+    std::vector<const void*> sorted = seen;
+    std::sort(sorted.begin(), sorted.end());
+    const bool ok = relation.kind == Relation::Kind::kSame || relation.kind == Relation::Kind::kSameStorage
+                        ? sorted.front() == sorted.back()
+                        : std::adjacent_find(sorted.begin(), sorted.end(), [](const void* a, const void* b) {
+                              return a == b && a != nullptr;
+                          }) == sorted.end();
+    if (ok) relation.held = std::move(seen);
+    return ok;
+}
+
+int GuardTree::evaluate(const FrameRoots& roots, PyObject** inputs) {
     if (state_ != nullptr && !state_->is_current()) return state_guard_;
     std::array<PyObject*, 64> small{};
     std::vector<PyObject*> large;
@@ -231,37 +361,13 @@ int GuardTree::evaluate(const FrameRoots& roots, PyObject** inputs) const {
         slots = large.data();
     }
     int failed = kAllHold;
-    for (const int root : roots_) {
-        const Node& node = nodes_[static_cast<std::size_t>(root)];
-        const Ref value{read(node, nullptr, roots)};
-        if (value.get() == nullptr) {
-            PyErr_Clear();
-            failed = node.first_guard;
-            break;
-        }
-        if (!walk(root, value.get(), slots, &failed)) break;
+    for (std::size_t i = 0; i < roots_.size() && failed == kAllHold; ++i) {
+        const std::size_t at = i == 0 ? first_root_ : (i <= first_root_ ? i - 1 : i);
+        const int root = roots_[at];
+        if (!descend(root, read(nodes_[static_cast<std::size_t>(root)], nullptr, roots), slots, &failed)) first_root_ = at;
     }
-    if (failed == kAllHold) {
-        for (const Relation& relation : relations_) {
-            std::vector<const void*> seen;
-            seen.reserve(relation.slots.size());
-            for (const int slot : relation.slots)
-                seen.push_back(relation.kind == Relation::Kind::kDistinctStorage || relation.kind == Relation::Kind::kSameStorage
-                                   ? tensor_storage(slots[slot])
-                                   : slots[slot]);
-            bool ok = true;
-            if (relation.kind == Relation::Kind::kSame || relation.kind == Relation::Kind::kSameStorage) {
-                ok = std::all_of(seen.begin(), seen.end(), [&](const void* p) { return p == seen.front(); });
-            } else {
-                std::sort(seen.begin(), seen.end());
-                ok = std::adjacent_find(seen.begin(), seen.end(), [](const void* a, const void* b) { return a == b && a != nullptr; }) == seen.end();
-            }
-            if (!ok) {
-                failed = relation.guard;
-                break;
-            }
-        }
-    }
+    for (std::size_t i = 0; i < relations_.size() && failed == kAllHold; ++i)
+        if (!check_relation(relations_[i], slots)) failed = relations_[i].guard;
     if (failed == kAllHold) {
         PyObject* tuple = PyTuple_New(inputs_);
         if (tuple == nullptr) failed = -2;
@@ -292,10 +398,10 @@ void register_guard_tree(py::module_& m) {
         .def("add_state_check", &GuardTree::add_state_check, py::arg("state"), py::arg("guard"))
         .def("add_relation", &GuardTree::add_relation, py::arg("kind"), py::arg("slots"), py::arg("guard"))
         .def("export_value", &GuardTree::export_value, py::arg("node"), py::arg("slot"))
-        .def("set_slots", &GuardTree::set_slots, py::arg("inputs"), py::arg("total"))
+        .def("freeze", &GuardTree::freeze, py::arg("inputs"), py::arg("total"))
         .def(
             "check",
-            [](const GuardTree& self, const py::list& locals, const py::tuple& closure, const py::dict& globals, const py::dict& builtins,
+            [](GuardTree& self, const py::list& locals, const py::tuple& closure, const py::dict& globals, const py::dict& builtins,
                const py::object& function) {
                 std::vector<PyObject*> values;
                 for (const py::handle value : locals) values.push_back(value.ptr());

@@ -3,6 +3,10 @@
 // The tree is built once by Python (fxloom_dynamo/guards.py) from guard data and then only evaluated. Evaluation runs on a
 // frame that has not started: the roots are its parameters, its function's cells, its globals and constants.
 // Values asked for (`export_value`) are collected on the way; they are the compiled graph's inputs.
+//
+// Most of a model's guards look into dicts that nobody changes: instance dicts, `_modules`, the dicts of classes and
+// modules. What held for one version of a dict holds while the dict has that version, so such a dict costs one comparison,
+// and only what can change without it (tensors, lists, further objects) is visited again.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -59,14 +63,25 @@ struct Check {
     std::unique_ptr<TensorCheck> tensor;
 };
 
+// One accessor. Nodes lie in preorder, so a subtree is a range and the first child is the next node.
 struct Node {
     Access access;
+    // A child of a dict that is decided by which object the dict holds: nothing to look at while the dict is unchanged.
+    bool settled = false;
     Py_ssize_t index;
     py::object key;
     int first_guard;               // reported when the value can't be read
+    int end = 0;                   // one past the subtree
     std::vector<Check> checks;
     std::vector<int> exports;      // slots that take this node's value
-    std::vector<int> children;
+};
+
+// What was found in a dict when all its checks held. CPython gives a dict a new version, unique among all dicts, with
+// every change (PEP 509), so an equal version means equal contents. Borrowed: the dict holds its values.
+struct Memo {
+    PyObject* dict = nullptr;
+    std::uint64_t version = 0;
+    PyObject* value = nullptr;  // of a dict's child: what the dict held
 };
 
 // A relation between exported values, checked after the walk.
@@ -74,6 +89,7 @@ struct Relation {
     enum class Kind : std::uint8_t { kSame, kDistinct, kDistinctStorage, kSameStorage } kind;
     std::vector<int> slots;
     int guard;
+    std::vector<const void*> held{};  // the pointers for which it held last: for the same ones it still does
 };
 
 // What a frame that has not started offers. All borrowed.
@@ -97,21 +113,28 @@ public:
     void add_relation(int kind, std::vector<int> slots, int guard);
     // The first `inputs` slots are the graph's inputs; further ones serve relations.
     void export_value(int node, int slot);
-    void set_slots(int inputs, int total);
+    // Ends building: no node or check may be added after it.
+    void freeze(int inputs, int total);
 
     // kAllHold or the index of the first guard that fails; -2 with a Python error set (from user code, e.g. a property).
     // On success `inputs` is a new tuple of the input slots.
-    int evaluate(const FrameRoots& roots, PyObject** inputs) const;
+    int evaluate(const FrameRoots& roots, PyObject** inputs);
 
     int traverse(visitproc visit, void* arg) const;
 
 private:
-    bool walk(int node, PyObject* value, PyObject** slots, int* failed) const;
+    bool walk(int number, PyObject* value, PyObject** slots, int* failed);
+    bool walk_dict(int number, PyObject* dict, PyObject** slots, int* failed);
+    bool descend(int child, PyObject* value, PyObject** slots, int* failed);  // value is stolen; nullptr: can't be read
+    bool check_relation(Relation& relation, PyObject* const* slots);
     PyObject* read(const Node& node, PyObject* base, const FrameRoots& roots) const;  // new reference or nullptr
     bool holds(const Check& check, PyObject* value) const;
 
     std::vector<Node> nodes_;
+    std::vector<std::vector<int>> children_;  // while building; the last one is the roots'
+    std::vector<Memo> memos_;
     std::vector<int> roots_;
+    std::size_t first_root_ = 0;  // where the last failure was: looked at first
     std::vector<Relation> relations_;
     std::unique_ptr<GlobalState> state_;
     int state_guard_ = 0;

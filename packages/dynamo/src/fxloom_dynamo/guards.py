@@ -207,7 +207,7 @@ def build_tree(guards: Sequence[Guard], inputs: Sequence[Source], names: FrameNa
             builder.tree.export_value(builder.node(source, number), slots + offset)
         builder.tree.add_relation(_RELATION[guard.kind], list(range(slots, slots + len(members))), number)
         slots += len(members)
-    builder.tree.set_slots(len(inputs), slots)
+    builder.tree.freeze(len(inputs), slots)
     return builder.tree
 
 
