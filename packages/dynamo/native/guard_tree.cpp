@@ -91,6 +91,11 @@ std::uint64_t dict_version(PyObject* object) {
 #pragma GCC diagnostic pop
 }
 
+PyTypeObject* deque_type() {
+    static PyObject* const type = py::object(py::module_::import("collections").attr("deque")).release().ptr();
+    return reinterpret_cast<PyTypeObject*>(type);
+}
+
 bool is_dict_access(Access access) { return access == Access::kDictItem || access == Access::kDictKey; }
 
 bool contains_is(PyObject* container, PyObject* expected) {
@@ -220,7 +225,8 @@ PyObject* GuardTree::read(const Node& node, PyObject* base, const FrameRoots& ro
                 return node.index < PyTuple_GET_SIZE(base) ? Py_NewRef(PyTuple_GET_ITEM(base, node.index)) : nullptr;
             if (PyList_Check(base))
                 return node.index < PyList_GET_SIZE(base) ? Py_NewRef(PyList_GET_ITEM(base, node.index)) : nullptr;
-            return nullptr;
+            PyTypeObject* deque = deque_type();
+            return PyObject_TypeCheck(base, deque) ? deque->tp_as_sequence->sq_item(base, node.index) : nullptr;
         }
         case Access::kType: return Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(base)));
         case Access::kCall: return PyObject_CallOneArg(node.key.ptr(), base);

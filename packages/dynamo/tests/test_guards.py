@@ -73,6 +73,7 @@ HOLDS_AND_FAILS: dict[str, tuple[Guard, Any, Any]] = {
     "dict item": (Guard(DictItemSource(X, "a"), GuardKind.EQUALITY, 1), {"a": 1}, {}),
     "dict key": (Guard(DictKeySource(X, 1), GuardKind.EQUALITY, "b"), {"a": 1, "b": 2}, {"a": 1}),
     "list item": (Guard(SequenceItemSource(X, 1), GuardKind.EQUALITY, 2), [1, 2], [1]),
+    "deque item": (Guard(SequenceItemSource(X, 1), GuardKind.EQUALITY, 2), collections.deque([1, 2]), collections.deque([1])),
     "tuple item": (Guard(SequenceItemSource(X, 1), GuardKind.EQUALITY, 2), (1, 2), (1, 3)),
     "type of": (Guard(TypeSource(X), GuardKind.IDENTITY, int), 1, "a"),
     "call": (Guard(CallSource(X, len, "len({})"), GuardKind.EQUALITY, 2), "ab", "abc"),

@@ -206,6 +206,8 @@ class _Attempt:
         captured = CapturedFrame(code, inputs, tuple(ev.heap.guards), frame_report)
         if self.config.on_capture is not None:
             self.config.on_capture(captured)
+        if self.config.on_heap is not None:
+            self.config.on_heap(ev.heap)
         return captured
 
     def _site(self, frame: Frame) -> Site | None:

@@ -19,6 +19,7 @@ class CaptureConfig:
     dynamic: None decides by what is seen; False keeps every size static; True makes sizes symbolic at once.
     suppress_errors: a backend's failure runs eager instead of raising.
     on_capture: called with every CapturedFrame; for reports.
+    on_heap: called with the heap of every captured frame, which knows all that was read; for `fxloom_dynamo.testing`.
     break_limit: continuations per function before the function is left to the interpreter.
     """
 
@@ -29,3 +30,4 @@ class CaptureConfig:
     suppress_errors: bool = False
     break_limit: int = 64
     on_capture: Callable[[Any], None] | None = None
+    on_heap: Callable[[Any], None] | None = None

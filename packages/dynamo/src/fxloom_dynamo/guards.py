@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import types
 import weakref
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -346,7 +347,8 @@ def read_source(source: Source, view: Any) -> Any:
         case DictKeySource(index=index):
             return list(base if isinstance(base, types.MappingProxyType) else dict.keys(base))[index]
         case SequenceItemSource(index=index):
-            return (tuple if isinstance(base, tuple) else list).__getitem__(base, index)
+            kind = next(kind for kind in (tuple, list, deque) if isinstance(base, kind))
+            return kind.__getitem__(base, index)
         case TypeSource():
             return type(base)
         case CallSource(getter=getter):

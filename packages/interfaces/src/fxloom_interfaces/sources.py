@@ -186,7 +186,7 @@ class DictKeySource(DerivedSource):
 
 @dataclass(frozen=True, slots=True)
 class SequenceItemSource(DerivedSource):
-    """`base[index]` of a list or tuple (or subclass, read as the plain type); index >= 0."""
+    """`base[index]` of a list, tuple or deque (or subclass, read as the plain type); index >= 0."""
 
     index: int = 0
 
