@@ -153,6 +153,7 @@ class _World:
 
     def call(self, captured: bool) -> Any:
         torch.manual_seed(0)
+        result: tuple[Any, ...]
         try:
             result = ("returned", (self.compiled if captured else self.fn)(*self.args))
         except Exception as error:
@@ -320,18 +321,18 @@ def _object_changes(obj: Any, where: str) -> Iterator[_Change]:
         yield from _instance_changes(obj, where)
 
 
-_LIST_CHANGES: dict[str, Callable[[list[Any]], Any]] = {
+_LIST_CHANGES: dict[str, Callable[[Any], Any]] = {
     "one more": lambda items: items.append(items[-1] if items else 1),
     "one less": lambda items: items.pop(),
     "reversed": lambda items: items.reverse(),
     "emptied": lambda items: items.clear(),
 }
-_DEQUE_CHANGES: dict[str, Callable[[collections.deque[Any]], Any]] = {
+_DEQUE_CHANGES: dict[str, Callable[[Any], Any]] = {
     "one more": lambda items: items.append(items[-1] if items else 1),
     "one less": lambda items: items.popleft(),
     "rotated": lambda items: items.rotate(),
 }
-_SET_CHANGES: dict[str, Callable[[set[Any]], Any]] = {
+_SET_CHANGES: dict[str, Callable[[Any], Any]] = {
     "one more": lambda items: items.add("fxloom"),
     "one less": lambda items: items.pop(),
 }
