@@ -8,6 +8,8 @@
 //   is rewritten in place (ARCHITECTURE 5, FACTS 1): same parameters, other code, one more local that takes the inputs.
 //   Where the data stack's chunk has no room for the larger frame, a function made from the new code is called instead.
 // - While the callback runs, or a callable wrapped by Uncaptured, the thread's region is switched off.
+// - `intercepted` runs C code for the evaluator: Python functions that the C code calls are not run but handed over
+//   (`t_interceptor`), which evaluates them. It is off while the interceptor itself runs.
 #include "python_versions.h"
 
 #include <structmember.h>
@@ -54,6 +56,8 @@ thread_local Region* t_region = nullptr;
 thread_local PyObject* t_pending_code = nullptr;    // borrowed; the frame about to come takes t_pending_inputs
 thread_local PyObject* t_pending_inputs = nullptr;  // owned
 thread_local int t_pending_slot = -1;
+
+thread_local PyObject* t_interceptor = nullptr;     // borrowed from the call of `intercepted` that set it
 
 void free_code_state(void* state) { delete static_cast<CodeState*>(state); }
 
@@ -117,6 +121,26 @@ public:
 
 private:
     Region* saved_;
+};
+
+// Makes `interceptor` (or none) the thread's interceptor for a scope.
+class InterceptorScope {
+public:
+    explicit InterceptorScope(PyObject* interceptor) : saved_(t_interceptor) {
+        if (saved_ == nullptr && interceptor != nullptr) enter_region();
+        if (saved_ != nullptr && interceptor == nullptr) leave_region();
+        t_interceptor = interceptor;
+    }
+    ~InterceptorScope() {
+        if (saved_ == nullptr && t_interceptor != nullptr) leave_region();
+        if (saved_ != nullptr && t_interceptor == nullptr) enter_region();
+        t_interceptor = saved_;
+    }
+    InterceptorScope(const InterceptorScope&) = delete;
+    InterceptorScope& operator=(const InterceptorScope&) = delete;
+
+private:
+    PyObject* saved_;
 };
 
 class Region {
@@ -340,8 +364,31 @@ py::object ask(frames::Frame* f, Region* region, const Found& found) {
     return on_miss(frame_view(f), failures);
 }
 
+// Hands a frame that C code called to the thread's interceptor. What it returns is the call's result; NotImplemented:
+// the frame runs as it is.
+PyObject* intercept(PyThreadState* ts, frames::Frame* f) {
+    const py::object interceptor = py::reinterpret_borrow<py::object>(t_interceptor);
+    PyObject* result = nullptr;
+    {
+        const InterceptorScope off{nullptr};
+        try {
+            result = PyObject_CallObject(interceptor.ptr(), frame_view(f).ptr());
+        } catch (py::error_already_set& error) {
+            error.restore();
+        }
+    }
+    if (result != Py_NotImplemented) return finish(ts, f, result);
+    Py_DECREF(result);
+    return pass(ts, f, 0);
+}
+
 PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
     if (throwflag != 0 || f->owner != FRAME_OWNED_BY_THREAD) return pass(ts, f, throwflag);
+    if (t_interceptor != nullptr && !frames::is_observer(ts)) {
+        constexpr int kBody = CO_OPTIMIZED | CO_NEWLOCALS;
+        if ((frames::code(f)->co_flags & kBody) == kBody && frames::at_start(f)) return intercept(ts, f);
+        return pass(ts, f, 0);
+    }
     if (t_pending_code != nullptr && reinterpret_cast<PyObject*>(frames::code(f)) == t_pending_code) {
         if (t_pending_slot >= 0) {
             f->localsplus[t_pending_slot] = t_pending_inputs;
@@ -525,6 +572,19 @@ void register_frame_hook(py::module_& m) {
         Py_XSETREF(g_retire_code, as_code(code));
         Py_INCREF(g_retire_code);
     });
+    m.def(
+        "intercepted",
+        [](const py::object& interceptor, const py::object& function, const py::tuple& args, const py::dict& kwargs) {
+            PyObject* result = nullptr;
+            {
+                const InterceptorScope scope{interceptor.is_none() ? nullptr : interceptor.ptr()};
+                result = PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr());
+            }
+            if (result == nullptr) throw py::error_already_set();
+            return py::reinterpret_steal<py::object>(result);
+        },
+        py::arg("interceptor"), py::arg("function"), py::arg("args"), py::arg("kwargs"),
+        "function(*args, **kwargs), Python functions that C code calls meanwhile handed to `interceptor` (None: run as they are).");
     m.def("in_region", [] { return t_region != nullptr; });
     m.def("full_chunks", [] { return g_full_chunks; }, "How often a frame had no room to grow and was replaced by a call.");
 }

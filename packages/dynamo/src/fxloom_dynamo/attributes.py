@@ -185,7 +185,7 @@ def kind_is_method_like(raw: Any) -> bool:
 def _member(ev: Evaluator, cls: type, name: str, raw: Any, function: Any) -> Any:
     """The function inside a property, classmethod or staticmethod, with a source."""
     heap = ev.heap
-    if id(function) not in heap.by_original and isinstance(function, types.FunctionType):
+    if id(function) not in heap.by_original and isinstance(function, types.FunctionType) and not heap.is_fresh(function):
         heap._add(function, function, heap.object_source(function), "function")
     heap.class_value(cls, name, raw)
     return function
@@ -289,6 +289,8 @@ def _class(ev: Evaluator, obj: type, name: str) -> Any:
             return ev.call(_member(ev, meta, name, raw_meta, raw_meta.fget), [obj])
         if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
             value = ev.native(getattr, obj, name)
+            if heap.is_fresh(obj):
+                return value
             if name == "__dict__":
                 graph_break("opaque_object", f"the namespace of class {obj.__qualname__}")
             if type(value) in LITERALS or isinstance(value, (type, tuple)):
@@ -348,7 +350,7 @@ def _function(ev: Evaluator, obj: types.FunctionType, name: str) -> Any:
     if name == "__get__":
         return obj.__get__
     if record is None:  # made by the program
-        if name in ("__dict__", "__closure__", "__globals__"):
+        if name in ("__dict__", "__globals__"):
             graph_break("opaque_object", f"{name} of a function")
         return ev.native(getattr, obj, name)
     if name == "__class__":
@@ -455,6 +457,9 @@ def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
     """type.__setattr__(obj, name, value)"""
     from fxloom_dynamo.heap import is_mutable_type
 
+    if ev.heap.is_fresh(obj):
+        ev.native(type.__setattr__, obj, name, value)
+        return
     if not is_mutable_type(obj):
         raise Raised(TypeError(f"cannot set {name!r} attribute of immutable type {obj.__name__!r}"))
     if name.startswith("__") and name.endswith("__"):
@@ -502,7 +507,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
             ev.call(heap.class_value(kind, "__set__", setter), [heap.class_value(cls, name, raw), obj, value])
             return
         if kind is types.GetSetDescriptorType:
-            if isinstance(obj, BaseException) and record is None:
+            if record is None and (heap.is_fresh(obj) or isinstance(obj, BaseException)):
                 ev.native(setattr, obj, name, value)
                 return
             graph_break("mutates_foreign_state", f"writes {name!r} of a {cls.__qualname__}")
@@ -541,6 +546,9 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
     heap = ev.heap
     cls = type(obj)
     if isinstance(obj, type):
+        if heap.is_fresh(obj):
+            ev.native(type.__delattr__, obj, name)
+            return
         if heap.class_lookup(obj, name) is ABSENT:
             raise Raised(AttributeError(name))
         heap.class_writes[obj, name] = DELETED

@@ -36,27 +36,6 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE
 DISABLED = "_fxloom_disabled"
 
 
-class TracedFunction:
-    """Stands for one of the program's functions where C code is to call it: the call is evaluated, not run."""
-
-    __slots__ = ("__weakref__", "_ev", "function")
-
-    def __init__(self, evaluator: Evaluator, function: Any) -> None:
-        self._ev = evaluator
-        self.function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self._ev.off_net(lambda: call(self._ev, self.function, list(args), kwargs))
-        except Raised as raised:
-            exc = raised.exc
-        context, exc.__traceback__ = exc.__context__, None
-        try:
-            raise exc
-        finally:
-            exc.__context__ = context
-
-
 def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     """fn(*args, **kwargs)"""
     kind = type(fn)
@@ -66,9 +45,7 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         return call(ev, fn.__func__, [fn.__self__, *args], kwargs)
     if isinstance(fn, type):
         return call_class(ev, fn, args, kwargs)
-    if kind is TracedFunction:
-        return call(ev, fn.function, args, kwargs)
-    if kind in _C_FUNCTIONS:
+    if kind in _C_FUNCTIONS or issubclass(kind, types.BuiltinFunctionType):
         return call_builtin(ev, fn, args, kwargs)
     if kind is functools.partial:
         merged = {**fn.keywords, **kwargs}
@@ -125,6 +102,36 @@ def call_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs
     if model is not None:
         return model(ev, args, kwargs)
     return inline_function(ev, fn, args, kwargs)
+
+
+def call_bound(ev: Evaluator, fn: types.FunctionType, values: Kwargs) -> Any:
+    """A call that C code made: its parameters are bound. Defaults are left out again, since they are no stand-ins."""
+    code = fn.__code__
+    names = code.co_varnames
+    count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    at = total
+    args = [values[name] for name in names[:count]]
+    if code.co_flags & inspect.CO_VARARGS:
+        args += values[names[at]]
+        at += 1
+    if len(args) == count:
+        defaults = fn.__defaults__ or ()
+        while args and count - len(args) < len(defaults) and args[-1] is defaults[len(args) - count - 1]:
+            args.pop()
+    named = fn.__kwdefaults__ or {}
+    kwargs = {name: values[name] for name in names[count:total] if values[name] is not named.get(name, ABSENT)}
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        kwargs.update(values[names[at]])
+    if args:
+        _guard_special_method(ev, fn, args[0])
+    return call_function(ev, fn, args, kwargs)
+
+
+def _guard_special_method(ev: Evaluator, fn: types.FunctionType, receiver: Any) -> None:
+    """C code found `fn` in the receiver's class, behind our back: note the lookup."""
+    cls = receiver if isinstance(receiver, type) else type(receiver)
+    if cls.__flags__ & _HEAPTYPE and getattr(cls, fn.__name__, None) is fn:
+        ev.heap.class_lookup(cls, fn.__name__)
 
 
 def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
@@ -327,7 +334,9 @@ def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> 
             raise Raised(TypeError(f"__init__() should return None, not '{type(result).__name__}'"))
     elif init is not object.__init__:
         init_owner = getattr(init, "__objclass__", None)
-        if init_owner in natives.PURE_TYPES or (isinstance(init_owner, type) and issubclass(init_owner, BaseException)):
+        if init_owner is type:
+            pass  # it only checks its arguments, as type.__new__ did
+        elif init_owner in natives.PURE_TYPES or (isinstance(init_owner, type) and issubclass(init_owner, BaseException)):
             call_builtin(ev, init.__get__(obj, cls), args, kwargs)
         elif isinstance(init, (types.WrapperDescriptorType, types.MethodDescriptorType)):
             _refuse_class(cls)
@@ -356,9 +365,13 @@ def call_new(ev: Evaluator, cls: type, new: Any, args: list[Any], kwargs: Kwargs
 
 def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """owner.__new__(cls, ...) of a type written in C."""
+    from fxloom_dynamo import classes
+
     ev.heap.class_lookup(cls, "__del__")
     if hasattr(cls, "__del__"):
         graph_break("finalizer", f"makes a {cls.__qualname__}, which defines __del__")
+    if issubclass(owner, type):
+        return classes.make_class(ev, cls, args, kwargs)
     if owner is object:
         if getattr(cls, "__abstractmethods__", None):
             ev.native(object.__new__, cls)  # raises TypeError
@@ -382,7 +395,7 @@ def _iterable_argument(ev: Evaluator, arg: Any) -> Any:
     kind = type(arg)
     if hasattr(kind, "__next__") and not kind.__flags__ & _HEAPTYPE and not is_pure_instance(arg) and kind is not _traced_generator():
         graph_break("native_call", f"C code iterating a {kind.__qualname__}")
-    if not kind.__flags__ & _HEAPTYPE or kind is FakeTensor or kind in (TracedFunction, _traced_generator()):
+    if not kind.__flags__ & _HEAPTYPE or kind is FakeTensor or kind is _traced_generator():
         return arg
     if isinstance(arg, (type, types.ModuleType)):
         return arg
@@ -436,6 +449,8 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
     from fxloom_dynamo import models
 
     kind = type(fn)
+    if issubclass(kind, types.BuiltinFunctionType):
+        kind = types.BuiltinFunctionType  # the interpreter has a subclass for methods that know their class
     try:
         model = models.FUNCTIONS.get(fn)
     except TypeError:  # an unhashable receiver

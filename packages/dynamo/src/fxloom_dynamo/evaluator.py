@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 
-from fxloom_dynamo import attributes, calls, operations
+from fxloom_dynamo import _native, attributes, calls, operations
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.frame import Frame, Lazy
-from fxloom_dynamo.heap import Heap
+from fxloom_dynamo.heap import Heap, Namespace
 from fxloom_dynamo.marks import ABSENT, Mark, Raised
 from fxloom_dynamo.recorder import Recorder
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
@@ -51,12 +52,15 @@ class Evaluator:
         self.current_exception: BaseException | None = None
         self.generators: list[TracedGenerator] = []
         self.created_at: dict[int, int] = {}
+        self.blamed: list[int] = []  # steps at which what can't be made again was made
+        #: `locals()` of a function gives a new dict each time
+        self.locals_are_new = VERSION >= (3, 13)
         self.steps = 0
         self.recorder.sites = self.sites
         self.heap.site = self.site
         self.handling_since = 0
         self.break_site: Site | None = None
-        self._net_on = False
+        self._lost: GraphBreak | None = None  # raised where C code called back
 
     # ------------------------------------------------------------------ places
 
@@ -153,26 +157,57 @@ class Evaluator:
     # ------------------------------------------------------------------ running C code
 
     def native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call C code. What it raises is the program's exception; Python code that it calls back is a break."""
-        outer = sys.getprofile()
-        if self._net_on:
-            try:
-                return fn(*args, **kwargs)
-            except (GraphBreak, Raised, InternalError, BreakHere):
-                raise
-            except Exception as exc:
-                raise Raised(self._clean(exc)) from None
-        self._net_on = True
-        sys.setprofile(_net)
+        """Call C code. What it raises is the program's exception; Python functions that it calls back are evaluated."""
         try:
-            return fn(*args, **kwargs)
+            result = _native.intercepted(self._intercept, fn, args, kwargs)
         except (GraphBreak, Raised, InternalError, BreakHere):
             raise
         except Exception as exc:
+            if self._lost is not None:
+                self._raise_lost()
             raise Raised(self._clean(exc)) from None
+        if self._lost is not None:
+            self._raise_lost()
+        return result
+
+    def _raise_lost(self) -> None:
+        """C code may drop an exception; a break must not be lost."""
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+
+    def _intercept(
+        self,
+        code: types.CodeType,
+        function: types.FunctionType,
+        values: dict[str, Any],
+        *_: Any,
+    ) -> Any:
+        """A Python function that C code called: evaluated, with its parameters bound already."""
+        name = code.co_filename
+        if name.startswith(_HERE) or _trusted(name, code):
+            return NotImplemented
+        if self.heap.making is not None:
+            self._note_class(values)
+        try:
+            return calls.call_bound(self, function, values)
+        except Raised as raised:
+            exc = raised.exc
+        except GraphBreak as error:
+            self._lost = error
+            raise
+        context, exc.__traceback__ = exc.__context__, None
+        try:
+            raise exc
         finally:
-            _restore_profile(outer)
-            self._net_on = False
+            exc.__context__ = context  # not what the evaluator happens to handle
+
+    def _note_class(self, values: dict[str, Any]) -> None:
+        """The class that C code is making shows itself first to `__set_name__` or `__init_subclass__`."""
+        for value in values.values():
+            if isinstance(value, type) and (value.__name__, value.__bases__) == self.heap.making:
+                if self.heap.record(value) is None and id(value) not in self.heap.by_original:
+                    self.heap.add_fresh(value)
 
     def _clean(self, exc: BaseException) -> BaseException:
         """A program's exception without the evaluator's frames, in the context of what the program handles."""
@@ -183,14 +218,7 @@ class Evaluator:
 
     def off_net(self, act: Callable[[], Any]) -> Any:
         """Run our own code that C code calls back (a traced generator's `__next__`)."""
-        profile = sys.getprofile()
-        sys.setprofile(None)
-        was, self._net_on = self._net_on, False
-        try:
-            return act()
-        finally:
-            self._net_on = was
-            _restore_profile(profile)
+        return _native.intercepted(None, act, (), {})
 
     def torch_native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
@@ -223,8 +251,6 @@ class Evaluator:
             return self.recorder.python_type.get(id(value), torch.Tensor)
         if cls is TracedGenerator:
             return types.GeneratorType
-        if cls is calls.TracedFunction:
-            return types.FunctionType
         return cls
 
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
@@ -274,6 +300,13 @@ class Evaluator:
 
     def global_namespace(self, frame: Frame) -> Any:
         namespace = frame.namespace
+        if namespace is None and self.heap.record(frame.globals) is None and "__builtins__" in frame.globals:
+            if frame.globals["__builtins__"] is frame.builtins and "__name__" not in frame.globals:
+                known = self.heap.fresh_namespaces.get(id(frame.globals))
+                if known is None:
+                    known = Namespace(frame.globals, self.heap.object_source(frame.globals), frame.globals)
+                    self.heap.fresh_namespaces[id(frame.globals)] = known
+                namespace = frame.namespace = known
         if namespace is None:
             top = self.frames[0]
             source = GlobalsSource() if frame.globals is top.globals else None
@@ -424,25 +457,6 @@ class TracedGenerator:
         raise InternalError("dynamo.evaluate", "a delegating generator without SEND")
 
 
-def _restore_profile(profile: Any) -> None:
-    """Put back a profile function; a C profiler shows itself as an object that only it can switch on again."""
-    if profile is None or callable(profile):
-        sys.setprofile(profile)
-    else:
-        sys.setprofile(None)
-        profile.enable()
-
-
-def _net(frame: types.FrameType, event: str, arg: Any) -> None:
-    """Profile function during C calls: Python code must not run there unseen."""
-    if event != "call":
-        return
-    name = frame.f_code.co_filename
-    if name.startswith(_HERE) or _trusted(name, frame.f_code):
-        return
-    graph_break("native_callback", f"{frame.f_code.co_qualname} ({name}:{frame.f_code.co_firstlineno})")
-
-
 _TORCH = torch.__file__.rsplit("/", 1)[0] + "/"
 _SHAPES = sys.modules[FakeMode.__module__].__file__.rsplit("/", 1)[0]  # type: ignore[union-attr]  # a file of ours
 
@@ -453,5 +467,3 @@ def _trusted(name: str, code: types.CodeType) -> bool:
     if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
         return True  # generic aliases and abstract classes
     return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor
-
-

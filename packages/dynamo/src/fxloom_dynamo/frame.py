@@ -66,12 +66,13 @@ def code_info(code: types.CodeType) -> CodeInfo:
 class Frame:
     """locals: bound variables by name; a cell or free variable is bound to its cell. stack: the value stack.
 
+    names: the mapping in which code that is no function's keeps its variables. names_seen: what `locals()` returned.
     ip: index of the next instruction. kw_names: names left by KW_NAMES for the next CALL.
     """
 
     __slots__ = (
         "builtins", "closure", "code", "depth", "function", "globals", "info", "ip", "kw_names", "locals", "namespace",
-        "result", "stack",
+        "names", "names_seen", "result", "stack",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +96,8 @@ class Frame:
         self.result: Any = None
         self.depth = depth
         self.namespace: Any = None
+        self.names: Any = None
+        self.names_seen: dict[str, Any] | None = None
         found = global_names.get("__builtins__")
         self.builtins: dict[str, Any] = found if isinstance(found, dict) else getattr(found, "__dict__", {})
 

@@ -169,6 +169,11 @@ class Heap:
         self._object_sources: dict[int, ObjectSource] = {}
         self.untraceable: dict[int, GraphBreak] = {}
         self._keep: list[Any] = []
+        #: name and bases of the class that C code is making
+        self.making: tuple[str, tuple[Any, ...]] | None = None
+        #: (class, name) -> what the class itself holds: read for a class of the program's that derives from it
+        self.own_reads: dict[tuple[type, str], Any] = {}
+        self.fresh_namespaces: dict[int, Namespace] = {}
 
     # ------------------------------------------------------------------ guards and sources
 
@@ -237,6 +242,8 @@ class Heap:
         known = self.by_original.get(id(original))
         if known is not None:
             return self._again(known, source)
+        if id(original) in self.fresh and isinstance(original, type):
+            return original
         if id(original) in self.by_stand_in:
             raise AssertionError(f"stand-in of {cls.__name__} found at {source}: something wrote it to the real heap")
         try:
@@ -567,6 +574,8 @@ class Heap:
 
     def class_lookup(self, cls: type, name: str) -> Any:
         """What the MRO of `cls` has under `name`, raw and not translated; ABSENT if nothing."""
+        if id(cls) in self.fresh:
+            return self._fresh_class_lookup(cls, name)
         key = (cls, name)
         found = self.class_reads.get(key, UNREAD)
         if found is not UNREAD and not self.class_writes:
@@ -587,8 +596,23 @@ class Heap:
         self.class_reads[key] = found
         return found
 
+    def _fresh_class_lookup(self, cls: type, name: str) -> Any:
+        for base in cls.__mro__:
+            written = self.class_writes.get((base, name), UNREAD) if self.class_writes else UNREAD
+            if written is DELETED:
+                continue
+            found = base.__dict__.get(name, ABSENT) if written is UNREAD else written
+            if id(base) not in self.fresh:
+                self.own_reads[base, name] = found
+            if found is not ABSENT:
+                return found
+        return ABSENT
+
     def class_value(self, cls: type, name: str, raw: Any) -> Any:
         """The stand-in for what `class_lookup` found."""
+        if id(cls) in self.fresh:
+            owner = next((base for base in cls.__mro__ if name in base.__dict__), cls)
+            return raw if id(owner) in self.fresh else self.class_value(owner, name, raw)
         if self.class_writes and any((base, name) in self.class_writes for base in cls.__mro__):
             return raw
         key = (cls, name)
@@ -616,6 +640,14 @@ class Heap:
 
     def guard_classes(self) -> None:
         """What was looked up in classes still is what their MROs hold."""
+        for (cls, name), found in self.own_reads.items():
+            if is_mutable_type(cls):
+                source = self._derive(InstanceDictSource, self.object_source(cls))
+                if found is ABSENT:
+                    self.guard(source, GuardKind.CONTAINS, (name, False), name)
+                else:
+                    kind = GuardKind.EQUALITY if type(found) in LITERALS else GuardKind.IDENTITY
+                    self.guard(self.key_source(source, name), kind, found)
         for (cls, name), found in self.class_reads.items():
             for base in cls.__mro__:
                 if not is_mutable_type(base):
@@ -634,6 +666,8 @@ class Heap:
 
     def namespace(self, real: dict[str, Any], source: Source | None = None) -> Namespace:
         """The overlay of a module's dict (or of another dict that stays what it is)."""
+        if id(real) in self.fresh_namespaces:
+            return self.fresh_namespaces[id(real)]
         known = self.namespaces.get(id(real))
         if known is None:
             known = self.namespaces[id(real)] = Namespace(real, source or self.object_source(real, _namespace_label(real)))
@@ -644,12 +678,15 @@ class Heap:
         value = namespace.values.get(name, UNREAD)
         if value is UNREAD:
             real = namespace.real
-            if name in real:
+            if real is namespace.values:
+                value = ABSENT
+            elif name in real:
                 value = self.translate(real[name], self.key_source(namespace.source, name))
             else:
                 self.guard(namespace.source, GuardKind.CONTAINS, (name, False), name)
                 value = ABSENT
-            namespace.values[name] = value
+            if real is not namespace.values:
+                namespace.values[name] = value
         return ABSENT if value is DELETED else value
 
     # ------------------------------------------------------------------ cells
@@ -701,6 +738,12 @@ class Namespace:
     written: dict[str, None] = field(default_factory=dict)
 
     def set(self, name: str, value: Any) -> None:
+        if self.real is self.values:  # a dict of the program's own
+            if value is DELETED:
+                del self.values[name]
+            else:
+                self.values[name] = value
+            return
         self.values[name] = value
         self.written[name] = None
 

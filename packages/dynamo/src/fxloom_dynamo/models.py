@@ -5,6 +5,7 @@ Each model gets the evaluator, the arguments and the keyword arguments, and retu
 
 from __future__ import annotations
 
+import __future__
 import abc
 import builtins
 import collections
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import attributes, calls, operations, polyfills
+from fxloom_dynamo import attributes, calls, classes, operations, polyfills
 from fxloom_dynamo import heap as heap_module
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
@@ -56,6 +57,8 @@ DUNDER_OF = {
 }  # fmt: skip
 
 _MISSING = object()
+#: flags of code that `from __future__ import ...` sets and that compile() inherits
+_FUTURE = functools.reduce(operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)) & ~0x10
 
 
 def function(*targets: Any, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
@@ -149,7 +152,7 @@ def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
         if meta.__module__ == "typing":
             return isinstance(value, wanted)
         return ev.truth(ev.call(ev.heap.class_value(meta, "__instancecheck__", check), [wanted, value]))
-    return isinstance(value, wanted)
+    return bool(ev.native(isinstance, value, wanted))
 
 
 @function(builtins.issubclass, arity=(2, 2))
@@ -157,14 +160,23 @@ def _issubclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     cls, wanted = args
     if not isinstance(cls, type):
         return bool(ev.native(issubclass, cls, wanted))
-    return issubclass(cls, wanted)
+    return bool(ev.native(issubclass, cls, wanted))
 
 
 @constructor(type)
 def _type(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) == 1:
+    if len(args) == 1 and not kwargs:
         return ev.type_of(args[0])
-    graph_break("class_definition", "type(name, bases, namespace)")
+    if len(args) == 3 and isinstance(args[1], tuple):
+        meta = classes.winner(type, args[1])
+        if meta is not type:
+            return ev.call(meta, args, kwargs)
+    return classes.make_class(ev, type, args, kwargs)
+
+
+@function(builtins.__build_class__)
+def _build_class(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return classes.build_class(ev, args, kwargs)
 
 
 @function(builtins.callable, arity=(1, 1))
@@ -306,9 +318,64 @@ def _vars(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.getattr(args[0], "__dict__")
 
 
-@function(builtins.dir, builtins.locals, builtins.eval, builtins.exec, builtins.compile, builtins.input, builtins.open, builtins.breakpoint)
+@function(builtins.input, builtins.open, builtins.breakpoint)
 def _unsupported(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    graph_break("native_call", "dir, locals, eval, exec, compile, input, open or breakpoint")
+    graph_break("native_call", "input, open or breakpoint")
+
+
+@function(builtins.compile)
+def _compile(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not args or type(args[0]) not in (str, bytes):
+        graph_break("native_call", "compile() of what is no text")
+    kwargs.setdefault("dont_inherit", True)  # the evaluator's own future statements are not the program's
+    future = ev.frames[-1].code.co_flags & _FUTURE
+    if len(args) < 4:
+        kwargs["flags"] = kwargs.get("flags", 0) | future
+    return ev.native(compile, *args, **kwargs)
+
+
+@function(builtins.exec)
+def _exec(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    _run_text(ev, args, kwargs, "exec")
+
+
+@function(builtins.eval)
+def _eval(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return _run_text(ev, args, kwargs, "eval")
+
+
+def _run_text(ev: Evaluator, args: Args, kwargs: Kwargs, kind: str) -> Any:
+    if not args or kwargs:
+        graph_break("native_call", f"{kind} with keywords")
+    code, *rest = args
+    if type(code) in (str, bytes):
+        text = code.lstrip(" \t" if type(code) is str else b" \t") if kind == "eval" else code
+        flags = ev.frames[-1].code.co_flags & _FUTURE
+        code = ev.native(compile, text, "<string>", kind, flags=flags, dont_inherit=True)
+    if not isinstance(code, types.CodeType):
+        return ev.native(exec if kind == "exec" else eval, code, {})  # raises
+    return classes.run_code(ev, code, rest, kind)
+
+
+@function(builtins.locals, arity=(0, 0))
+def _locals(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return classes.snapshot(ev, ev.frames[-1])
+
+
+@function(builtins.dir, arity=(0, 1))
+def _dir(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return sorted(classes.snapshot(ev, ev.frames[-1]))
+    value = args[0]
+    if isinstance(value, type) and ev.heap.is_fresh(value) or type(value) in LITERALS:
+        return ev.native(dir, value)
+    if type(value).__flags__ & (1 << 9) and not isinstance(value, (type, types.ModuleType)):
+        found = operations.python_method(ev, value, "__dir__")
+        if found is not ABSENT:
+            return sorted(ev.list_of(ev.call(found, [value])))
+        if ev.heap.is_fresh(value):
+            return ev.native(dir, value)
+    graph_break("native_call", f"dir() of a {type(value).__qualname__}")
 
 
 @function(builtins.globals)

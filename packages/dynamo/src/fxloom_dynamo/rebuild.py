@@ -77,6 +77,10 @@ class Rebuilder:
 
     def scan(self, value: Any) -> None:
         """Count references to what has an identity; called for every root before anything is emitted."""
+        cls = value if isinstance(value, type) else type(value)
+        if self.ev.heap.is_fresh(cls):
+            self._blame(cls)
+            graph_break("class_definition", f"{cls.__qualname__} or an object that refers to it outlives the call's graph")
         if _is_constant(value) or isinstance(value, Mark):
             return
         count = self._counts.get(id(value), 0)
@@ -95,6 +99,12 @@ class Rebuilder:
             return
         for part in self._parts(value):
             self.scan(part)
+
+    def _blame(self, value: Any) -> None:
+        """`value` is why the frame can't end here: the next attempt breaks where it was made."""
+        step = self.ev.created_at.get(id(value))
+        if step is not None:
+            self.ev.blamed.append(step)
 
     def _need_cell(self, name: str) -> None:
         if name not in self.needed_cells:

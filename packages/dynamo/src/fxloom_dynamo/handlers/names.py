@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import models
+from fxloom_dynamo import models, operations
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.frame import Lazy
@@ -152,23 +152,88 @@ def import_from(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(value)
 
 
-def _class_body(ev: Evaluator, frame: Frame, inst: Instruction) -> Any:
-    graph_break("class_definition", f"{inst.opname} {inst.argval or ''}")
+def _name_in(ev: Evaluator, names: Any, name: str) -> Any:
+    """What a class body's or module's namespace has under `name`, ABSENT if nothing."""
+    if type(names) is dict:
+        return ev.heap.dict_get(names, name)
+    try:
+        return operations.subscript(ev, names, name)
+    except Raised as raised:
+        if isinstance(raised.exc, KeyError):
+            return ABSENT
+        raise
+
+
+@opcode("LOAD_NAME", "-- value")
+def load_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = _name_in(ev, frame.names, inst.argval)
+    frame.stack.append(ev.load_global(frame, inst.argval) if value is ABSENT else value)
+
+
+@opcode("STORE_NAME", "value --")
+def store_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    operations.store_subscript(ev, frame.names, inst.argval, frame.stack.pop())
+
+
+@opcode("DELETE_NAME", "--")
+def delete_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    try:
+        operations.delete_subscript(ev, frame.names, inst.argval)
+    except Raised as raised:
+        if isinstance(raised.exc, KeyError):
+            raise Raised(NameError(f"name {inst.argval!r} is not defined")) from None
+        raise
+
+
+@opcode("LOAD_BUILD_CLASS", "-- function")
+def load_build_class(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(ev.load_global(frame, "__build_class__"))
+
+
+def _from_names_or_cell(ev: Evaluator, frame: Frame, names: Any, name: str) -> Any:
+    value = _name_in(ev, names, name)
+    if value is ABSENT:
+        value = ev.heap.cell_get(frame.locals[name])
+    if value is ABSENT:
+        raise _unbound(name, frame)
+    return value
+
+
+@opcode("LOAD_CLASSDEREF", "-- value", last=(3, 11))
+def load_classderef(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(_from_names_or_cell(ev, frame, frame.names, inst.argval))
+
+
+@opcode("LOAD_FROM_DICT_OR_DEREF", "dict -- value", first=(3, 12))
+def load_from_dict_or_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(_from_names_or_cell(ev, frame, frame.stack.pop(), inst.argval))
+
+
+@opcode("LOAD_LOCALS", "-- dict", first=(3, 12))
+def load_locals(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    frame.stack.append(frame.names)
+
+
+@opcode("LOAD_FROM_DICT_OR_GLOBALS", "dict -- value", first=(3, 12))
+def load_from_dict_or_globals(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    value = _name_in(ev, frame.stack.pop(), inst.argval)
+    frame.stack.append(ev.load_global(frame, inst.argval) if value is ABSENT else value)
+
+
+@opcode("SETUP_ANNOTATIONS", "--")
+def setup_annotations(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    if _name_in(ev, frame.names, "__annotations__") is ABSENT:
+        operations.store_subscript(ev, frame.names, "__annotations__", {})
+
+
+def _module_body(ev: Evaluator, frame: Frame, inst: Instruction) -> Any:
+    graph_break("unsupported_opcode", inst.opname)
 
 
 for _name, _effect, _first, _last in (
-    ("LOAD_NAME", "-- value", (3, 11), (3, 13)),
-    ("STORE_NAME", "value --", (3, 11), (3, 13)),
-    ("DELETE_NAME", "--", (3, 11), (3, 13)),
-    ("LOAD_BUILD_CLASS", "-- function", (3, 11), (3, 13)),
-    ("LOAD_CLASSDEREF", "-- value", (3, 11), (3, 11)),
-    ("LOAD_LOCALS", "-- dict", (3, 12), (3, 13)),
-    ("LOAD_FROM_DICT_OR_GLOBALS", "dict -- value", (3, 12), (3, 13)),
-    ("LOAD_FROM_DICT_OR_DEREF", "dict -- value", (3, 12), (3, 13)),
-    ("SETUP_ANNOTATIONS", "--", (3, 11), (3, 13)),
     ("IMPORT_STAR", "module --", (3, 11), (3, 11)),
     ("PRINT_EXPR", "value --", (3, 11), (3, 11)),
 ):
-    opcode(_name, _effect, first=_first, last=_last)(_class_body)
+    opcode(_name, _effect, first=_first, last=_last)(_module_body)
 
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST  # noqa: E402  # order of callable and NULL on the stack
