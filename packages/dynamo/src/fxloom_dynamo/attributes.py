@@ -16,7 +16,7 @@ import torch
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.heap import FROZEN, LITERALS
-from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Raised, own_dict
+from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Raised, Traceback, own_dict
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
                 return cls
             if name == "__dict__":
                 return own_dict(obj)
+            if name == "__traceback__" and isinstance(obj, BaseException):
+                return ev.traceback_of(obj)
             if name == "__weakref__":
                 graph_break("opaque_object", "weak references of an object")
             return ev.native(raw.__get__, obj, cls)
@@ -411,7 +413,9 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
         value = ev.native(getattr, obj, name)
         return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
     if isinstance(obj, BaseException) and name == "__traceback__":
-        graph_break("opaque_object", "the traceback of an exception")
+        return ev.traceback_of(obj)
+    if cls is Traceback:
+        graph_break("opaque_object", f"{name} of the traceback of an exception")
     value = ev.native(getattr, obj, name)
     if type(value) in LITERALS:
         record = ev.heap.record(obj)
@@ -505,6 +509,11 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
         setter = heap.class_lookup(kind, "__set__") if kind.__flags__ & _HEAPTYPE else ABSENT
         if isinstance(setter, types.FunctionType):
             ev.call(heap.class_value(kind, "__set__", setter), [heap.class_value(cls, name, raw), obj, value])
+            return
+        if name == "__traceback__" and isinstance(obj, BaseException):
+            if value is not None and type(value) is not Traceback:
+                raise Raised(TypeError("__traceback__ must be a traceback or None"))
+            ev.tracebacks[id(obj)] = (obj, value)
             return
         if kind is types.GetSetDescriptorType:
             if record is None and (heap.is_fresh(obj) or isinstance(obj, BaseException)):

@@ -22,7 +22,7 @@ from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.heap import Heap, Namespace
-from fxloom_dynamo.marks import ABSENT, Mark, Raised
+from fxloom_dynamo.marks import ABSENT, Mark, Raised, Traceback
 from fxloom_dynamo.recorder import Recorder
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, GlobalsSource
@@ -52,6 +52,7 @@ class Evaluator:
         self.current_exception: BaseException | None = None
         self.generators: list[TracedGenerator] = []
         self.created_at: dict[int, int] = {}
+        self.tracebacks: dict[int, tuple[BaseException, Any]] = {}
         self.blamed: list[int] = []  # steps at which what can't be made again was made
         #: `locals()` of a function gives a new dict each time
         self.locals_are_new = VERSION >= (3, 13)
@@ -96,7 +97,7 @@ class Evaluator:
             except Raised as raised:
                 if self.current_exception is None:
                     self.handling_since = self.steps - 1
-                self.unwind(frame, index, raised.exc)
+                self.unwind(frame, index, raised)
                 continue
             except GraphBreak as error:
                 self.note_break(error)
@@ -128,7 +129,7 @@ class Evaluator:
                 try:
                     signal = run(self, frame, inst)
                 except Raised as raised:
-                    self.unwind(frame, index, raised.exc)
+                    self.unwind(frame, index, raised)
                     continue
                 except GraphBreak as error:
                     self.note_break(error)
@@ -138,20 +139,43 @@ class Evaluator:
         finally:
             self.frames.pop()
 
-    def unwind(self, frame: Frame, index: int, exc: BaseException) -> None:
+    def unwind(self, frame: Frame, index: int, raised: Raised) -> None:
         """Go to the handler of the instruction at `index`, or let the exception leave the frame."""
+        exc = raised.exc
+        if not raised.settled:
+            raised.settled = True
+            self._set_context(exc)
+        self.tracebacks[id(exc)] = (exc, Traceback())
         region = frame.info.regions[index]
         if region is None:
-            raise Raised(exc)
+            raise raised
         del frame.stack[region.depth :]
         if region.lasti:
             frame.stack.append(index)
         frame.stack.append(exc)
         frame.ip = region.handler
 
+    def _set_context(self, exc: BaseException) -> None:
+        """An exception raised while another is handled refers to it, without a cycle (CPython's _PyErr_SetObject)."""
+        handled = self.current_exception
+        if handled is None or handled is exc:
+            return
+        link = handled
+        while (further := link.__context__) is not None:
+            if further is exc:
+                link.__context__ = None
+                break
+            link = further
+        exc.__context__ = handled
+
+    def traceback_of(self, exc: BaseException) -> Any:
+        """`exc.__traceback__` as the program sees it."""
+        known = self.tracebacks.get(id(exc))
+        return None if known is None else known[1]
+
     def throw_into(self, frame: Frame, exc: BaseException) -> Any:
         """Resume a suspended generator frame by raising at its yield; the loop's signal."""
-        self.unwind(frame, frame.ip - 1, exc)
+        self.unwind(frame, frame.ip - 1, Raised(exc))
         return self._loop(frame)
 
     # ------------------------------------------------------------------ running C code
@@ -212,8 +236,8 @@ class Evaluator:
     def _clean(self, exc: BaseException) -> BaseException:
         """A program's exception without the evaluator's frames, in the context of what the program handles."""
         exc.__traceback__ = None
-        if exc.__context__ is None or isinstance(exc.__context__, Raised):
-            exc.__context__ = self.current_exception if self.current_exception is not exc else None
+        if isinstance(exc.__context__, Raised):
+            exc.__context__ = None
         return exc
 
     def off_net(self, act: Callable[[], Any]) -> Any:
@@ -251,6 +275,8 @@ class Evaluator:
             return self.recorder.python_type.get(id(value), torch.Tensor)
         if cls is TracedGenerator:
             return types.GeneratorType
+        if cls is Traceback:
+            return types.TracebackType
         return cls
 
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:

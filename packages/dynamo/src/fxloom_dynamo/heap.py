@@ -106,7 +106,7 @@ def c_descriptor_of(method: Any) -> Any:
     owner, name = method.__self__, method.__name__
     for base in type(owner).__mro__:
         found = base.__dict__.get(name)
-        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found.__get__(owner) == method:
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found.__get__(owner, type(owner)) == method:
             return found
     return None
 
@@ -382,7 +382,7 @@ class Heap:
         self.guard(source, GuardKind.TYPE, type(original))
         self.guard(self.attr_source(source, "__name__"), GuardKind.EQUALITY, original.__name__)
         owner = self.translate(original.__self__, self.attr_source(source, "__self__"))
-        stand_in = descriptor.__get__(owner)
+        stand_in = descriptor.__get__(owner, type(owner))
         self._add(original, stand_in, source, "method")
         return stand_in
 

@@ -33,9 +33,17 @@ DELETED = Mark("DELETED")
 class Raised(BaseException):
     """The program raised `exc`. Carries it through the evaluator, so that our own faults are never taken for it."""
 
-    def __init__(self, exc: BaseException) -> None:
+    def __init__(self, exc: BaseException, settled: bool = False) -> None:
+        """settled: raised before; its context stays what it is."""
         super().__init__(exc)
         self.exc = exc
+        self.settled = settled
+
+
+class Traceback:
+    """Stands for the traceback of an exception that the program raised while capturing."""
+
+    __slots__ = ()
 
 
 def program_error(kind: type[BaseException], *args: Any) -> Raised:

@@ -19,6 +19,7 @@ import operator
 import os
 import re
 import sys
+import traceback
 import types
 import typing
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS
-from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_dynamo.marks import ABSENT, UNREAD, Raised, Traceback
 from fxloom_interfaces import regions
 from fxloom_interfaces.errors import InternalError
 from fxloom_shapes import FakeTensor
@@ -1056,4 +1057,24 @@ def _exc_info(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     exc = ev.current_exception
     if exc is None:
         return (None, None, None)
-    return (type(exc), exc, None)
+    return (type(exc), exc, ev.traceback_of(exc))
+
+
+if hasattr(sys, "exception"):
+
+    @function(sys.exception, arity=(0, 0))
+    def _current_exception(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        return ev.current_exception
+
+
+@method(BaseException, "with_traceback", arity=(2, 2))
+def _with_traceback(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    attributes.generic_store(ev, args[0], "__traceback__", args[1])
+    return args[0]
+
+
+@function(traceback.clear_frames)
+def _clear_frames(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    """Only drops the variables of frames that have ended."""
+    if args and args[0] is not None and type(args[0]) is not Traceback:
+        calls.inline_function(ev, traceback.clear_frames, args, kwargs)

@@ -319,7 +319,7 @@ class Rebuilder:
             descriptor = c_descriptor_of(value)
             if descriptor is None:
                 graph_break("cannot_rebuild", f"a bound method {value.__name__} of a {type(value.__self__).__qualname__}")
-            self.call(descriptor.__get__, value.__self__)
+            self.call(descriptor.__get__, value.__self__, type(value.__self__))
         elif cls is functools.partial:
             self._partial(value)
         elif cls is super:

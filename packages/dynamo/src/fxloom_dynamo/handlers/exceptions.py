@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 def _make_exception(ev: Evaluator, value: Any) -> BaseException:
     if isinstance(value, type) and issubclass(value, BaseException):
-        value = ev.call(value, [])
+        cls = value
+        value = ev.call(cls, [])
+        if not isinstance(value, BaseException):
+            raise Raised(
+                TypeError(f"calling {cls!r} should have returned an instance of BaseException, not {ev.type_of(value)!r}")
+            )
     if not isinstance(value, BaseException):
         raise Raised(TypeError("exceptions must derive from BaseException"))
     return value
@@ -30,13 +35,15 @@ def raise_varargs(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     if count == 0:
         if ev.current_exception is None:
             raise Raised(RuntimeError("No active exception to reraise"))
-        raise Raised(ev.current_exception)
+        raise Raised(ev.current_exception, settled=True)
     cause = frame.stack.pop() if count == 2 else ABSENT
     exc = _make_exception(ev, frame.stack.pop())
     if cause is not ABSENT:
-        exc.__cause__ = None if cause is None else _make_exception(ev, cause)
-    if ev.current_exception is not None and ev.current_exception is not exc:
-        exc.__context__ = ev.current_exception
+        if cause is not None and not isinstance(cause, BaseException):
+            if not (isinstance(cause, type) and issubclass(cause, BaseException)):
+                raise Raised(TypeError("exception causes must derive from BaseException"))
+            cause = _make_exception(ev, cause)
+        exc.__cause__ = cause
     raise Raised(exc)
 
 
@@ -55,7 +62,7 @@ def pop_except(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 @opcode("RERAISE", lambda inst: (1, 0))
 def reraise(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    raise Raised(frame.stack.pop())
+    raise Raised(frame.stack.pop(), settled=True)
 
 
 @opcode("CHECK_EXC_MATCH", "type -- bool")
@@ -99,7 +106,7 @@ def before_with(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 @opcode("WITH_EXCEPT_START", "-- result")
 def with_except_start(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     exit_method, exc = frame.stack[-4], frame.stack[-1]
-    frame.stack.append(ev.call(exit_method, [type(exc), exc, None]))
+    frame.stack.append(ev.call(exit_method, [type(exc), exc, ev.traceback_of(exc)]))
 
 
 _ = models
