@@ -218,8 +218,8 @@ def work(file: str, skip: int, only: str, modes: tuple[str, ...], trace: bool) -
 # ---------------------------------------------------------------------- in the parent
 
 
-def run_file(file: str, only: str, modes: tuple[str, ...], trace: bool, limit: float) -> list[Outcome]:
-    """The outcomes of one file's methods."""
+def run_file(file: str, only: str, modes: tuple[str, ...], trace: bool, limit: float, log: str = "") -> list[Outcome]:
+    """The outcomes of one file's methods. log: file to append them to as they come, one a line."""
     found: list[Outcome] = []
     skip = 0
     while True:
@@ -252,6 +252,9 @@ def run_file(file: str, only: str, modes: tuple[str, ...], trace: bool, limit: f
             elif "done" in message:
                 found.append(Outcome(**message["done"]))
                 current = None
+                if log:
+                    with open(f"{log}l", "a") as stream:
+                        stream.write(json.dumps(message["done"]) + "\n")
             else:
                 part.update(message)
         process.wait()
@@ -329,7 +332,7 @@ def main() -> None:
         return
     files = options.files or [file for file in FILES if _exists(file)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        groups = list(pool.map(lambda file: run_file(file, options.only, modes, options.trace, options.limit), files))
+        groups = list(pool.map(lambda file: run_file(file, options.only, modes, options.trace, options.limit, options.json), files))
     outcomes = [outcome for group in groups for outcome in group]
     report(outcomes, modes, options.top)
     if options.json:

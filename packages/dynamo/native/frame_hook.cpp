@@ -57,6 +57,8 @@ thread_local PyObject* t_pending_code = nullptr;    // borrowed; the frame about
 thread_local PyObject* t_pending_inputs = nullptr;  // owned
 thread_local int t_pending_slot = -1;
 
+PyObject* g_as_it_is = nullptr;  // answers of an interceptor: run the frame as it is,
+PyObject* g_unseen = nullptr;    // or also without intercepting what it calls
 thread_local PyObject* t_interceptor = nullptr;     // borrowed from the call of `intercepted` that set it
 
 void free_code_state(void* state) { delete static_cast<CodeState*>(state); }
@@ -364,8 +366,8 @@ py::object ask(frames::Frame* f, Region* region, const Found& found) {
     return on_miss(frame_view(f), failures);
 }
 
-// Hands a frame that C code called to the thread's interceptor. What it returns is the call's result; NotImplemented:
-// the frame runs as it is.
+// Hands a frame that C code called to the thread's interceptor. What it returns is the call's result, or one of the two
+// answers above.
 PyObject* intercept(PyThreadState* ts, frames::Frame* f) {
     const py::object interceptor = py::reinterpret_borrow<py::object>(t_interceptor);
     PyObject* result = nullptr;
@@ -377,8 +379,11 @@ PyObject* intercept(PyThreadState* ts, frames::Frame* f) {
             error.restore();
         }
     }
-    if (result != Py_NotImplemented) return finish(ts, f, result);
+    if (result == nullptr || (result != g_as_it_is && result != g_unseen)) return finish(ts, f, result);
+    const bool unseen = result == g_unseen;
     Py_DECREF(result);
+    if (!unseen) return pass(ts, f, 0);
+    const InterceptorScope off{nullptr};
     return pass(ts, f, 0);
 }
 
@@ -584,7 +589,13 @@ void register_frame_hook(py::module_& m) {
             return py::reinterpret_steal<py::object>(result);
         },
         py::arg("interceptor"), py::arg("function"), py::arg("args"), py::arg("kwargs"),
-        "function(*args, **kwargs), Python functions that C code calls meanwhile handed to `interceptor` (None: run as they are).");
+        "function(*args, **kwargs), Python functions that C code calls meanwhile handed to `interceptor`, which returns their "
+        "result, AS_IT_IS, or UNSEEN (as it is, and nothing that it calls is handed over). None: no interceptor.");
+    g_as_it_is = PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+    g_unseen = PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+    if (g_as_it_is == nullptr || g_unseen == nullptr) throw py::error_already_set();
+    m.attr("AS_IT_IS") = py::handle(g_as_it_is);
+    m.attr("UNSEEN") = py::handle(g_unseen);
     m.def("in_region", [] { return t_region != nullptr; });
     m.def("full_chunks", [] { return g_full_chunks; }, "How often a frame had no room to grow and was replaced by a call.");
 }

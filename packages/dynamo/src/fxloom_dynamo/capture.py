@@ -91,13 +91,15 @@ def _attempts(view: FrameView, config: CaptureConfig) -> CapturedFrame | Skip:
                 return _Attempt(view, config, breaks, attempt).run()
         except _Restart as restart:
             if not restart.report.key == "raises" and config.fullgraph:
-                raise Unsupported(str(restart.report)) from restart.__cause__
+                first = next(iter(breaks.values()), restart.report)  # what this attempt tried to end before
+                raise Unsupported(str(first)) from restart.__cause__
             if restart.step in breaks:
                 return Skip(f"{restart.report.key}: {restart.report.details}")
             breaks[restart.step] = restart.report
         except _GiveUp as give_up:
             if config.fullgraph:
-                raise Unsupported(str(give_up.report)) from give_up.__cause__
+                first = next(iter(breaks.values()), give_up.report)  # what the last attempt tried to end before
+                raise Unsupported(str(first)) from give_up.__cause__
             return Skip(f"{give_up.report.key}: {give_up.report.details}")
         finally:
             set_grad_enabled_raw(grad)

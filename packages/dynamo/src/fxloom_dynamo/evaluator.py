@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fxloom_dynamo import _native, attributes, calls, operations
+from fxloom_dynamo import _native, attributes, calls, operations, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
@@ -34,6 +34,7 @@ YIELD = Mark("YIELD")
 
 _MAX_DEPTH = 120
 _HERE = __file__.rsplit("/", 1)[0]
+_POLYFILLS = polyfills.__file__
 
 
 class BreakHere(Exception):
@@ -209,8 +210,10 @@ class Evaluator:
     ) -> Any:
         """A Python function that C code called: evaluated, with its parameters bound already."""
         name = code.co_filename
-        if name.startswith(_HERE) or _trusted(name, code):
-            return NotImplemented
+        if name.startswith((_HERE, _SHAPES)) and name != _POLYFILLS:
+            return _native.UNSEEN
+        if _trusted(name, code):
+            return _native.AS_IT_IS
         if self.heap.making is not None:
             self._note_class(values)
         try:
@@ -488,7 +491,7 @@ _SHAPES = sys.modules[FakeMode.__module__].__file__.rsplit("/", 1)[0]  # type: i
 
 
 def _trusted(name: str, code: types.CodeType) -> bool:
-    if name.startswith((_TORCH, _SHAPES)):
+    if name.startswith(_TORCH):
         return True
     if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
         return True  # generic aliases and abstract classes

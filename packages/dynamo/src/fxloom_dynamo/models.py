@@ -507,9 +507,7 @@ def _sorted(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
         return ev.native(sorted, *args, **kwargs)
     items = ev.list_of(args[0])
-    if kwargs.get("key") is None and all(type(item) in LITERALS for item in items):
-        return ev.native(sorted, items, reverse=ev.truth(kwargs.get("reverse", False)))
-    return ev.call(polyfills.sorted_, [items], kwargs)
+    return _sort(ev, items, kwargs) or items
 
 
 @method(list, "sort")
@@ -517,26 +515,18 @@ def _list_sort(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
         return ev.native(list.sort, *args, **kwargs)
     ev.heap.fill(args[0])
-    if kwargs.get("key") is None and all(type(item) in LITERALS for item in args[0]):
-        return ev.native(list.sort, args[0], reverse=ev.truth(kwargs.get("reverse", False)))
-    return ev.call(polyfills.sort_list, args, kwargs)
+    return _sort(ev, args[0], kwargs)
 
 
-def _list_search(native: Callable[..., Any], polyfill: Callable[..., Any]) -> Model:
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-        ev.heap.fill(args[0])
-        if type(args[1]) in LITERALS and all(type(item) in LITERALS for item in operations.iter_native(args[0])):
-            return ev.native(native, *args)
-        return ev.call(polyfill, args, kwargs)
-
-    return model
-
-
-method(list, "index", arity=(2, 4))(_list_search(list.index, polyfills.list_index))
-method(list, "count", arity=(2, 2))(_list_search(list.count, polyfills.list_count))
-method(list, "remove", arity=(2, 2))(_list_search(list.remove, polyfills.list_remove))
-method(tuple, "index", arity=(2, 4))(_list_search(tuple.index, polyfills.list_index))
-method(tuple, "count", arity=(2, 2))(_list_search(tuple.count, polyfills.list_count))
+def _sort(ev: Evaluator, items: Any, kwargs: Kwargs) -> None:
+    """list.sort; a key that is no Python function is called here, so that builtins have their models."""
+    reverse = ev.truth(kwargs.get("reverse", False))
+    key = kwargs.get("key")
+    if key is None or isinstance(key, types.FunctionType):
+        ev.heap.fill_deep(items)
+        ev.native(list.sort, items, key=key, reverse=reverse)
+        return
+    ev.call(polyfills.sort_list, [items, key, reverse])
 
 
 @constructor(reversed, arity=(1, 1))

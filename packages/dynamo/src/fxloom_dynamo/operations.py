@@ -165,8 +165,6 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         if text == "!=":  # object.__ne__ inverts __eq__
             if python_method(ev, left, "__eq__") is not ABSENT or python_method(ev, right, "__eq__") is not ABSENT:
                 return not ev.truth(compare(ev, "==", left, right))
-        if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and text in ("==", "!="):
-            return _compare_sequences(ev, text, left, right)
         _fill_operand(ev, left)
         _fill_operand(ev, right)
         return ev.native(function, left, right)
@@ -192,18 +190,6 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
             f"'{text}' not supported between instances of '{ev.type_of(left).__name__}' and '{ev.type_of(right).__name__}'"
         )
     )
-
-
-def _compare_sequences(ev: Evaluator, text: str, left: Any, right: Any) -> bool:
-    ev.heap.fill(left)
-    ev.heap.fill(right)
-    same = isinstance(left, list) == isinstance(right, list) and len(left) == len(right)
-    if same:
-        for one, two in zip(list(left), list(right), strict=True):
-            if one is not two and not ev.truth(compare(ev, "==", one, two)):
-                same = False
-                break
-    return same == (text == "==")
 
 
 def unary(ev: Evaluator, method: str, value: Any) -> Any:
@@ -287,11 +273,10 @@ def contains(ev: Evaluator, item: Any, container: Any) -> bool:
             return ev.heap.dict_contains(container, item)
         except TypeError as exc:
             raise Raised(exc) from None
-    if isinstance(container, (list, tuple)):
-        ev.heap.fill(container)
-        return any(
-            element is item or truth(ev, compare(ev, "==", element, item)) for element in list(iter_native(container))
-        )
+    if isinstance(container, (list, tuple)) and python_method(ev, container, "__iter__") is ABSENT:
+        ev.heap.fill_deep(container)
+        ev.heap.fill_deep(item)
+        return bool(ev.native(operator.contains, container, item))
     if isinstance(container, (set, frozenset, types.MappingProxyType, type({}.keys()))):
         check_hashable(ev, item)
         return bool(ev.native(operator.contains, container, item))
@@ -304,11 +289,6 @@ def contains(ev: Evaluator, item: Any, container: Any) -> bool:
         if element is item or truth(ev, compare(ev, "==", element, item)):
             return True
     return False
-
-
-def iter_native(container: Any) -> Any:
-    """Iterate a list or tuple (or subclass) as the plain type."""
-    return list.__iter__(container) if isinstance(container, list) else tuple.__iter__(container)
 
 
 def _is_iterator(value: Any) -> bool:

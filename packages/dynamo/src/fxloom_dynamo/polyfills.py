@@ -110,38 +110,32 @@ def reduce_(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initia
     return value
 
 
-def sorted_(iterable: Iterable[Any], key: Any = None, reverse: Any = False) -> list[Any]:
-    """Stable merge sort with `<` only, as list.sort promises."""
-    items = list(iterable)
-    keys = items if key is None else [key(item) for item in items]
-    order = list(range(len(items)))
-    if reverse:
-        order.reverse()
-    order = _merge_sort(order, keys)
-    if reverse:
-        order.reverse()
-    return [items[i] for i in order]
+class _Keyed:
+    """An item under its key; sorting asks for `<` only."""
+
+    __slots__ = ("item", "key")
+
+    def __init__(self, key: Any, item: Any) -> None:
+        self.key = key
+        self.item = item
+
+    def __lt__(self, other: _Keyed) -> Any:
+        return self.key < other.key
 
 
-def _merge_sort(order: list[int], keys: list[Any]) -> list[int]:
-    if len(order) < 2:
-        return order
-    middle = len(order) // 2
-    left, right = _merge_sort(order[:middle], keys), _merge_sort(order[middle:], keys)
-    merged: list[int] = []
-    i = j = 0
-    while i < len(left) and j < len(right):
-        if keys[right[j]] < keys[left[i]]:
-            merged.append(right[j])
-            j += 1
-        else:
-            merged.append(left[i])
-            i += 1
-    return merged + left[i:] + right[j:]
-
-
-def sort_list(target: list[Any], key: Any = None, reverse: Any = False) -> None:
-    target[:] = sorted_(target, key, reverse)
+def sort_list(target: list[Any], key: Callable[[Any], Any], reverse: bool) -> None:
+    """list.sort with a key. The list is empty meanwhile, as in CPython."""
+    items = target[:]
+    target.clear()
+    try:
+        keyed = [_Keyed(key(item), item) for item in items]
+        keyed.sort(reverse=reverse)
+        items = [entry.item for entry in keyed]
+    finally:
+        changed = len(target) > 0
+        target[:] = items
+    if changed:
+        raise ValueError("list modified during sort")
 
 
 def groupby_(iterable: Iterable[Any], key: Any = None) -> Iterator[Any]:
@@ -212,36 +206,6 @@ def dict_update(target: dict[Any, Any], *args: Any, **kwargs: Any) -> None:
                 target[key] = value
     for key, value in kwargs.items():
         target[key] = value
-
-
-def is_equal_any(items: Iterable[Any], item: Any) -> bool:
-    for element in items:  # noqa: SIM110  # traced
-        if element is item or element == item:
-            return True
-    return False
-
-
-def list_index(items: list[Any], item: Any, start: int = 0, stop: int = 9223372036854775807) -> int:
-    for index in range(*slice(start, stop).indices(len(items))):
-        if items[index] is item or items[index] == item:
-            return index
-    raise ValueError(f"{item!r} is not in list")
-
-
-def list_count(items: list[Any], item: Any) -> int:
-    count = 0
-    for element in items:
-        if element is item or element == item:
-            count += 1
-    return count
-
-
-def list_remove(items: list[Any], item: Any) -> None:
-    for index in range(len(items)):
-        if items[index] is item or items[index] == item:
-            del items[index]
-            return
-    raise ValueError("list.remove(x): x not in list")
 
 
 def pass_through(iterator: Iterator[Any]) -> Iterator[Any]:

@@ -441,11 +441,16 @@ class Rebuilder:
         for name in ("__cause__", "__suppress_context__"):
             attributes.pop(name, None)
         self._fill_instance(value, cls, None)
-        if value.__cause__ is not None:
-            self.begin_call(setattr)
-            self.out += [*emit.load_fast(self._kept[id(value)]), *emit.load_const("__cause__")]
-            self.load(value.__cause__)
-            self.out += [*emit.call(3), *emit.pop()]
+        suppress = value.__suppress_context__ and value.__cause__ is None
+        for name, link in (
+            ("__context__", value.__context__), ("__cause__", value.__cause__), ("__suppress_context__", suppress or None)
+        ):  # fmt: skip
+            if link is not None:
+                self.begin_call(setattr)
+                self.out += [*emit.load_fast(self._kept[id(value)]), *emit.load_const(name)]
+                self.load(link)
+                self.out += [*emit.call(3), *emit.pop()]
+        # what `_fill_instance` left on the stack is the exception
 
     def _instance(self, value: Any, cls: type) -> None:
         base = container_base(cls)

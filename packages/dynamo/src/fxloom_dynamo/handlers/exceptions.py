@@ -88,7 +88,9 @@ def _special(ev: Evaluator, manager: Any, name: str) -> Any:
     if found is not ABSENT:
         return lambda *args: ev.call(found, [manager, *args])
     if not hasattr(type(manager), name):
-        raise Raised(TypeError(f"'{ev.type_of(manager).__name__}' object does not support the context manager protocol"))
+        missed = "" if name == "__enter__" else f" (missed {name} method)"
+        kind = ev.type_of(manager).__name__
+        raise Raised(TypeError(f"'{kind}' object does not support the context manager protocol{missed}"))
     graph_break("native_call", f"with a {type(manager).__module__}.{type(manager).__qualname__}")
 
 
