@@ -352,6 +352,8 @@ def _function(ev: Evaluator, obj: types.FunctionType, name: str) -> Any:
     if name == "__get__":
         return obj.__get__
     if record is None:  # made by the program
+        if name == "__dict__" and ev.heap.is_fresh(obj):
+            return obj.__dict__
         if name in ("__dict__", "__globals__"):
             graph_break("opaque_object", f"{name} of a function")
         return ev.native(getattr, obj, name)
@@ -399,7 +401,7 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
     if cls is TracedGenerator:
         if name in ("send", "throw", "close", "__next__", "__iter__"):
             return getattr(obj, name)
-        graph_break("opaque_object", f"generator attribute {name}")
+        return _generator(ev, obj, name)
     if name == "__class__":
         return cls
     if isinstance(obj, enum.Enum):
@@ -430,6 +432,28 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
     if record is not None and record.kind == "opaque":
         return ev.heap.translate(value, ev.heap.attr_source(record.source, name))
     return value
+
+
+def _generator(ev: Evaluator, obj: Any, name: str) -> Any:
+    """What a generator shows of itself."""
+    frame = obj.frame
+    if name in ("__name__", "__qualname__"):
+        return getattr(frame.function, name)
+    if name == "gi_running":
+        return obj.running
+    if name == "gi_suspended":
+        return obj.started and not obj.running and not obj.finished
+    if name == "gi_code":
+        return frame.code
+    if name == "gi_yieldfrom":
+        return None if obj.running or obj.finished or not obj.started else obj._delegate()
+    if name == "gi_frame" and obj.finished:
+        return None
+    if name == "__class__":
+        return types.GeneratorType
+    if not hasattr(types.GeneratorType, name):
+        raise _missing(ev, obj, name)
+    graph_break("opaque_object", f"generator attribute {name}")
 
 
 # ---------------------------------------------------------------------- writes
