@@ -156,9 +156,7 @@ def snapshot(ev: Evaluator, frame: Frame) -> Any:
     found = {}
     for name in (*frame.code.co_varnames, *frame.code.co_cellvars, *frame.code.co_freevars):
         value = ev.load_local(frame, name)
-        if isinstance(value, types.CellType) and name not in frame.code.co_varnames[: frame.code.co_argcount]:
-            value = ev.heap.cell_get(value)
-        elif isinstance(value, types.CellType) and name in frame.code.co_cellvars:
+        if isinstance(value, types.CellType) and name not in frame.code.co_varnames[: frame.code.co_argcount] or isinstance(value, types.CellType) and name in frame.code.co_cellvars:
             value = ev.heap.cell_get(value)
         if value is not ABSENT:
             found[name] = value

@@ -71,8 +71,21 @@ class Frame:
     """
 
     __slots__ = (
-        "builtins", "closure", "code", "depth", "function", "globals", "info", "ip", "kw_names", "locals", "namespace",
-        "names", "names_seen", "result", "stack",
+        "builtins",
+        "closure",
+        "code",
+        "depth",
+        "function",
+        "globals",
+        "info",
+        "ip",
+        "kw_names",
+        "locals",
+        "names",
+        "names_seen",
+        "namespace",
+        "result",
+        "stack",
     )  # fmt: skip
 
     def __init__(

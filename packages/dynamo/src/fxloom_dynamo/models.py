@@ -4,8 +4,8 @@ Each model gets the evaluator, the arguments and the keyword arguments, and retu
 """
 
 from __future__ import annotations
-
 import __future__
+
 import abc
 import builtins
 import collections
