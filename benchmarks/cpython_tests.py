@@ -173,7 +173,8 @@ def captured(method: Callable[[], Any], whole: bool, trace: bool) -> tuple[str, 
     if whole:
         if graphs == 1 and len(frames) == 1 and frames[0].info.broke is None:
             return "one graph", ""
-        return f"{graphs} graphs in {len(frames)} frames", "not captured: the frame was skipped or broke"
+        broke = [str(frame.info.broke) for frame in frames if frame.info.broke is not None]
+        return f"{graphs} graphs in {len(frames)} frames", (broke or ["not captured: the frame was skipped"])[0]
     return "pass", ""
 
 

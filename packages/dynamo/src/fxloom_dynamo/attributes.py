@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.heap import FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Raised, Traceback, own_dict
 from fxloom_shapes import FakeTensor
@@ -95,7 +96,7 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
     if raw is not ABSENT and kind is not types.FunctionType:
         if kind is property:
             if raw.fget is None:
-                raise Raised(AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter"))
+                return ev.native(raw.__get__, obj, cls)
             return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
         if kind is types.MemberDescriptorType:
             return _slot(ev, obj, raw, name)
@@ -156,7 +157,7 @@ def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -
     if kind is types.FunctionType:
         return types.MethodType(ev.heap.class_value(owner, name, raw), obj)
     if kind is classmethod:
-        return types.MethodType(_member(ev, owner, name, raw, raw.__func__), cls)
+        return _bind_class_method(ev, raw, name, cls, owner)
     if kind is staticmethod:
         return _member(ev, owner, name, raw, raw.__func__)
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
@@ -166,6 +167,18 @@ def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -
     if kind is type or not hasattr(kind, "__get__"):
         return ev.heap.class_value(owner, name, raw)
     return _descriptor_get(ev, raw, name, obj, cls)
+
+
+def _bind_class_method(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) -> Any:
+    function = _member(ev, owner, name, raw, raw.__func__)
+    if WRAPPED_DESCRIPTORS_BIND and not isinstance(function, types.FunctionType) and hasattr(type(function), "__get__"):
+        if type(function) is property:
+            return ev.call(function.fget, [cls])
+        getter = ev.heap.class_lookup(type(function), "__get__")
+        if isinstance(getter, types.FunctionType):
+            return ev.call(getter, [function, cls, type(cls)])
+        return bind(ev, function, name, cls, type(cls), type(cls))
+    return types.MethodType(function, cls)
 
 
 def _descriptor_get(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type) -> Any:
@@ -318,7 +331,7 @@ def bind_to_class(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) ->
     if kind is staticmethod:
         return _member(ev, owner, name, raw, raw.__func__)
     if kind is classmethod:
-        return types.MethodType(_member(ev, owner, name, raw, raw.__func__), cls)
+        return _bind_class_method(ev, raw, name, cls, owner)
     if kind is types.ClassMethodDescriptorType:
         return raw.__get__(None, cls)
     if kind is property or isinstance(raw, (*_CALLABLES, types.GetSetDescriptorType, types.MemberDescriptorType, type)):
@@ -518,7 +531,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
     kind = type(raw)
     if kind is property:
         if raw.fset is None:
-            raise Raised(AttributeError(f"property '{name}' of '{cls.__name__}' object has no setter"))
+            ev.native(raw.__set__, obj, value)
         ev.call(_member(ev, cls, name, raw, raw.fset), [obj, value])
         return
     record = heap.record(obj)
@@ -593,7 +606,7 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
     raw = heap.class_lookup(cls, name)
     if type(raw) is property:
         if raw.fdel is None:
-            raise Raised(AttributeError(f"property '{name}' of '{cls.__name__}' object has no deleter"))
+            ev.native(raw.__delete__, obj)
         ev.call(_member(ev, cls, name, raw, raw.fdel), [obj])
         return
     record = heap.record(obj)

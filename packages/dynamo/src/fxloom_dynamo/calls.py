@@ -20,7 +20,7 @@ from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.heap import LITERALS, c_descriptor_of
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_dynamo.recorder import UNMODELLED_METHODS
-from fxloom_interfaces.errors import FxloomError
+from fxloom_interfaces.errors import FxloomError, InternalError
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -212,8 +212,7 @@ def bind_arguments(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwarg
     if star >= 0:
         values[names[star]] = tuple(args[count:])
     elif given > count:
-        plural = "s" if count != 1 else ""
-        raise Raised(TypeError(f"{fn.__qualname__}() takes {count} positional argument{plural} but {given} were given"))
+        raise _binding_error(ev, fn, args, kwargs)
     extra: Kwargs | None = None
     if code.co_flags & inspect.CO_VARKEYWORDS:
         extra = values[names[total + (star >= 0)]] = {}
@@ -222,32 +221,46 @@ def bind_arguments(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwarg
         for name, value in kwargs.items():
             if name in allowed:
                 if name in values:
-                    raise Raised(TypeError(f"{fn.__qualname__}() got multiple values for argument '{name}'"))
+                    raise _binding_error(ev, fn, args, kwargs)
                 values[name] = value
             elif extra is not None:
                 extra[name] = value
             else:
-                raise Raised(TypeError(f"{fn.__qualname__}() got an unexpected keyword argument '{name}'"))
-    if given < count:
-        _fill_defaults(ev, fn, names, given, count, values)
-    if keyword_only:
-        _fill_keyword_defaults(ev, fn, names[count:total], values)
+                raise _binding_error(ev, fn, args, kwargs)
+    if given < count and not _fill_defaults(ev, fn, names, given, count, values):
+        raise _binding_error(ev, fn, args, kwargs)
+    if keyword_only and not _fill_keyword_defaults(ev, fn, names[count:total], values):
+        raise _binding_error(ev, fn, args, kwargs)
     return values
+
+
+_NOTHING = (lambda: None).__code__
+
+
+def _binding_error(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Raised:
+    """The TypeError of a call that does not fit, from the interpreter: a function of the same signature that does nothing."""
+    code = fn.__code__.replace(
+        co_code=_NOTHING.co_code, co_consts=(None,), co_exceptiontable=b"", co_cellvars=(), co_freevars=(),
+        co_flags=fn.__code__.co_flags & ~(inspect.CO_GENERATOR | _ASYNC),
+    )  # fmt: skip
+    probe = types.FunctionType(code, {}, fn.__name__, fn.__defaults__)
+    probe.__kwdefaults__ = fn.__kwdefaults__
+    probe.__qualname__ = fn.__qualname__
+    try:
+        ev.off_net(lambda: probe(*args, **kwargs))
+    except TypeError as exc:
+        return Raised(ev.clean(exc))
+    raise InternalError("dynamo.calls", f"arguments of {fn.__qualname__} could not be bound and the interpreter binds them")
 
 
 def _fill_defaults(
     ev: Evaluator, fn: types.FunctionType, names: tuple[str, ...], given: int, count: int, values: Kwargs
-) -> None:
+) -> bool:
+    """Add the defaults of positional parameters; False if one has none."""
     defaults = fn.__defaults__ or ()
     first = count - len(defaults)
-    missing = [names[i] for i in range(min(given, count), count) if names[i] not in values and i < first]
-    if missing:
-        listed = ", ".join(repr(name) for name in missing[:-1])
-        listed = f"{listed}{' and ' if listed else ''}{missing[-1]!r}" if len(missing) < 3 else f"{listed}, and {missing[-1]!r}"
-        plural = "s" if len(missing) > 1 else ""
-        raise Raised(
-            TypeError(f"{fn.__qualname__}() missing {len(missing)} required positional argument{plural}: {listed}")
-        )
+    if any(names[i] not in values for i in range(min(given, count), first)):
+        return False
     heap = ev.heap
     fresh = id(fn) in heap.fresh or fn.__module__ == polyfills.__name__
     for index in range(max(given, first), count):
@@ -258,21 +271,24 @@ def _fill_defaults(
                 source = heap.attr_source(heap.source_of(fn), "__defaults__")
                 value = heap.translate(value, heap.item_source(source, index - first))
             values[name] = value
+    return True
 
 
-def _fill_keyword_defaults(ev: Evaluator, fn: types.FunctionType, names: tuple[str, ...], values: Kwargs) -> None:
+def _fill_keyword_defaults(ev: Evaluator, fn: types.FunctionType, names: tuple[str, ...], values: Kwargs) -> bool:
+    """Add the defaults of keyword-only parameters; False if one has none."""
     heap = ev.heap
     for name in names:
         if name in values:
             continue
         defaults = fn.__kwdefaults__ or {}
         if name not in defaults:
-            raise Raised(TypeError(f"{fn.__qualname__}() missing 1 required keyword-only argument: '{name}'"))
+            return False
         value = defaults[name]
         if id(fn) not in heap.fresh and fn.__module__ != polyfills.__name__:
             source = heap.attr_source(heap.source_of(fn), "__kwdefaults__")
             value = heap.translate(value, heap.key_source(source, name))
         values[name] = value
+    return True
 
 
 def is_plain(value: Any, depth: int = 0) -> bool:

@@ -138,12 +138,15 @@ def run_code(ev: Evaluator, code: types.CodeType, args: list[Any], kind: str) ->
             names = snapshot(ev, frame)
         global_names = frame.globals
     else:
-        if type(global_names) is not dict or ev.heap.record(global_names) is not None:
+        if type(global_names) is not dict:
+            raise Raised(TypeError(f"{kind}() globals must be a dict, not {ev.type_of(global_names).__name__}"))
+        if ev.heap.record(global_names) is not None:
             graph_break("native_call", f"{kind} with a namespace that existed before")
-        if "__builtins__" not in global_names:
-            global_names["__builtins__"] = frame.builtins
-        elif global_names["__builtins__"] is not frame.builtins:
-            graph_break("native_call", f"{kind} with other builtins")
+        if id(global_names) not in ev.heap.namespaces:  # the program's own dict
+            builtin_names = global_names.setdefault("__builtins__", frame.builtins)
+            ev.heap.own_namespace(global_names)
+            if type(builtin_names) is dict and builtin_names is not frame.builtins:
+                ev.heap.own_namespace(builtin_names)
         if names is None:
             names = global_names
     return run_in_namespace(ev, code, None, global_names, (), names)
@@ -154,9 +157,11 @@ def snapshot(ev: Evaluator, frame: Frame) -> Any:
     if frame.names is not None:
         return frame.names
     found = {}
-    for name in (*frame.code.co_varnames, *frame.code.co_cellvars, *frame.code.co_freevars):
+    cells = {*frame.code.co_cellvars, *frame.code.co_freevars}
+    variables = tuple(dict.fromkeys((*frame.code.co_varnames, *frame.code.co_cellvars, *frame.code.co_freevars)))
+    for name in variables:
         value = ev.load_local(frame, name)
-        if isinstance(value, types.CellType) and name not in frame.code.co_varnames[: frame.code.co_argcount] or isinstance(value, types.CellType) and name in frame.code.co_cellvars:
+        if name in cells and isinstance(value, types.CellType):
             value = ev.heap.cell_get(value)
         if value is not ABSENT:
             found[name] = value
@@ -164,7 +169,7 @@ def snapshot(ev: Evaluator, frame: Frame) -> Any:
         frame.names_seen = found
         return found
     known = frame.names_seen
-    for name in (*frame.code.co_varnames, *frame.code.co_cellvars, *frame.code.co_freevars):
+    for name in variables:
         if name in found:
             known[name] = found[name]
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,7 +21,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.frame import Frame, Lazy
-from fxloom_dynamo.heap import Heap, Namespace
+from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.marks import ABSENT, Mark, Raised, Traceback
 from fxloom_dynamo.recorder import Recorder
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
@@ -63,6 +63,7 @@ class Evaluator:
         self.handling_since = 0
         self.break_site: Site | None = None
         self._lost: GraphBreak | None = None  # raised where C code called back
+        self._thrown: BaseException | None = None  # the program's, last raised into C code
 
     # ------------------------------------------------------------------ places
 
@@ -187,10 +188,12 @@ class Evaluator:
             result = _native.intercepted(self._intercept, fn, args, kwargs)
         except (GraphBreak, Raised, InternalError, BreakHere):
             raise
-        except Exception as exc:
+        except BaseException as exc:
             if self._lost is not None:
                 self._raise_lost()
-            raise Raised(self._clean(exc)) from None
+            if not isinstance(exc, Exception) and exc is not self._thrown:
+                raise  # an interrupt of ours, not the program's
+            raise Raised(self.clean(exc)) from None
         if self._lost is not None:
             self._raise_lost()
         return result
@@ -223,6 +226,11 @@ class Evaluator:
         except GraphBreak as error:
             self._lost = error
             raise
+        self.throw_to_native(exc)
+
+    def throw_to_native(self, exc: BaseException) -> NoReturn:
+        """Raise the program's exception into the C code that called back."""
+        self._thrown = exc
         context, exc.__traceback__ = exc.__context__, None
         try:
             raise exc
@@ -236,7 +244,7 @@ class Evaluator:
                 if self.heap.record(value) is None and id(value) not in self.heap.by_original:
                     self.heap.add_fresh(value)
 
-    def _clean(self, exc: BaseException) -> BaseException:
+    def clean(self, exc: BaseException) -> BaseException:
         """A program's exception without the evaluator's frames, in the context of what the program handles."""
         exc.__traceback__ = None
         if isinstance(exc.__context__, Raised):
@@ -257,7 +265,7 @@ class Evaluator:
         except (GraphBreak, Raised, InternalError, BreakHere):
             raise
         except Exception as exc:
-            raise Raised(self._clean(exc)) from None
+            raise Raised(self.clean(exc)) from None
 
     def record_call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Record a call of `fn` itself (an operator, a class), run on fakes."""
@@ -267,7 +275,7 @@ class Evaluator:
         except (GraphBreak, Raised, InternalError, BreakHere):
             raise
         except Exception as exc:
-            raise Raised(self._clean(exc)) from None
+            raise Raised(self.clean(exc)) from None
 
     # ------------------------------------------------------------------ meaning
 
@@ -329,13 +337,6 @@ class Evaluator:
 
     def global_namespace(self, frame: Frame) -> Any:
         namespace = frame.namespace
-        if namespace is None and self.heap.record(frame.globals) is None and "__builtins__" in frame.globals:
-            if frame.globals["__builtins__"] is frame.builtins and "__name__" not in frame.globals:
-                known = self.heap.fresh_namespaces.get(id(frame.globals))
-                if known is None:
-                    known = Namespace(frame.globals, self.heap.object_source(frame.globals), frame.globals)
-                    self.heap.fresh_namespaces[id(frame.globals)] = known
-                namespace = frame.namespace = known
         if namespace is None:
             top = self.frames[0]
             source = GlobalsSource() if frame.globals is top.globals else None
@@ -390,11 +391,7 @@ class TracedGenerator:
             return self._ev.off_net(act)
         except Raised as raised:
             exc = raised.exc
-        context, exc.__traceback__ = exc.__context__, None
-        try:
-            raise exc
-        finally:
-            exc.__context__ = context  # not what the evaluator happens to handle
+        self._ev.throw_to_native(exc)
 
     def advance(self, value: Any) -> Any:
         """The next yielded value; Raised(StopIteration) at the end."""

@@ -123,6 +123,15 @@ def ordered_keys(container: dict[Any, Any]) -> tuple[Any, ...]:
     return tuple(OrderedDict.__iter__(container) if isinstance(container, OrderedDict) else dict.__iter__(container))
 
 
+def _members(items: set[Any]) -> tuple[Any, ...]:
+    """The members of a set in its order, below overrides of a subclass."""
+    return tuple(set.__iter__(items))
+
+
+def _member_set(items: set[Any]) -> frozenset[Any]:
+    return frozenset(set.__iter__(items))
+
+
 def can_shadow(cls: type) -> bool:
     """True when an instance's whole state lies in its `__dict__`, `__slots__` and a builtin container."""
     if not cls.__flags__ & HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor)):
@@ -465,10 +474,13 @@ class Heap:
                     self.translate(key, self._derive(DictKeySource, source, index))
                 base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
         elif issubclass(base, set):
-            items = tuple(original)
-            if not all(type(item) in LITERALS or isinstance(item, (type, enum.Enum, *_FUNCTION_TYPES)) for item in items):
-                graph_break("dict_key", f"a set with members that are no literals in {source}")
-            self.guard(source, GuardKind.EQUALITY, set(items))
+            items = _members(original)
+            if all(type(item) in LITERALS or isinstance(item, (type, enum.Enum, *_FUNCTION_TYPES)) for item in items):
+                self.guard(CallSource(source, getter=_member_set, label="frozenset({})"), GuardKind.EQUALITY, frozenset(items))
+            else:
+                listed = CallSource(source, getter=_members, label="tuple({})")
+                self.guard(listed, GuardKind.LENGTH, len(items))
+                items = tuple(self._member(item, self.item_source(listed, at)) for at, item in enumerate(items))
             set.update(stand_in, items)
             record.read = dict.fromkeys(items)
             record.filled = True
@@ -483,6 +495,12 @@ class Heap:
             else:
                 list.extend(stand_in, [UNREAD] * len(original))
                 record.filled = not original
+
+    def _member(self, item: Any, source: Source) -> Any:
+        hasher = type(item).__hash__
+        if isinstance(hasher, types.FunctionType) or isinstance(item, tuple):
+            graph_break("dict_key", f"a member of type {type(item).__qualname__} in {source}")
+        return self.translate(item, source)
 
     # ------------------------------------------------------------------ contents of containers
 
@@ -672,6 +690,11 @@ class Heap:
         if known is None:
             known = self.namespaces[id(real)] = Namespace(real, source or self.object_source(real, _namespace_label(real)))
         return known
+
+    def own_namespace(self, names: dict[str, Any]) -> None:
+        """Let code run in a dict that the program made: names are read and written there directly."""
+        if id(names) not in self.fresh_namespaces:
+            self.fresh_namespaces[id(names)] = Namespace(names, self.object_source(names), names)
 
     def name_get(self, namespace: Namespace, name: str) -> Any:
         """The value under `name`, ABSENT if there is none."""

@@ -147,7 +147,9 @@ def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
     if type(value) is FakeTensor or cls is not type(value):
         return issubclass(cls, wanted)
     if meta is type or wanted is torch.nn.Parameter or meta.__module__.startswith("torch"):
-        return isinstance(value, wanted)
+        if not type(value).__flags__ & heap_module.HEAPTYPE:
+            return isinstance(value, wanted)
+        return bool(ev.native(isinstance, value, wanted))
     check = ev.heap.class_lookup(meta, "__instancecheck__")
     if isinstance(check, types.FunctionType) and meta is not abc.ABCMeta and not issubclass(meta, (enum.EnumMeta,)):
         if meta.__module__ == "typing":
@@ -437,6 +439,8 @@ def _len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
 @function(builtins.iter, arity=(1, 2))
 def _iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
+        if isinstance(args[0], (types.FunctionType, types.MethodType)):
+            return ev.native(iter, *args)
         return ev.call(polyfills.iterate_until, args)
     return ev.iter(args[0])
 
@@ -613,6 +617,8 @@ def _tuple(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @constructor(dict)
 def _dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 1:
+        return ev.native(dict, *args, **kwargs)
     result: dict[Any, Any] = {}
     dict_update(ev, result, args, kwargs)
     return result
@@ -620,6 +626,8 @@ def _dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @constructor(collections.OrderedDict)
 def _ordered_dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 1:
+        return ev.native(collections.OrderedDict, *args, **kwargs)
     result: collections.OrderedDict[Any, Any] = collections.OrderedDict()
     dict_update(ev, result, args, kwargs)
     return result
@@ -653,6 +661,8 @@ def dict_update(ev: Evaluator, target: Any, args: Args, kwargs: Kwargs) -> None:
 
 @method(dict, "update")
 def _dict_update(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    if len(args) > 2:
+        ev.native(dict.update, *args, **kwargs)
     ev.heap.know_keys(args[0])
     dict_update(ev, args[0], args[1:], kwargs)
 
@@ -893,12 +903,13 @@ def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     """A member by its value."""
     if len(args) == 1 and not kwargs and type(args[0]) in LITERALS:
-        member = cls._value2member_map_.get(args[0])
-        if member is not None:
+        member = cls.__dict__.get("_value2member_map_", {}).get(args[0])
+        if member is not None and not ev.heap.is_fresh(cls):
             return member
     if len(args) == 1 and type(args[0]) is cls:
         return args[0]
-    graph_break("class_definition", f"{cls.__qualname__} called with what is no member's value")
+    meta = type(cls)
+    return ev.call(ev.heap.class_value(meta, "__call__", enum.EnumMeta.__call__), [cls, *args], kwargs)
 
 
 METACLASS_CALLS[enum.EnumMeta] = _enum_call

@@ -107,10 +107,11 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
             return ev.native(function, left, right)
         graph_break("native_call", f"{text} of {kind_left.__qualname__} and {kind_right.__qualname__}")
     if other is not ABSENT and kind_left is not kind_right and issubclass(kind_right, kind_left):
-        result = ev.call(other, [right, left])
-        if result is not NotImplemented:
-            return result
-        other = ABSENT
+        if own is ABSENT or ev.heap.class_lookup(kind_left, reflected) is not ev.heap.class_lookup(kind_right, reflected):
+            result = ev.call(other, [right, left])
+            if result is not NotImplemented:
+                return result
+            other = ABSENT
     if own is not ABSENT:
         result = ev.call(own, [left, right])
         if result is not NotImplemented:
@@ -335,7 +336,7 @@ def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
     if isinstance(container, dict):
         return dict_subscript(ev, container, key)
     if isinstance(container, type):
-        if issubclass(container, enum.Enum):
+        if issubclass(container, enum.Enum) or container is type:
             return ev.native(operator.getitem, container, key)
         found = ev.heap.class_lookup(container, "__class_getitem__")
         if found is ABSENT or isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
@@ -502,21 +503,29 @@ def check_printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> No
         return
     if isinstance(value, (torch.finfo, torch.iinfo, slice)):
         return
+    if isinstance(value, (int, float, complex, str, bytes, bytearray, range)) and not ev.heap.record(value):
+        return  # of a subclass whose text is C's or evaluated
+    if ev.heap.is_fresh(value) and python_method(ev, value, "__repr__") is not ABSENT:
+        return  # evaluated when C code asks for it
     graph_break("identity", f"the text of a {cls.__qualname__}")
 
 
 def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
     """str(value) or repr(value)."""
     cls = type(value)
+    function = str if how == "__str__" else repr
     if cls in LITERALS:
-        return str(ev.native(str if how == "__str__" else repr, value))
-    names = (how, "__repr__") if how == "__str__" else (how,)
-    for name in names:
-        found = python_method(ev, value, name)
-        if found is not ABSENT:
-            return str(ev.call(found, [value]))
+        return str(ev.native(function, value))
+    found = python_method(ev, value, how)
+    if found is ABSENT and how == "__str__" and getattr(cls, "__str__", None) is object.__str__:
+        found = python_method(ev, value, "__repr__")
+    if found is not ABSENT:
+        result = ev.call(found, [value])
+        if not isinstance(result, str):
+            raise Raised(TypeError(f"{how} returned non-string (type {ev.type_of(result).__name__})"))
+        return result
     check_printable(ev, value)
-    return str(ev.native(str if how == "__str__" else repr, value))
+    return str(ev.native(function, value))
 
 
 def format_value(ev: Evaluator, value: Any, spec: str) -> str:
@@ -525,8 +534,11 @@ def format_value(ev: Evaluator, value: Any, spec: str) -> str:
         return str(ev.native(format, value, spec))
     found = python_method(ev, value, "__format__")
     if found is not ABSENT:
-        return str(ev.call(found, [value, spec]))
-    if not spec:
+        result = ev.call(found, [value, spec])
+        if not isinstance(result, str):
+            raise Raised(TypeError(f"__format__ must return a str, not {ev.type_of(result).__name__}"))
+        return result
+    if not spec and getattr(type(value), "__format__", None) is object.__format__:
         return to_text(ev, value)
     check_printable(ev, value)
     return str(ev.native(format, value, spec))

@@ -64,6 +64,9 @@ NEEDS_BOOL = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"} if
 #: 3.13's END_FOR pops one value and a POP_TOP follows; 3.12's pops both.
 POPS_AFTER_END_FOR = VERSION >= (3, 13)
 
+#: a classmethod around a descriptor binds that to the class (gone in 3.13)
+WRAPPED_DESCRIPTORS_BIND = VERSION < (3, 13)
+
 _INVERSE = {
     "POP_JUMP_IF_TRUE": "POP_JUMP_IF_FALSE",
     "POP_JUMP_IF_FALSE": "POP_JUMP_IF_TRUE",

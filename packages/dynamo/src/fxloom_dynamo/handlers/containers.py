@@ -163,7 +163,11 @@ def match_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 def match_keys(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     subject, keys = frame.stack[-2], frame.stack[-1]
     values = []
+    seen: set[Any] = set()
     for key in keys:
+        if key in seen:
+            raise Raised(ValueError(f"mapping pattern checks duplicate key ({key!r})"))
+        seen.add(key)
         if not operations.contains(ev, key, subject):
             frame.stack.append(None)
             return
@@ -177,6 +181,8 @@ _SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set
 @opcode("MATCH_CLASS", "subject class names -- values")
 def match_class(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     subject, cls, names = frame.pop_many(3)
+    if not isinstance(cls, type):
+        raise Raised(TypeError("called match pattern must be a class"))
     if not models.is_instance(ev, subject, cls):
         frame.stack.append(None)
         return
@@ -189,12 +195,22 @@ def match_class(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
                 raise Raised(TypeError(f"{cls.__name__}() accepts 0 positional sub-patterns ({positional} given)"))
             values.append(subject)
         else:
+            if type(wanted) is not tuple:
+                kind = ev.type_of(wanted).__name__
+                raise Raised(TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {kind})"))
             if len(wanted) < positional:
+                plural = "" if len(wanted) == 1 else "s"
                 raise Raised(
-                    TypeError(f"{cls.__name__}() accepts {len(wanted)} positional sub-patterns ({positional} given)")
+                    TypeError(f"{cls.__name__}() accepts {len(wanted)} positional sub-pattern{plural} ({positional} given)")
                 )
+            for name in wanted[:positional]:
+                if not isinstance(name, str):
+                    kind = ev.type_of(name).__name__
+                    raise Raised(TypeError(f"__match_args__ elements must be strings (got {kind})"))
             names = (*wanted[:positional], *names)
-    for name in names:
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise Raised(TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}"))
         value = ev.getattr_or(subject, name, ABSENT)
         if value is ABSENT:
             frame.stack.append(None)
