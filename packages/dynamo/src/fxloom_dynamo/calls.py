@@ -47,6 +47,11 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         return call_class(ev, fn, args, kwargs)
     if kind in _C_FUNCTIONS or issubclass(kind, types.BuiltinFunctionType):
         return call_builtin(ev, fn, args, kwargs)
+    if kind in natives.STATEFUL_TYPES and ev.heap.is_fresh(fn) and kind is not functools.partial:
+        ev.heap.fill_deep(args)
+        if any(type(arg) is FakeTensor for arg in (*args, *kwargs.values())):
+            graph_break("native_call", f"a {kind.__qualname__} called on a tensor")
+        return ev.native(fn, *args, **kwargs)
     if kind is functools.partial:
         merged = {**fn.keywords, **kwargs}
         return call(ev, fn.func, [*fn.args, *args], merged)
@@ -330,6 +335,8 @@ def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> 
     """type.__call__(cls, *args, **kwargs)"""
     if cls in natives.PURE_CONSTRUCTORS:
         return native_construct(ev, cls, args, kwargs)
+    if cls in natives.STATEFUL_TYPES or cls in natives.CONSTANT_TYPES:
+        return _construct_stateful(ev, cls, args, kwargs)
     if not cls.__flags__ & _HEAPTYPE:
         if issubclass(cls, BaseException):
             ev.heap.fill_deep(args)
@@ -352,6 +359,8 @@ def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> 
         init_owner = getattr(init, "__objclass__", None)
         if init_owner is type:
             pass  # it only checks its arguments, as type.__new__ did
+        elif init_owner in natives.STATEFUL_TYPES:
+            ev.native(init, obj, *args, **kwargs)
         elif init_owner in natives.PURE_TYPES or (isinstance(init_owner, type) and issubclass(init_owner, BaseException)):
             call_builtin(ev, init.__get__(obj, cls), args, kwargs)
         elif isinstance(init, (types.WrapperDescriptorType, types.MethodDescriptorType)):
@@ -361,6 +370,13 @@ def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> 
     elif (args or kwargs) and new is object.__new__:
         raise Raised(TypeError(f"{cls.__name__}() takes no arguments"))
     return obj
+
+
+def _construct_stateful(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+    """A C object with a state of its own, made by the program and so ours to use."""
+    ev.heap.fill_deep(args)
+    ev.heap.fill_deep(kwargs)
+    return ev.heap.add_fresh(ev.native(cls, *args, **kwargs))
 
 
 def _refuse_class(cls: type) -> Any:
@@ -392,6 +408,9 @@ def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwa
         if getattr(cls, "__abstractmethods__", None):
             ev.native(object.__new__, cls)  # raises TypeError
         return ev.heap.add_fresh(ev.native(object.__new__, cls))
+    if owner in natives.STATEFUL_TYPES or owner in natives.CONSTANT_TYPES or owner in natives.PURE_CONSTRUCTORS - natives.PURE_TYPES:
+        ev.heap.fill_deep(args)
+        return ev.heap.add_fresh(ev.native(owner.__new__, cls, *args, **kwargs))
     if owner in natives.PURE_TYPES or issubclass(owner, BaseException):
         if issubclass(owner, (list, dict, set)) or owner.__name__ == "deque":
             return ev.heap.add_fresh(ev.native(owner.__new__, cls))
@@ -487,9 +506,14 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
             if target in natives.PURE_CONSTRUCTORS:
                 return native_construct(ev, target, args[1:], kwargs)
             return allocate(ev, owner, target, args[1:], kwargs)
-        if fn in natives.PURE_FUNCTIONS or owner in natives.PURE_TYPES:
+        if owner is type and fn.__name__ == "__prepare__":
+            return {}
+        if fn in natives.PURE_FUNCTIONS or any(base in natives.PURE_TYPES for base in owner.__mro__[:-1]):
             ev.heap.fill_deep(args)
-            return ev.native(fn, *args, **kwargs)
+            return _own(ev, ev.native(fn, *args, **kwargs))
+        if owner in natives.CONSTANT_TYPES or owner in natives.STATEFUL_TYPES:
+            ev.heap.fill_deep(args)
+            return _own(ev, ev.native(fn, *args, **kwargs))
         if natives.is_torch_builtin(fn):
             return _call_torch(ev, fn, args, kwargs)
         graph_break("native_call", f"{owner.__qualname__}.{fn.__name__}")
@@ -524,7 +548,7 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
             if found is not ABSENT:
                 return call(ev, found, args, kwargs)
         ev.heap.fill_deep(args)
-        return ev.native(fn, *args, **kwargs)
+        return _own(ev, ev.native(fn, *args, **kwargs))
     if natives.is_torch_builtin(fn):
         return _call_torch(ev, fn, args, kwargs)
     graph_break("native_call", f"{fn.__module__}.{fn.__qualname__}")
@@ -573,6 +597,16 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         if with_tensor and not isinstance(receiver, (list, dict, set, tuple)) and not hasattr(receiver, "append"):
             return ev.torch_native(fn, receiver, *rest, **kwargs)
         return ev.native(fn, receiver, *rest, **kwargs)
+    if owner in natives.CONSTANT_TYPES or owner in natives.STATEFUL_TYPES and ev.heap.is_fresh(receiver):
+        rest = args[1:]
+        ev.heap.fill_deep(rest)
+        if any(type(arg) is FakeTensor for arg in rest):
+            graph_break("native_call", f"{owner.__qualname__}.{name} of a tensor")
+        return _own(ev, ev.native(fn, receiver, *rest, **kwargs))
+    if owner in (object, BaseException) and name in ("__reduce_ex__", "__reduce__", "__getstate__") and _may_be_reduced(ev, receiver):
+        return _own(ev, ev.native(fn, *args, **kwargs))
+    if owner is type and name == "__prepare__":
+        return {}
     if owner is type and name in ("mro", "__subclasses__", "__instancecheck__", "__subclasscheck__"):
         return ev.native(fn, *args, **kwargs)
     if isinstance(receiver, BaseException):
@@ -580,6 +614,27 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
     if natives.is_torch_builtin(fn):
         return _call_torch(ev, fn, args, kwargs)
     graph_break("native_call", f"{owner.__module__}.{owner.__qualname__}.{name}")
+
+
+def _own(ev: Evaluator, result: Any) -> Any:
+    """What C code made is the program's: note those of its parts that have a state."""
+    kind = type(result)
+    if kind in LITERALS:
+        return result
+    if kind is tuple or kind is list:
+        for item in result:
+            _own(ev, item)
+    elif kind in natives.STATEFUL_TYPES and ev.heap.record(result) is None:
+        ev.heap.add_fresh(result)
+    return result
+
+
+def _may_be_reduced(ev: Evaluator, obj: Any) -> bool:
+    """True when C code may look at the whole state of an instance."""
+    if not ev.heap.is_fresh(obj) and type(obj) not in natives.PURE_TYPES and not isinstance(obj, BaseException):
+        return False
+    ev.heap.fill_deep(obj)
+    return ev.heap.record(obj) is None
 
 
 _OBJECT_SAFE = frozenset({"__init__", "__init_subclass__", "__subclasshook__", "__dir__", "__sizeof__"})

@@ -107,9 +107,7 @@ def make_class(ev: Evaluator, meta: type, args: list[Any], kwargs: Kwargs) -> An
         cls = ev.native(type.__new__, meta, name, bases, namespace, **kwargs)
     finally:
         heap.making = outer
-    heap.add_fresh(cls)
-    ev.created_at.setdefault(id(cls), ev.steps - 1)
-    return cls
+    return heap.add_fresh(cls)
 
 
 def run_in_namespace(

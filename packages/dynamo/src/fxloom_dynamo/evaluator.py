@@ -60,6 +60,7 @@ class Evaluator:
         self.steps = 0
         self.recorder.sites = self.sites
         self.heap.site = self.site
+        self.heap.on_fresh = self._note_made
         self.handling_since = 0
         self.break_site: Site | None = None
         self._lost: GraphBreak | None = None  # raised where C code called back
@@ -73,6 +74,10 @@ class Evaluator:
 
     def site(self) -> Site | None:
         return self.frames[-1].site() if self.frames else None
+
+    def _note_made(self, obj: Any) -> None:
+        if type(obj) not in (types.FunctionType, types.CellType):
+            self.created_at.setdefault(id(obj), self.steps - 1)
 
     # ------------------------------------------------------------------ the loop
 

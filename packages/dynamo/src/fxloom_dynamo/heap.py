@@ -164,6 +164,7 @@ class Heap:
     def __init__(self, fake_mode: FakeMode, on_tensor: Callable[[FakeTensor, torch.Tensor, Source], None]) -> None:
         self.fake_mode = fake_mode
         self.on_tensor = on_tensor
+        self.on_fresh: Callable[[Any], None] = lambda obj: None
         self.site: Callable[[], Site | None] = lambda: None
         self.guards: list[Guard] = []
         self._guarded: set[tuple[Source, GuardKind, Any]] = set()
@@ -238,7 +239,9 @@ class Heap:
 
     def add_fresh(self, obj: Any) -> Any:
         """Note that the program made this instance."""
-        self.fresh[id(obj)] = obj
+        if id(obj) not in self.fresh:
+            self.fresh[id(obj)] = obj
+            self.on_fresh(obj)
         return obj
 
     def translate(self, original: Any, source: Source) -> Any:

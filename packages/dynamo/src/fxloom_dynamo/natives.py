@@ -5,16 +5,33 @@ Everything that is not listed here is a graph break: soundness is the default, c
 
 from __future__ import annotations
 
+import _bisect
+import _collections
+import _heapq
+import _operator
+import _random
+import _string
+import _struct
+import _thread
+import array
+import binascii
 import builtins
 import cmath
 import collections
+import datetime
+import decimal
+import fractions
 import functools
+import io
 import itertools
 import math
 import operator
 import re
+import struct
 import sys
+import threading
 import types
+import zlib
 from typing import Any
 
 import torch
@@ -39,6 +56,24 @@ PURE_TYPES: frozenset[type] = frozenset(
     }
 )  # fmt: skip
 
+#: C types with a state of their own: instances that the program made are ours to use; others are not to be touched
+STATEFUL_TYPES: frozenset[type] = frozenset(
+    {
+        io.StringIO, io.BytesIO, _random.Random, type(threading.RLock()), type(threading.Lock()), functools.partial,
+        functools._lru_cache_wrapper, type(functools.cmp_to_key(lambda a, b: 0)), type(itertools.tee(())[0]), array.array,
+        bytearray, memoryview, struct.Struct, type(_string.formatter_parser("")), type(_string.formatter_field_name_split("")[1]),
+        type(functools.cmp_to_key(lambda a, b: 0)(0)),
+    }
+)  # fmt: skip
+
+#: C types whose instances never change
+CONSTANT_TYPES: frozenset[type] = frozenset(
+    {
+        decimal.Decimal, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone, datetime.tzinfo,
+        fractions.Fraction, struct.Struct,
+    }
+)  # fmt: skip
+
 #: builtins that are safe as they are once their containers are read
 _BUILTIN_NAMES = (
     "abs", "ascii", "bin", "chr", "divmod", "hex", "oct", "ord", "pow", "round", "format",
@@ -52,8 +87,21 @@ PURE_FUNCTIONS: set[Any] = {
         for name, value in vars(operator).items()
         if isinstance(value, types.BuiltinFunctionType)
         and not name.startswith("_")
-        and name not in ("call", "countOf", "indexOf", "length_hint")
+        and name not in ("call",)
     ),
+    *(
+        value
+        for module in (_bisect, _heapq, _struct, _string, _collections, binascii, zlib)
+        for value in vars(module).values()
+        if isinstance(value, types.BuiltinFunctionType)
+    ),
+    functools.cmp_to_key,
+    itertools.tee,
+    _operator.length_hint,
+    _operator.countOf,
+    _operator.indexOf,
+    _thread.allocate_lock,
+    threading.RLock,
     sys.getrecursionlimit,
     sys.intern,
     str.maketrans,

@@ -103,7 +103,7 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         _fill_operand(ev, right)
         if text in ("%", "%=") and kind_left is str:
             check_printable(ev, right)
-        if kind_left is type or isinstance(left, type) or isinstance(right, type) or is_pure_instance(left) and is_pure_instance(right):
+        if kind_left is type or isinstance(left, type) or isinstance(right, type) or is_own_instance(ev, left) and is_own_instance(ev, right):
             return ev.native(function, left, right)
         graph_break("native_call", f"{text} of {kind_left.__qualname__} and {kind_right.__qualname__}")
     if other is not ABSENT and kind_left is not kind_right and issubclass(kind_right, kind_left):
@@ -116,7 +116,7 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         result = ev.call(own, [left, right])
         if result is not NotImplemented:
             return result
-    elif kind_left in LITERALS or is_pure_instance(left):
+    elif kind_left in LITERALS or is_own_instance(ev, left):
         raw = getattr(kind_left, method, None)
         if raw is not None and kind_left is not FakeTensor:
             result = ev.native(raw, left, right)
@@ -140,10 +140,17 @@ def _fill_operand(ev: Evaluator, value: Any) -> None:
 
 def is_pure_instance(value: Any) -> bool:
     """True for instances of C types whose operators and methods have no effects beyond their operands."""
-    from fxloom_dynamo.natives import PURE_TYPES
+    from fxloom_dynamo.natives import CONSTANT_TYPES, PURE_TYPES
 
     cls = type(value)
-    return any(base in PURE_TYPES for base in cls.__mro__[:-1]) or cls is object
+    return any(base in PURE_TYPES or base in CONSTANT_TYPES for base in cls.__mro__[:-1]) or cls is object
+
+
+def is_own_instance(ev: Evaluator, value: Any) -> bool:
+    """`is_pure_instance`, or a C object with a state of its own that the program made."""
+    from fxloom_dynamo.natives import STATEFUL_TYPES
+
+    return is_pure_instance(value) or type(value) in STATEFUL_TYPES and ev.heap.is_fresh(value)
 
 
 def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
@@ -281,7 +288,7 @@ def contains(ev: Evaluator, item: Any, container: Any) -> bool:
     if isinstance(container, (set, frozenset, types.MappingProxyType, type({}.keys()))):
         check_hashable(ev, item)
         return bool(ev.native(operator.contains, container, item))
-    if is_pure_instance(container) and not _is_iterator(container):
+    if is_own_instance(ev, container) and not _is_iterator(container):
         if python_method(ev, container, "__iter__") is ABSENT:
             ev.heap.fill_deep(container)
             return bool(ev.native(operator.contains, container, item))
@@ -344,7 +351,7 @@ def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
                 raise Raised(TypeError(f"type '{container.__name__}' is not subscriptable"))
             return ev.call(found.__func__, [container, key])
         return ev.native(operator.getitem, container, key)
-    if is_pure_instance(container):
+    if is_own_instance(ev, container):
         ev.heap.fill(container)
         if type(key) is FakeTensor:
             return ev.torch_native(operator.getitem, container, key)
@@ -398,7 +405,7 @@ def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None
         check_hashable(ev, key)
         ev.native(operator.setitem, container, key, value)
         return
-    if is_pure_instance(container):
+    if is_own_instance(ev, container):
         ev.heap.fill(container)
         ev.native(operator.setitem, container, key, value)
         return
@@ -418,7 +425,7 @@ def delete_subscript(ev: Evaluator, container: Any, key: Any) -> None:
         contains(ev, key, container) if type(container) is dict else None
     elif isinstance(container, list):
         ev.heap.fill(container)
-    elif not is_pure_instance(container):
+    elif not is_own_instance(ev, container):
         graph_break("native_call", f"item deletion on {type(container).__qualname__}")
     ev.native(operator.delitem, container, key)
 
@@ -443,7 +450,7 @@ def iterate(ev: Evaluator, value: Any) -> Any:
         return ev.native(iter, value)
     if isinstance(value, enum.EnumMeta):
         return ev.native(iter, list(value.__members__.values()))
-    if is_pure_instance(value):
+    if is_own_instance(ev, value):
         ev.heap.fill(value)
         return ev.native(iter, value)
     if python_method(ev, value, "__getitem__") is not ABSENT:
@@ -465,7 +472,7 @@ def advance(ev: Evaluator, iterator: Any) -> Any:
         found = python_method(ev, iterator, "__next__")
         if found is not ABSENT:
             return ev.call(found, [iterator])
-        if is_pure_instance(iterator):
+        if is_own_instance(ev, iterator):
             return ev.native(next, iterator, ABSENT)
     except Raised as raised:
         if isinstance(raised.exc, StopIteration):

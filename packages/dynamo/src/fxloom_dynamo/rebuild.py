@@ -23,8 +23,9 @@ import torch.fx
 from fxloom_dynamo import effects, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
-from fxloom_dynamo.heap import FROZEN, HEAPTYPE, LITERALS, Record, c_descriptor_of, container_base, ordered_keys
+from fxloom_dynamo.heap import FROZEN, HEAPTYPE, LITERALS, Record, c_descriptor_of, can_shadow, container_base, ordered_keys
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
+from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
 from fxloom_shapes import FakeTensor
@@ -43,6 +44,7 @@ _REDUCIBLE = frozenset(
      "bytes_iterator", "list_reverseiterator", "reversed", "enumerate", "zip", "dict_keyiterator", "dict_valueiterator",
      "dict_itemiterator", "set_iterator", "odict_iterator", "_deque_iterator", "callable_iterator"}
 )  # fmt: skip
+_VALUES: tuple[type, ...] = (int, float, str, bytes, complex, frozenset)
 INPUTS_LOCAL = "__fxloom_inputs"
 #: polyfill -> the builtin that it stands for, in objects that outlive the graph
 _GENERATOR_BUILTINS: dict[Any, Any] = {
@@ -336,9 +338,12 @@ class Rebuilder:
             self._tuple_subclass(value, cls)
         elif isinstance(value, BaseException):
             self._exception(value, cls)
-        elif self.ev.heap.is_fresh(value):
+        elif self.ev.heap.is_fresh(value) and (can_shadow(cls) or issubclass(cls, _VALUES)):
             self._instance(value, cls)
+        elif isinstance(value, tuple(CONSTANT_TYPES)) and not cls.__flags__ & HEAPTYPE:
+            self.out += emit.load_const(value)
         else:
+            self._blame(value)
             graph_break("cannot_rebuild", f"a {cls.__module__}.{cls.__qualname__}")
 
     def _function(self, fn: types.FunctionType) -> None:
@@ -457,7 +462,7 @@ class Rebuilder:
         args: tuple[Any, ...] = ()
         root: type = base or object
         if base is None:
-            for literal in (int, float, str, bytes, complex, frozenset):
+            for literal in _VALUES:
                 if issubclass(cls, literal):
                     root, args = literal, (literal(value),)
                     break
