@@ -414,7 +414,8 @@ def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwa
     if owner in natives.PURE_TYPES or issubclass(owner, BaseException):
         if issubclass(owner, (list, dict, set)) or owner.__name__ == "deque":
             return ev.heap.add_fresh(ev.native(owner.__new__, cls))
-        args = [_iterable_argument(ev, arg) for arg in args]
+        if owner in natives.ITERATING_CONSTRUCTORS:
+            args = [_iterable_argument(ev, arg) for arg in args]
         value = ev.native(owner.__new__, cls, *args, **kwargs)
         return ev.heap.add_fresh(value)
     return _refuse_class(cls)
@@ -456,16 +457,9 @@ def native_construct(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) 
     ev.heap.fill_deep(kwargs)
     if any(type(arg) is FakeTensor for arg in args):
         return ev.torch_native(cls, *args, **kwargs)
-    if cls not in _KEEP_ARGUMENTS:
+    if cls in natives.ITERATING_CONSTRUCTORS:
         args = [_iterable_argument(ev, arg) for arg in args]
     return ev.native(cls, *args, **kwargs)
-
-
-#: constructors that keep their arguments as they are
-_KEEP_ARGUMENTS = frozenset(
-    {functools.partial, types.MethodType, types.CellType, property, staticmethod, classmethod, slice, types.GenericAlias,
-     types.SimpleNamespace}
-)  # fmt: skip
 
 
 def _make_tensor(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
@@ -592,7 +586,8 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
             heap.fill_deep(receiver)
         rest = args[1:]
         heap.fill_deep(rest)
-        rest = [_iterable_argument(ev, arg) for arg in rest]
+        if name in natives.ITERATING_METHODS and not issubclass(owner, BaseException):
+            rest = [_iterable_argument(ev, arg) for arg in rest]
         with_tensor = any(type(arg) is FakeTensor for arg in rest)
         if with_tensor and not isinstance(receiver, (list, dict, set, tuple)) and not hasattr(receiver, "append"):
             return ev.torch_native(fn, receiver, *rest, **kwargs)

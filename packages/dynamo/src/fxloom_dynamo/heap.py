@@ -65,6 +65,8 @@ _WINDOWS: frozenset[type] = frozenset(
     [types.MappingProxyType, memoryview, bytearray]
     + [type(getattr(kind(), view)()) for kind in (dict, OrderedDict) for view in ("keys", "values", "items")]
 )
+#: torch's operators and the namespaces that hold them: Python objects that nobody changes and that C code looks into
+_OPERATORS: tuple[type, ...] = (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, torch._ops._OpNamespace)
 HEAPTYPE = 1 << 9
 _IMMUTABLETYPE = 1 << 8
 
@@ -134,7 +136,7 @@ def _member_set(items: set[Any]) -> frozenset[Any]:
 
 def can_shadow(cls: type) -> bool:
     """True when an instance's whole state lies in its `__dict__`, `__slots__` and a builtin container."""
-    if not cls.__flags__ & HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor)):
+    if not cls.__flags__ & HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor, *_OPERATORS)):
         return False
     for base in cls.__mro__:
         if base is not object and base not in _EXACT_CONTAINERS and not base.__flags__ & HEAPTYPE:

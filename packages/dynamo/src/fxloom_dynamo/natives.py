@@ -124,6 +124,23 @@ PURE_CONSTRUCTORS: frozenset[type] = frozenset(
     }
 )  # fmt: skip
 
+#: constructors that iterate over their arguments, which may run Python code
+ITERATING_CONSTRUCTORS: frozenset[type] = frozenset(
+    {
+        list, tuple, dict, set, frozenset, bytes, bytearray, collections.OrderedDict, collections.defaultdict, collections.deque,
+        enumerate, zip, reversed, torch.Size,
+        *(value for value in vars(itertools).values() if isinstance(value, type)),
+    }
+    - {itertools.repeat, itertools.count}
+)  # fmt: skip
+
+#: methods of builtins that iterate over their arguments; other methods keep or compare them
+ITERATING_METHODS = frozenset(
+    {"__init__", "__new__", "extend", "extendleft", "update", "join", "union", "intersection", "difference", "symmetric_difference",
+     "intersection_update", "difference_update", "symmetric_difference_update", "issubset", "issuperset", "isdisjoint", "__iadd__",
+     "__ior__", "fromkeys"}
+)  # fmt: skip
+
 #: methods that change the receiver by equality or order of its elements: the receiver has to be read completely
 DEEP_METHODS = frozenset({"index", "count", "remove", "sort", "__contains__", "__eq__", "__lt__", "copy", "__repr__"})
 

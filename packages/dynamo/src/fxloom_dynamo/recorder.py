@@ -176,8 +176,9 @@ class Recorder:
             raise InternalError("dynamo.record", f"{value!r} as an argument")
         if isinstance(value, (torch.Generator, torch.Tensor)):
             graph_break("torch_call", f"an argument of type {kind.__qualname__} that is no traced value")
-        if isinstance(value, (int, float, str)):  # enum members and other subclasses
-            return value
+        for plain in (int, float, complex, str):  # enum members, NumPy scalars and other subclasses
+            if isinstance(value, plain):
+                return getattr(plain, "__str__" if plain is str else f"__{plain.__name__}__")(value)
         graph_break("torch_call", f"an argument of type {kind.__qualname__}")
 
     def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
