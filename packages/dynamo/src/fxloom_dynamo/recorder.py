@@ -248,7 +248,7 @@ _ASKS_VALUES = frozenset(
 UNMODELLED_METHODS = frozenset(
     {"backward", "register_hook", "data_ptr", "untyped_storage", "storage", "set_", "resize_", "share_memory_", "__reduce_ex__",
      "register_post_accumulate_grad_hook", "retain_grad", "__deepcopy__", "__repr__", "__format__", "__str__", "to_sparse",
-     "requires_grad_", "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
+     "requires_grad_", "apply_", "map_", "map2_", "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
 )
 #: Python methods of Tensor that only arrange calls of others: run them, what they call is recorded
 _PLAIN_METHODS = frozenset({"__len__", "__hash__", "dim_order"})
