@@ -12,6 +12,13 @@ TensorBase: type = torch._C.TensorBase
 set_grad_enabled_raw = torch._C._set_grad_enabled
 DisableTorchFunction = torch._C.DisableTorchFunction
 get_tracing_state: Any = torch._C._get_tracing_state
+#: ask whether an argument overrides torch functions, or a mode does
+HAS_TORCH_FUNCTION: tuple[Any, ...] = (
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+)
+is_function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
 
 
 def dispatch_keys(tensor: torch.Tensor) -> int:
@@ -25,11 +32,13 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 
 __all__ = [
+    "HAS_TORCH_FUNCTION",
     "DisableTorchFunction",
     "TensorBase",
     "TorchFunctionMode",
     "dispatch_keys",
     "get_tracing_state",
+    "is_function_mode_enabled",
     "resolve_name",
     "set_grad_enabled_raw",
     "storage_id",

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import attributes, calls, classes, operations, polyfills
+from fxloom_dynamo import _torch_private, attributes, calls, classes, operations, polyfills
 from fxloom_dynamo import heap as heap_module
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
@@ -950,6 +950,24 @@ def _no_global_hooks(ev: Evaluator) -> bool:
             return False
         heap.guard(heap.key_source(namespace.source, name), GuardKind.TRUTH, False)
     return True
+
+
+@function(*_torch_private.HAS_TORCH_FUNCTION)
+def _has_torch_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    """Whether the program's own arguments override torch functions; the mode that records is none of its business."""
+    values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    for value in values:
+        cls = ev.type_of(value)
+        if cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or cls in LITERALS:
+            continue
+        if hasattr(cls, "__torch_function__"):
+            graph_break("unsupported_tensor", f"a {cls.__qualname__}, which overrides torch functions")
+    return False
+
+
+@function(_torch_private.is_function_mode_enabled)
+def _is_function_mode_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return False
 
 
 @function(torch.is_tensor)

@@ -158,7 +158,7 @@ _REFUSED_PARTS = (
 _QUERIES = ("is_", "has_")
 _REFUSED_PREFIXES = (
     "set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_",
-    "autocast_", "clear_autocast",
+    "autocast_", "clear_autocast", "_push_", "_pop_",
 )  # fmt: skip
 
 

@@ -186,7 +186,7 @@ class Recorder:
         _refuse_real(args)
         if isinstance(func, types.MethodWrapperType):  # a property's __get__, __set__ or __delete__
             return self._property(func, args)
-        name = getattr(func, "__name__", "")
+        name = _PYTHON_METHODS.get(func) or getattr(func, "__name__", "")
         owner = getattr(func, "__objclass__", None)
         if owner is TensorBase or _is_tensor_method(func):
             if name in _ASKS_VALUES:
@@ -282,9 +282,15 @@ class _RecordingMode(TorchFunctionMode):
         return self.recorder.handle(func, args, kwargs or {})
 
 
+#: methods of Tensor written in Python, some of which (`__pow__`) carry the name of the function that they wrap
+_PYTHON_METHODS: dict[Any, str] = {
+    method: name for name, method in vars(torch.Tensor).items() if isinstance(method, types.FunctionType)
+}
+
+
 def _is_tensor_method(func: Any) -> bool:
     if isinstance(func, types.FunctionType):
-        return func.__qualname__ == f"Tensor.{func.__name__}" and getattr(torch.Tensor, func.__name__, None) is func
+        return func in _PYTHON_METHODS
     return isinstance(func, types.WrapperDescriptorType) and issubclass(torch.Tensor, func.__objclass__)
 
 
