@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, resolve_name
+from torch.utils._device import DeviceContext
 
 #: the C base class of tensors; its methods and getset descriptors are what `TorchFunctionMode` hands over
 TensorBase: type = torch._C.TensorBase
@@ -19,6 +20,17 @@ HAS_TORCH_FUNCTION: tuple[Any, ...] = (
     torch._C._has_torch_function_variadic,
 )
 is_function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
+
+
+def foreign_modes() -> str:
+    """What is in force that would see, or change, the operators of a graph one by one; empty when nothing is."""
+    if any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()):
+        return "a torch function mode"
+    if torch._C._len_torch_dispatch_stack():
+        return "a torch dispatch mode"
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        return "hooks on saved tensors"
+    return ""
 
 
 def dispatch_keys(tensor: torch.Tensor) -> int:
@@ -37,6 +49,7 @@ __all__ = [
     "TensorBase",
     "TorchFunctionMode",
     "dispatch_keys",
+    "foreign_modes",
     "get_tracing_state",
     "is_function_mode_enabled",
     "resolve_name",

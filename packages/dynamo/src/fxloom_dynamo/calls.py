@@ -550,7 +550,7 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
 
 def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if natives.refused_torch_builtin(fn):
-        graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
+        graph_break("torch_call", f"{getattr(fn, '__module__', 'torch')}.{fn.__qualname__}")
     for arg in (*args, *kwargs.values()):
         if not is_plain(arg):
             ev.heap.refuse(arg)

@@ -19,14 +19,14 @@ import torch.fx
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
 from fxloom_dynamo import natives
-from fxloom_dynamo._torch_private import set_grad_enabled_raw, storage_id
+from fxloom_dynamo._torch_private import storage_id
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.effects import keep_grad_mode
 from fxloom_dynamo.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import Raised, own_dict
+from fxloom_dynamo.modes import keep_modes
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import body_start, continuation_count
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
@@ -85,7 +85,6 @@ def _attempts(view: FrameView, config: CaptureConfig) -> CapturedFrame | Skip:
     code = view.code
     breaks: dict[int, Break] = {}
     for attempt in range(1, _MAX_ATTEMPTS + 1):
-        grad = torch.is_grad_enabled()
         try:
             with telemetry.phase("dynamo.capture"):
                 return _Attempt(view, config, breaks, attempt).run()
@@ -101,8 +100,6 @@ def _attempts(view: FrameView, config: CaptureConfig) -> CapturedFrame | Skip:
                 first = next(iter(breaks.values()), give_up.report)  # what the last attempt tried to end before
                 raise Unsupported(str(first)) from give_up.__cause__
             return Skip(f"{give_up.report.key}: {give_up.report.details}")
-        finally:
-            set_grad_enabled_raw(grad)
     return Skip(f"{_MAX_ATTEMPTS} attempts did not capture {code.co_qualname}")
 
 
@@ -166,11 +163,10 @@ class _Attempt:
         local_values = {name: Lazy(value, LocalSource(name)) for name, value in view.locals.items()}
         frame = Frame(view.code, view.function, view.globals, view.closure, local_values, 0)
         frame.builtins = view.builtins
-        entry_grad = torch.is_grad_enabled()
         broke: Break | None = None
         with self.context.activate():
             try:
-                with ev.recorder.recording():
+                with ev.modes.capturing(), ev.recorder.recording():
                     ev.run_top(frame)
                 self._check_generators()
             except BreakHere:
@@ -184,13 +180,11 @@ class _Attempt:
             except Raised as raised:
                 report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
                 raise _Restart(ev.steps - 1, report) from raised.exc
-            exit_grad = torch.is_grad_enabled()
             if broke is not None and ev.current_exception is not None:
                 step = ev.handling_since
                 raise _Restart(step, Break("raises", f"a break inside of an except block ({broke.key})", broke.site))
-            set_grad_enabled_raw(entry_grad)
             try:
-                residual = Residual(ev, frame, self._compile, entry_grad, exit_grad)
+                residual = Residual(ev, frame, self._compile)
                 code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip)
             except GraphBreak as error:
                 raise self._cannot_end(error, frame) from error
@@ -254,8 +248,8 @@ class _Attempt:
         gm = torch.fx.GraphModule(torch.nn.Module(), graph, class_name="Captured")
         self.gm = gm
         compiled = self._call_backend(gm)
-        if any(node.target is regions.set_grad_enabled for node in graph.nodes):
-            compiled = keep_grad_mode(compiled)
+        if any(node.target in regions.MODE_CHANGES for node in graph.nodes if node.op == "call_function"):
+            compiled = keep_modes(compiled, tuple(device for device, *_ in self.ev.modes.entry.autocast))
         return without_capture(compiled)
 
     def _call_backend(self, gm: torch.fx.GraphModule) -> Callable[..., Any]:

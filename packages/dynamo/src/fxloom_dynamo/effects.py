@@ -11,9 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from fxloom_dynamo._torch_private import set_grad_enabled_raw
 from fxloom_dynamo.marks import own_dict
 
 
@@ -133,10 +130,6 @@ def finished_generator() -> Any:
     return generator
 
 
-def set_grad_mode(enabled: bool) -> None:
-    set_grad_enabled_raw(enabled)
-
-
 class TailCall:
     """Asks `run_to_end` to call a continuation, so that a loop with a break in it does not nest frames."""
 
@@ -155,17 +148,3 @@ def run_to_end(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         result = None
         result = fn(*args)
     return result
-
-
-def keep_grad_mode(graph: Callable[..., Any]) -> Callable[..., Any]:
-    """A graph that changes grad mode leaves it as it was when it raises."""
-
-    def guarded(*inputs: Any) -> Any:
-        before = torch.is_grad_enabled()
-        try:
-            return graph(*inputs)
-        except BaseException:
-            set_grad_enabled_raw(before)
-            raise
-
-    return guarded

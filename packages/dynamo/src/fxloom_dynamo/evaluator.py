@@ -23,6 +23,7 @@ from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.marks import ABSENT, Mark, Raised, Traceback
+from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.recorder import Recorder
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, GlobalsSource
@@ -58,6 +59,7 @@ class Evaluator:
         #: `locals()` of a function gives a new dict each time
         self.locals_are_new = VERSION >= (3, 13)
         self.steps = 0
+        self.modes = Modes()
         self.recorder.sites = self.sites
         self.heap.site = self.site
         self.heap.on_fresh = self._note_made

@@ -900,6 +900,65 @@ def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
         set_grad_enabled_raw(enabled)
 
 
+@function(torch.set_autocast_enabled, arity=(1, 2))
+def _set_autocast_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    if len(args) != 2:
+        graph_break("torch_call", "torch.set_autocast_enabled without a device type")
+    _set_autocast(ev, torch.set_autocast_enabled, args, torch.is_autocast_enabled)
+
+
+@function(torch.set_autocast_dtype, arity=(2, 2))
+def _set_autocast_dtype(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    _set_autocast(ev, torch.set_autocast_dtype, args, torch.get_autocast_dtype)
+
+
+def _set_autocast(ev: Evaluator, setter: Any, args: Args, getter: Any) -> None:
+    ev.modes.touch(args[0])
+    before = ev.native(getter, args[0])
+    ev.native(setter, *args)
+    if getter(args[0]) != before:
+        ev.recorder.add_effect(setter, *args)
+
+
+@function(torch.is_autocast_cache_enabled, arity=(0, 0))
+def _is_autocast_cache_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return ev.modes.cache
+
+
+@function(torch.set_autocast_cache_enabled, arity=(1, 1))
+def _set_autocast_cache_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    enabled = ev.truth(args[0])
+    if enabled != ev.modes.cache:
+        ev.modes.cache = enabled
+        ev.recorder.add_effect(torch.set_autocast_cache_enabled, enabled)
+
+
+@function(torch.autocast_increment_nesting, arity=(0, 0))
+def _autocast_increment_nesting(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    return _nest_autocast(ev, 1, torch.autocast_increment_nesting)
+
+
+@function(torch.autocast_decrement_nesting, arity=(0, 0))
+def _autocast_decrement_nesting(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    return _nest_autocast(ev, -1, torch.autocast_decrement_nesting)
+
+
+def _nest_autocast(ev: Evaluator, change: int, target: Any) -> int:
+    ev.modes.nesting += change
+    ev.recorder.add_effect(target)
+    return ev.modes.entry_nesting + ev.modes.nesting
+
+
+@function(torch.clear_autocast_cache, arity=(0, 0))
+def _clear_autocast_cache(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.recorder.add_effect(torch.clear_autocast_cache)
+
+
+@method(torch.device, "__enter__", "__exit__")
+def _device_context(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("torch_call", "with torch.device(...) changes where factories put tensors")
+
+
 def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     """A member by its value."""
     if len(args) == 1 and not kwargs and type(args[0]) in LITERALS:

@@ -191,6 +191,8 @@ class Recorder:
         if owner is TensorBase or _is_tensor_method(func):
             if name in _ASKS_VALUES:
                 return self._value(func, name, args, kwargs)
+            if name == "is_inference":
+                return self._is_inference(args[0])
             if name in UNMODELLED_METHODS:
                 graph_break("torch_call", f"Tensor.{name} is not modelled")
             if name in _OPERATORS:
@@ -222,6 +224,14 @@ class Recorder:
         if id(tensor) in self.input_info:
             graph_break("torch_call", "reading .grad of an input is not modelled")
         return None  # made inside: backward() is a graph break, so it has none
+
+    def _is_inference(self, tensor: Any) -> bool:
+        """Whether the tensor was made in inference mode: the fake of one that was not may be made in it."""
+        known = self.input_info.get(id(tensor))
+        if known is None:
+            graph_break("torch_call", "Tensor.is_inference of a tensor made inside")
+        with DisableTorchFunction():
+            return known[1].is_inference()
 
     def _value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`bool(x)`, `x.item()` and the like: known for small constants, else a break."""

@@ -23,6 +23,7 @@ from fxloom_dynamo.handlers.control import exhausted_index
 from fxloom_dynamo.heap import ordered_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL
+from fxloom_dynamo.modes import set_modes
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, continuation_of, first_parameter, make_continuation, origin_of
@@ -42,11 +43,10 @@ _NO_WAY_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
 class Residual:
     """Builds the replacement code of one frame."""
 
-    def __init__(self, ev: Evaluator, frame: Frame, compile_graph: Compile, entry_grad: bool, exit_grad: bool) -> None:
+    def __init__(self, ev: Evaluator, frame: Frame, compile_graph: Compile) -> None:
         self.ev = ev
         self.frame = frame
         self.compile_graph = compile_graph
-        self.entry_grad, self.exit_grad = entry_grad, exit_grad
         self.rebuilder = Rebuilder(ev, frame)
         self.code = frame.code
         self.regions: list[ExceptionRegion] = []
@@ -158,9 +158,10 @@ class Residual:
                     rebuilder.keep_as(fake, name)
             else:
                 self.out.extend(emit.pop())
-        if self.entry_grad != self.exit_grad:
-            rebuilder.begin_call(effects.set_grad_mode)
-            self.out.extend([*emit.load_const(self.exit_grad), *emit.call(1), *emit.pop()])
+        modes = self.ev.modes
+        if modes.entry != modes.left:
+            rebuilder.begin_call(set_modes)
+            self.out.extend([*emit.load_const(modes.left), *emit.call(1), *emit.pop()])
 
     def _own_cells(self) -> None:
         """Contents of the frame's own cells, where something can still see them."""

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from fxloom_dynamo import _native
+from fxloom_dynamo._torch_private import foreign_modes
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
@@ -134,6 +135,8 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
         if entries >= config.recompile_limit:
             _give_up(region, code, f"it was compiled {entries} times (recompile_limit); the last time because {reason}")
             return None
+        if foreign_modes():
+            return None  # this call only: operators have to run one by one
         state = global_state_guard()
         with telemetry.phase("dynamo.frame"):
             captured = capture_frame(view, config)

@@ -29,5 +29,17 @@ def exit_autocast(region: Any) -> None:
     region.__exit__(None, None, None)
 
 
-#: Nodes calling these are kept by dead-code removal.
-MODE_CHANGES = frozenset({set_grad_enabled, enter_autocast, exit_autocast})
+#: Nodes calling these are kept by dead-code removal. torch's own are what its autocast regions are made of.
+MODE_CHANGES = frozenset(
+    {
+        set_grad_enabled,
+        enter_autocast,
+        exit_autocast,
+        torch.set_autocast_enabled,
+        torch.set_autocast_dtype,
+        torch.set_autocast_cache_enabled,
+        torch.autocast_increment_nesting,
+        torch.autocast_decrement_nesting,
+        torch.clear_autocast_cache,
+    }
+)

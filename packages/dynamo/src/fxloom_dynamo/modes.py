@@ -1,0 +1,109 @@
+"""Modes of torch that a program may change while it is captured: grad mode and autocast.
+
+Grad mode and what autocast does are really in force while capturing, so that fakes come out as eager's tensors would;
+each change is also a node of the graph. What must not happen for real is only counted: the nesting of autocast regions,
+whose end empties a cache, and the cache itself, which fakes must not enter.
+
+Invariant: `Modes.capturing` leaves torch as it found it. A graph runs inside `keep_modes`, and replacement code sets what
+the program had set by then, so it does not matter whether a backend keeps the nodes of the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fxloom_dynamo._torch_private import set_grad_enabled_raw
+
+
+@dataclass(frozen=True, slots=True)
+class ModeState:
+    """autocast: (device type, enabled, dtype) of devices that the program touched. nesting: of autocast, from entry on."""
+
+    grad: bool
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+    cache: bool
+    nesting: int
+
+
+class Modes:
+    """What one capture attempt changed."""
+
+    def __init__(self) -> None:
+        self.cache = torch.is_autocast_cache_enabled()
+        self.nesting = 0
+        self.entry_nesting = autocast_nesting()
+        self._entry_grad = torch.is_grad_enabled()
+        self._entry_cache = self.cache
+        self._entry_autocast: dict[str, tuple[bool, torch.dtype]] = {}
+        self.left = self.entry
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """Within the block changes are in force; after it none is, and `left` says what was at its end."""
+        torch.set_autocast_cache_enabled(False)
+        try:
+            yield
+        finally:
+            self.left = self._now()
+            for device, (enabled, dtype) in self._entry_autocast.items():
+                torch.set_autocast_enabled(device, enabled)
+                torch.set_autocast_dtype(device, dtype)
+            torch.set_autocast_cache_enabled(self._entry_cache)
+            set_grad_enabled_raw(self._entry_grad)
+
+    def touch(self, device: str) -> None:
+        """The program is about to change autocast on `device`."""
+        if device not in self._entry_autocast:
+            self._entry_autocast[device] = (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+
+    @property
+    def entry(self) -> ModeState:
+        touched = tuple((device, *state) for device, state in self._entry_autocast.items())
+        return ModeState(self._entry_grad, touched, self._entry_cache, 0)
+
+    def _now(self) -> ModeState:
+        touched = tuple((device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in self._entry_autocast)
+        return ModeState(torch.is_grad_enabled(), touched, self.cache, self.nesting)
+
+
+def autocast_nesting() -> int:
+    """How many autocast regions enclose this point."""
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return depth
+
+
+def set_modes(state: ModeState) -> None:
+    """Put into force what the program had set; runs in replacement code."""
+    set_grad_enabled_raw(state.grad)
+    for device, enabled, dtype in state.autocast:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(state.cache)
+    _nest(state.nesting)
+
+
+def _nest(count: int) -> None:
+    for _ in range(count):
+        torch.autocast_increment_nesting()
+    for _ in range(-count):
+        torch.autocast_decrement_nesting()
+
+
+def keep_modes(graph: Callable[..., Any], devices: tuple[str, ...]) -> Callable[..., Any]:
+    """A graph that changes modes leaves them as they were, also when it raises. devices: whose autocast it changes."""
+
+    def guarded(*inputs: Any) -> Any:
+        grad, cache, nesting = torch.is_grad_enabled(), torch.is_autocast_cache_enabled(), autocast_nesting()
+        autocast = tuple((device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices)
+        try:
+            return graph(*inputs)
+        finally:
+            set_modes(ModeState(grad, autocast, cache, nesting - autocast_nesting()))
+
+    return guarded
