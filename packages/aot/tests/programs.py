@@ -52,20 +52,28 @@ def non_leaf(value: torch.Tensor) -> torch.Tensor:
 
 
 def compile_program(
-    fn: Callable[..., Any], inputs: list[Any], decompositions: Mapping[Any, Any] | None = None
+    fn: Callable[..., Any], inputs: list[Any], decompositions: Mapping[Any, Any] | None = None, partitioner: Any = None
 ) -> tuple[Any, Compilations]:
     compiler = Compilations()
     gm = one_node_graph(as_tuple(fn), len(inputs))
-    return aot_module(gm, inputs, compiler=compiler, decompositions=decompositions, verify_graphs=True), compiler
+    run = aot_module(
+        gm, inputs, compiler=compiler, decompositions=decompositions, partitioner=partitioner, verify_graphs=True
+    )
+    return run, compiler
 
 
 def check(
-    fn: Callable[..., Any], make: Callable[[], list[Any]], *, exact: bool = True, decompositions: Mapping[Any, Any] | None = None
+    fn: Callable[..., Any],
+    make: Callable[[], list[Any]],
+    *,
+    exact: bool = True,
+    decompositions: Mapping[Any, Any] | None = None,
+    partitioner: Any = None,
 ) -> Compilations:
     """Values, dtypes, sizes, strides, aliasing, mutation, requires_grad and gradients are those of eager."""
     eager_inputs, inputs = make(), make()
     expected = list(as_tuple(fn)(*eager_inputs))
-    run, compiler = compile_program(fn, inputs, decompositions)
+    run, compiler = compile_program(fn, inputs, decompositions, partitioner)
     results = run(*inputs)
     ours, theirs = [*inputs, *results], [*eager_inputs, *expected]
     assert len(ours) == len(theirs)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from programs import check, compile_program, non_leaf
 from torch.utils.checkpoint import checkpoint
 
+from fxloom_aot import MinCut, save_all
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.signature import InputKind, OutputKind
 
@@ -69,10 +70,11 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.parametrize("partitioner", [save_all, MinCut()], ids=["save_all", "MinCut"])
 @pytest.mark.parametrize("name", CASES)
-def test_values_and_gradients_are_those_of_eager(name: str) -> None:
+def test_values_and_gradients_are_those_of_eager(name: str, partitioner: Any) -> None:
     program, make = CASES[name]
-    check(program, make, exact=False)
+    check(program, make, exact=False, partitioner=partitioner)
 
 
 class Cube(torch.autograd.Function):

@@ -1,12 +1,15 @@
 """Ahead-of-time autograd: functionalization, joint tracing, partitioning, runtime wrappers."""
 
 from fxloom_aot.eager import eager_compiler
+from fxloom_aot.mincut import MinCut
 from fxloom_aot.module import Compiler, aot_export, aot_module, verify_traced
-from fxloom_aot.partition import Partition, save_all
-from fxloom_aot.trace import Partitioner, Traced, TracedGraph
+from fxloom_aot.partition import Joint, Partition, Partitioner, save_all
+from fxloom_aot.trace import Traced, TracedGraph
 
 __all__ = [
     "Compiler",
+    "Joint",
+    "MinCut",
     "Partition",
     "Partitioner",
     "Traced",

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from fxloom_aot.partition import save_all
+from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.runtime import Compiled, inference_wrapper
-from fxloom_aot.trace import Partitioner, Traced, trace_graph
+from fxloom_aot.trace import Traced, trace_graph
 from fxloom_aot.training import training_wrapper
 from fxloom_interfaces.dialects.aten_dialect import verify
 from fxloom_interfaces.signature import GraphSignature
@@ -30,6 +30,7 @@ def aot_module(
 ) -> Callable[..., list[Any]]:
     """A callable with the flat inputs and outputs of `gm`, its graphs compiled by `compiler(gm, signature)`.
 
+    partitioner: decides what is kept between forward and backward; `save_all` when None, `MinCut()` keeps the fewest bytes.
     Trains when grad mode is on and an output requires grad; a second differentiation raises. `compiler` returns a callable
     of one list (which it may clear) to the flat outputs. Raises GraphRejected for what can't be treated soundly.
     """

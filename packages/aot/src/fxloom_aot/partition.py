@@ -1,13 +1,16 @@
 """Split a joint log into a forward and a backward part.
 
-In: the functional log, the forward outputs, the gradients, the tangents. Out: which calls run forward, which run backward,
-and which values are saved in between. The plain rule: what does not depend on a tangent runs forward and what backward
-needs of it is saved; views are made again from what they are views of, and a recomputation (checkpoint) stays backward.
+In: a `Joint`: the functional log, what of it the forward pass returns, the gradients, the tangents. Out: a `Partition`:
+which calls run forward, which backward (some in both: they are computed again), and which values are kept in between.
+
+A partitioner is any callable from the one to the other. `save_all` is the plain one, `fxloom_aot.mincut.MinCut` the one
+that keeps the fewest bytes. Both agree on what can only run backward: what depends on a tangent, and a recomputation
+(checkpoint). Views are made again from what they are views of, constants from nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,53 +21,108 @@ from fxloom_shapes.operators import Op, facts_of
 
 
 @dataclass(frozen=True, slots=True)
+class Joint:
+    """What is to be split. static: numbers of the placeholders that live on anyway (parameters, buffers)."""
+
+    log: FunctionalLog
+    forward_outputs: Sequence[Any]
+    gradients: Sequence[Any]
+    tangents: Sequence[FakeTensor]
+    static: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
-    """forward, backward: call numbers in order. saved: values that the forward part hands to the backward part."""
+    """forward, backward: call numbers in the order to run. saved: values that the forward part hands to the backward part.
+
+    report: in words, what is kept and what is computed again, and why; empty for a partitioner without a choice.
+    """
 
     forward: tuple[int, ...]
     backward: tuple[int, ...]
     saved: tuple[FakeTensor, ...]
+    report: str = ""
 
 
-def save_all(
-    log: FunctionalLog, forward_outputs: Sequence[Any], gradients: Sequence[Any], tangents: Sequence[FakeTensor]
-) -> Partition:
+Partitioner = Callable[[Joint], Partition]
+
+
+def save_all(joint: Joint) -> Partition:
     """The plain partition; see the module's docstring."""
-    needed = log.live_calls(list(gradients))
-    tangent_ids = {id(value) for value in tangents}
+    log = joint.log
+    backward = backward_only(joint)
+    fixed = frozenset(backward)
+    again: set[int] = set()
+    saved: dict[int, FakeTensor] = {}
+    todo = list(needed_by(joint, fixed))
+    for value in todo:
+        number = log.origins[id(value)].call
+        if number in fixed or number in again or id(value) in saved:
+            continue
+        if number >= 0 and (is_view(log.calls[number].op) or is_constant(log, number)):
+            again.add(number)
+            todo.extend(inputs_of(log, number))
+        elif number >= 0 or log.origins[id(value)].placeholder >= 0:
+            saved[id(value)] = value
+    return assemble(joint, fixed, again, list(saved.values()))
+
+
+def assemble(joint: Joint, fixed: frozenset[int], again: set[int], saved: list[FakeTensor], report: str = "") -> Partition:
+    """The partition that keeps `saved` and computes the calls `again` in the backward part, each just before its first use."""
+    log = joint.log
+    forward = [number for number in log.live_calls([*joint.forward_outputs, *saved]) if number not in fixed]
+    kept = {id(value) for value in saved}
+    order: list[int] = []
+    placed: set[int] = set()
+    for last in [*sorted(fixed), None]:
+        roots = [last] if last is not None else [log.origins[id(value)].call for value in values_of(list(joint.gradients))]
+        stack = [(number, False) for number in reversed(roots)]
+        while stack:
+            number, ready = stack.pop()
+            if number in placed or number < 0 or (number not in fixed and number not in again):
+                continue
+            if ready:
+                placed.add(number)
+                order.append(number)
+                continue
+            stack.append((number, True))
+            values = [value for value in inputs_of(log, number) if id(value) not in kept]
+            stack.extend((log.origins[id(value)].call, False) for value in reversed(values))
+    return Partition(tuple(forward), tuple(order), tuple(saved), report)
+
+
+def backward_only(joint: Joint) -> set[int]:
+    """Numbers of the calls that can't run before the tangents are known, or that are meant to run then."""
+    log = joint.log
+    tangents = {id(value) for value in joint.tangents}
     backward: set[int] = set()
-    for number in needed:
+    for number in log.live_calls(list(joint.gradients)):
         call = log.calls[number]
-        inputs = list(values_of([call.args, call.kwargs]))
         # the program's own random calls are forward whatever needs them
         if (
             call.region
             or (call.backward and has_effect(call.op))
-            or any(id(value) in tangent_ids or log.origins[id(value)].call in backward for value in inputs)
+            or any(id(value) in tangents or log.origins[id(value)].call in backward for value in inputs_of(log, number))
         ):
             if call.region and facts_of(call.op).seeded:
                 raise InternalError("aot partition", "a recomputed region draws random numbers", node=str(call.op))
             backward.add(number)
-    only_backward = frozenset(backward)
-    saved: dict[int, FakeTensor] = {}
-    todo = [value for number in sorted(backward) for value in values_of([log.calls[number].args, log.calls[number].kwargs])]
-    todo += list(values_of(list(gradients)))
-    for value in todo:
-        if id(value) in tangent_ids:
-            continue
-        origin = log.origins[id(value)]
-        if origin.call in backward or id(value) in saved:
-            continue
-        if origin.call >= 0 and is_view(log.calls[origin.call].op):
-            call = log.calls[origin.call]
-            backward.add(origin.call)
-            todo.extend(values_of([call.args, call.kwargs]))
-        elif origin.call >= 0 and _is_constant(log, origin.call):
-            backward.add(origin.call)
-        elif origin.call >= 0 or origin.placeholder >= 0:
-            saved[id(value)] = value
-    forward = [number for number in log.live_calls([*forward_outputs, *saved.values()]) if number not in only_backward]
-    return Partition(tuple(forward), tuple(sorted(backward)), tuple(saved.values()))
+    return backward
+
+
+def needed_by(joint: Joint, fixed: frozenset[int]) -> Iterator[FakeTensor]:
+    """The values that the calls `fixed`, or the gradients themselves, take from the forward part; some more than once."""
+    log = joint.log
+    tangents = {id(value) for value in joint.tangents}
+    for value in [value for number in sorted(fixed) for value in inputs_of(log, number)] + list(values_of(list(joint.gradients))):
+        if id(value) not in tangents and log.origins[id(value)].call not in fixed:
+            yield value
+
+
+def inputs_of(log: FunctionalLog, number: int) -> list[FakeTensor]:
+    """The values that a call takes."""
+    call = log.calls[number]
+    return list(values_of([call.args, call.kwargs]))
 
 
 def is_view(op: Op) -> bool:
@@ -73,7 +131,6 @@ def is_view(op: Op) -> bool:
     return len(returned) == 1 and returned[0].alias_info is not None and not facts_of(op).writes
 
 
-def _is_constant(log: FunctionalLog, number: int) -> bool:
+def is_constant(log: FunctionalLog, number: int) -> bool:
     """True for a call that needs no input (a filled or counted tensor): making it again is as good as saving it."""
-    call = log.calls[number]
-    return not any(True for _ in values_of([call.args, call.kwargs])) and not facts_of(call.op).seeded
+    return not inputs_of(log, number) and not facts_of(log.calls[number].op).seeded

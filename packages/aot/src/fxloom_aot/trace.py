@@ -7,7 +7,7 @@ differentiated run the autograd engine over the same fakes and functionalize wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,20 +18,19 @@ import torch.fx
 from fxloom_aot._torch_private import set_grad_enabled
 from fxloom_aot.build_fx import build_graph
 from fxloom_aot.functionalize import Functionalizer, ProgramInput
-from fxloom_aot.log import Decompositions, FunctionalLog, values_of
+from fxloom_aot.log import Decompositions, values_of
 from fxloom_aot.outputs import ForwardOutputs, classify_outputs
-from fxloom_aot.partition import Partition, save_all
+from fxloom_aot.partition import Joint, Partitioner, save_all
 from fxloom_aot.recorder import Recorder, run_graph
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.views import UnsupportedView, is_dense
 from fxloom_interfaces.errors import GraphBreak, GraphRejected
 from fxloom_interfaces.meta import get_source, is_static_address
 from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
-from fxloom_interfaces.telemetry import phase
-from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, describe, make_fake, trace_context
+from fxloom_interfaces.telemetry import ArtifactWritten, emit, phase, wants_artifacts
+from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, describe, make_fake, saved_tensors_hooks_off, trace_context
 
 aten = torch.ops.aten
-Partitioner = Callable[[FunctionalLog, Sequence[Any], Sequence[Any], Sequence[FakeTensor]], Partition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def trace_graph(
 ) -> Traced:
     """See the module's docstring. Differentiates when grad mode is on and some output requires grad."""
     grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
-    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
+    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off():
         return _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
 
 
@@ -137,7 +136,9 @@ class _Tracer:
                     raise UnsupportedView("the backward pass writes to an input of the forward pass")
             values = [None if gradient is None else self.state.read(gradient) for gradient in gradients]
         with phase("aot.partition"):
-            part = self.partitioner(log, found.values, values, tangents)
+            part = self.partitioner(Joint(log, found.values, values, tangents, self._static_placeholders()))
+            if part.report and wants_artifacts():
+                emit(ArtifactWritten("partition.txt", part.report + "\n"))
             saved, copies = self._protect_saved(found, part.saved)
         with phase("aot.build_fx"):
             forward_calls = sorted({*part.forward, *copies})
@@ -189,6 +190,15 @@ class _Tracer:
                 calls.append(len(log.calls) - 1)
             result.append(value)
         return result, calls
+
+    def _static_placeholders(self) -> frozenset[int]:
+        """Numbers of the placeholders whose memory outlives the call."""
+        nodes = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
+        return frozenset(
+            number
+            for number, place in enumerate(self.state.placeholders)
+            if is_static_address(nodes[place.input]) or isinstance(self.examples[place.input], torch.nn.Parameter)
+        )
 
     # --- signatures ---
 

@@ -30,10 +30,13 @@ class InductorBackendOptions:
 
     codegen: name of the code generator to use where several serve a device. replayer: name of the replayer that
     `mode="reduce-overhead"` uses; None records nothing.
+    memory_budget: part of the bytes that training has to keep at least from forward to backward that it may keep, 0 to 1;
+    below 1 expensive calls are computed again (fxloom_aot.MinCut).
     """
 
     codegen: str | None = None
     replayer: str | None = None
+    memory_budget: float = 1.0
 
 
 def load_aot_eager() -> Backend:
@@ -58,7 +61,7 @@ def load_aot_eager_decomp() -> Backend:
 
 
 def load_inductor() -> Backend:
-    from fxloom_aot import aot_module
+    from fxloom_aot import MinCut, aot_module
     from fxloom_decomp import table
     from fxloom_interfaces.graph_text import readable, runnable
 
@@ -77,9 +80,16 @@ def load_inductor() -> Backend:
         if telemetry.wants_artifacts():
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm)))
-        return aot_module(gm, example_inputs, decompositions=table("inductor"), compiler=compiler)
+        partitioner = MinCut(own_options(options or {}).memory_budget)
+        return aot_module(gm, example_inputs, decompositions=table("inductor"), compiler=compiler, partitioner=partitioner)
 
     return inductor
+
+
+def own_options(options: Mapping[str, Any]) -> InductorBackendOptions:
+    """The part of `options` that the wiring here reads; the rest is inductor-core's."""
+    names = InductorBackendOptions.__dataclass_fields__.keys()
+    return from_options(InductorBackendOptions, {name: options[name] for name in options if name in names})
 
 
 def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[torch.fx.GraphModule, GraphSignature], Any]:
@@ -93,7 +103,7 @@ def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[to
     if mode is not None and mode not in MODES:
         raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
     own_names = InductorBackendOptions.__dataclass_fields__.keys()
-    own = from_options(InductorBackendOptions, {name: options[name] for name in options if name in own_names})
+    own = own_options(options)
     chosen: dict[str, Any] = {"templates": True} if mode is not None and mode.startswith("max-autotune") else {}
     chosen |= {name: options[name] for name in options if name not in own_names}
     core = from_options(InductorOptions, chosen)

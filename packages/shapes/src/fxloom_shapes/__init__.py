@@ -1,6 +1,6 @@
 """Symbolic shapes and fake tensors."""
 
-from fxloom_shapes.context import TraceContext, trace_context, use_trace_context
+from fxloom_shapes.context import TraceContext, saved_tensors_hooks_off, trace_context, use_trace_context
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe, describe_contiguous
 from fxloom_shapes.errors import DataDependent, NoFakeKernel, UnsupportedTensor
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
@@ -21,6 +21,7 @@ __all__ = [
     "describe_contiguous",
     "make_fake",
     "propagate",
+    "saved_tensors_hooks_off",
     "trace_context",
     "use_trace_context",
 ]

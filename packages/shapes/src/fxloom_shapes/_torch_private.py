@@ -39,6 +39,11 @@ def has_lazy_bits(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_conj() or tensor.is_neg())
 
 
+def saved_tensors_hooks_active() -> bool:
+    """True within a block of `torch.autograd.graph.saved_tensors_hooks` (`save_on_cpu` is one)."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def composite(op: Any) -> bool:
     """True when the operator is defined by other operators (CompositeImplicitAutograd), so `op.decompose` works."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))

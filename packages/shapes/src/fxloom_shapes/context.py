@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
+
+from fxloom_shapes._torch_private import saved_tensors_hooks_active
 from fxloom_shapes.mode import FakeMode
 
 _current: ContextVar[TraceContext | None] = ContextVar("fxloom_trace_context", default=None)
@@ -28,9 +31,20 @@ class TraceContext:
         """Make this the current context for a block."""
         token = _current.set(self)
         try:
-            yield self
+            with saved_tensors_hooks_off():
+                yield self
         finally:
             _current.reset(token)
+
+
+@contextmanager
+def saved_tensors_hooks_off() -> Iterator[None]:
+    """The user's hooks on saved tensors are for the real run: what a trace saves are fakes."""
+    if not saved_tensors_hooks_active():
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        yield
 
 
 def trace_context() -> TraceContext | None:
