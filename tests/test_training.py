@@ -92,6 +92,34 @@ def test_gradients_are_as_near_to_float64_as_eagers(make: Callable[[], tuple[nn.
     assert counts.kernels["cpp"] > 0
 
 
+def kept_bytes(model: nn.Module, run: Callable[[], Tensor]) -> int:
+    """Bytes that autograd keeps for the backward pass beside parameters and buffers; every memory once."""
+    lives_on = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    kept: dict[int, Tensor] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in lives_on:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        run().backward()
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+@pytest.mark.parametrize("make", [bert, gpt2, resnet])
+def test_keeps_fewer_bytes_than_eager(make: Callable[[], tuple[nn.Module, Step, tuple[Any, ...]]]) -> None:
+    torch.manual_seed(0)
+    model, step, inputs = make()
+    model.train()
+    theirs = kept_bytes(model, lambda: step(model, *inputs))
+    fxloom.reset()
+    compiled = fxloom.compile(step)
+    mine = kept_bytes(model, lambda: compiled(model, *inputs))
+    assert fxloom.stats().graphs == 1
+    assert 0 < mine < 0.75 * theirs
+
+
 @pytest.mark.slow
 def test_resnet50_in_float64() -> None:
     """Whole, where float32 says little: a sign that differs at one ReLU changes gradients by percents."""

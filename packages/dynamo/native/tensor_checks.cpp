@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -81,7 +80,6 @@ struct Snapshot {
     std::int64_t function_modes = at::impl::PythonTorchFunctionTLS::stack_len();
     bool torch_function_disabled = at::impl::PythonTorchFunctionTLS::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED;
     std::int64_t dispatch_modes = c10::impl::TorchDispatchModeTLS::stack_len();
-    bool saved_tensor_hooks = !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 
     template <class F>
     void each(const Snapshot& other, F&& differs) const {
@@ -100,7 +98,6 @@ struct Snapshot {
         FXLOOM_FIELD(function_modes)
         FXLOOM_FIELD(torch_function_disabled)
         FXLOOM_FIELD(dispatch_modes)
-        FXLOOM_FIELD(saved_tensor_hooks)
 #undef FXLOOM_FIELD
     }
 };

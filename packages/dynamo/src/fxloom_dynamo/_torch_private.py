@@ -28,8 +28,6 @@ def foreign_modes() -> str:
         return "a torch function mode"
     if torch._C._len_torch_dispatch_stack():
         return "a torch dispatch mode"
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-        return "hooks on saved tensors"
     return ""
 
 
