@@ -2,18 +2,23 @@
 
 from fxloom_shapes.context import TraceContext, saved_tensors_hooks_off, trace_context, use_trace_context
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe, describe_contiguous
-from fxloom_shapes.errors import DataDependent, NoFakeKernel, UnsupportedTensor
+from fxloom_shapes.env import SizeGuard, Symbol, SymbolEnv
+from fxloom_shapes.errors import ConstraintViolated, DataDependent, NoFakeKernel, UnsupportedTensor
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 from fxloom_shapes.mode import FakeMode
 from fxloom_shapes.propagate import propagate
 
 __all__ = [
+    "ConstraintViolated",
     "DataDependent",
     "Descriptor",
     "FakeMode",
     "FakeStorage",
     "FakeTensor",
     "NoFakeKernel",
+    "SizeGuard",
+    "Symbol",
+    "SymbolEnv",
     "TraceContext",
     "UnsupportedTensor",
     "contiguous_stride",

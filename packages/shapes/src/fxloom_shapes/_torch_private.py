@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ __all__ = [
     "enable_python_dispatcher",
     "make_wrapper",
     "storage_identity",
+    "symbolic_kernels",
 ]
 
 #: `make_wrapper(cls, size, stride, offset, memory_format, dtype, layout, device, pin_memory, requires_grad)`
@@ -27,6 +29,11 @@ enable_python_dispatcher = torch._C._EnablePythonDispatcher
 
 #: `__torch_function__` of a subclass that wants none
 disabled_torch_function = torch._C._disabled_torch_function_impl
+
+
+def symbolic_kernels(wanted: bool) -> AbstractContextManager[Any]:
+    """Within the block operators work on symbolic sizes, where `wanted`."""
+    return enable_python_dispatcher() if wanted else nullcontext()
 
 
 def storage_identity(tensor: torch.Tensor) -> int:

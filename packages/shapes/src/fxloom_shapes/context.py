@@ -12,6 +12,7 @@ from contextvars import ContextVar
 import torch
 
 from fxloom_shapes._torch_private import saved_tensors_hooks_active
+from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.mode import FakeMode
 
 _current: ContextVar[TraceContext | None] = ContextVar("fxloom_trace_context", default=None)
@@ -22,7 +23,7 @@ class TraceContext:
 
     __slots__ = ("env", "fake_mode")
 
-    def __init__(self, fake_mode: FakeMode | None = None, env: object | None = None) -> None:
+    def __init__(self, fake_mode: FakeMode | None = None, env: SymbolEnv | None = None) -> None:
         self.env = env
         self.fake_mode = fake_mode if fake_mode is not None else FakeMode(env)
 

@@ -1,16 +1,22 @@
 """Metadata of a strided tensor, interned: equal metadata is (normally) one object.
 
 Interning makes descriptors cheap dictionary keys; equality stays by value, so a lost interning costs time only.
-Sizes, strides and offset are in elements.
+Sizes, strides and offset are in elements: plain ints, or `torch.SymInt`s over nodes of one symbol environment. Symbolic
+ones are interned by that environment, and compare by the expressions' text: comparing descriptors never leaves a guard.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+from fxloom_shapes.errors import UnsupportedTensor
+
+if TYPE_CHECKING:
+    from fxloom_shapes.env import SymbolEnv
 
 Sizes = tuple[int, ...]
 
@@ -18,7 +24,7 @@ Sizes = tuple[int, ...]
 class Descriptor:
     """size, stride, dtype, device and storage offset of a tensor. Immutable; make with `describe`."""
 
-    __slots__ = ("__weakref__", "_hash", "device", "dtype", "offset", "size", "stride", "wrapper_device")
+    __slots__ = ("__weakref__", "_hash", "device", "dtype", "env", "key", "offset", "size", "stride", "wrapper_device")
 
     size: Sizes
     stride: Sizes
@@ -27,15 +33,24 @@ class Descriptor:
     offset: int
     #: what the C++ side is told: the real device, or meta where this machine has no such device
     wrapper_device: torch.device
+    #: of the symbols in sizes, strides and offset; None where all are plain ints
+    env: SymbolEnv | None
 
-    def __init__(self, size: Sizes, stride: Sizes, dtype: torch.dtype, device: torch.device, offset: int) -> None:
+    def __init__(
+        self,
+        size: Sizes,
+        stride: Sizes,
+        dtype: torch.dtype,
+        device: torch.device,
+        offset: int,
+        env: SymbolEnv | None = None,
+        key: tuple[Any, ...] | None = None,
+    ) -> None:
         self.size, self.stride, self.dtype, self.device, self.offset = size, stride, dtype, device, offset
         self.wrapper_device = device if usable(device.type) else torch.device("meta")
+        self.env = env
+        self.key = key if key is not None else (size, stride, dtype, device, offset)
         self._hash = hash(self.key)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (self.size, self.stride, self.dtype, self.device, self.offset)
 
     def __hash__(self) -> int:
         return self._hash
@@ -45,9 +60,9 @@ class Descriptor:
 
     def __repr__(self) -> str:
         text = f"{str(self.dtype).removeprefix('torch.')}{list(self.size)}"
-        if self.stride != contiguous_stride(self.size):
+        if str(self.stride) != str(contiguous_stride(self.size)):
             text += f" stride={list(self.stride)}"
-        return text + (f" offset={self.offset}" if self.offset else "") + f" {self.device}"
+        return text + (f" offset={self.offset}" if str(self.offset) != "0" else "") + f" {self.device}"
 
 
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Descriptor] = weakref.WeakValueDictionary()
@@ -66,15 +81,68 @@ def usable(device_type: str) -> bool:
 def describe(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device, offset: int = 0) -> Descriptor:
     """The descriptor with these fields."""
     key = (tuple(size), tuple(stride), dtype, device, offset)
-    found = _interned.get(key)
+    try:
+        found = _interned.get(key)
+    except TypeError:  # symbolic numbers don't hash
+        return _describe_symbolic(*key)
     if found is None:
         found = _interned[key] = Descriptor(*key)
     return found
 
 
+def _describe_symbolic(size: Sizes, stride: Sizes, dtype: torch.dtype, device: torch.device, offset: int) -> Descriptor:
+    env: SymbolEnv | None = None
+
+    def canonical(number: Any) -> Any:
+        nonlocal env
+        if type(number) is int:
+            return number
+        node = getattr(number, "node", None)
+        poly = getattr(node, "poly", None)
+        if poly is None:
+            raise UnsupportedTensor(f"a size {number!r} that is no integer of this compilation")
+        env = node.env
+        return node.env.number(poly)
+
+    def text(number: Any) -> Any:
+        return number if type(number) is int else number.node.poly
+
+    size, stride, offset = tuple(map(canonical, size)), tuple(map(canonical, stride)), canonical(offset)
+    if all(type(number) is int for number in (*size, *stride, offset)):
+        return describe(size, stride, dtype, device, offset)
+    assert env is not None
+    key = (id(env), tuple(map(text, size)), tuple(map(text, stride)), dtype, device, text(offset))
+    found = env.interned.get(key)
+    if found is None:
+        found = env.interned[key] = Descriptor(size, stride, dtype, device, offset, env, key)
+    return found
+
+
+def at_least_one(extent: int) -> int:
+    """max(extent, 1), without asking whether a symbolic extent is 0."""
+    if type(extent) is int:
+        return max(extent, 1)
+    return torch.sym_max(extent, 1)  # type: ignore[no-any-return]  # untyped
+
+
+def equal(a: int, b: int) -> bool:
+    """a == b; False where that depends on a number that only running the program tells."""
+    if type(a) is int and type(b) is int:
+        return a == b
+    if a is b:
+        return True
+    outcome: Any = a == b
+    return outcome if type(outcome) is bool else bool(outcome.node.guard_or_false("", 0))
+
+
+def is_empty(size: Sequence[int]) -> bool:
+    """True when an extent is 0."""
+    return any(extent == 0 if type(extent) is int else equal(extent, 0) for extent in size)
+
+
 def describe_tensor(tensor: torch.Tensor, device: torch.device) -> Descriptor:
     """The descriptor of `tensor`, said to be on `device`."""
-    return describe(tuple(tensor.shape), tensor.stride(), tensor.dtype, device, int(tensor.storage_offset()))
+    return describe(tuple(tensor.shape), tensor.stride(), tensor.dtype, device, tensor.storage_offset())
 
 
 def describe_contiguous(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Descriptor:
@@ -87,13 +155,13 @@ def contiguous_stride(size: Sequence[int]) -> Sizes:
     stride, step = [], 1
     for extent in reversed(size):
         stride.append(step)
-        step *= max(extent, 1)
+        step = step * at_least_one(extent)
     return tuple(reversed(stride))
 
 
 def extent_of(descriptor: Descriptor) -> int:
     """Elements from the start of the storage to the end of the last element that the tensor reaches."""
-    if 0 in descriptor.size:
+    if is_empty(descriptor.size):
         return descriptor.offset
     reach = sum((extent - 1) * step for extent, step in zip(descriptor.size, descriptor.stride, strict=True))
     return descriptor.offset + reach + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fxloom_interfaces.errors import GraphBreak
+from fxloom_interfaces.errors import GraphBreak, Site, UserError
 
 
 class DataDependent(GraphBreak):
@@ -26,3 +26,15 @@ class UnsupportedTensor(GraphBreak):
 
     def __init__(self, details: str) -> None:
         super().__init__("unsupported_tensor", details)
+
+
+class ConstraintViolated(UserError):
+    """A dimension that was marked dynamic is used in a way that holds for one size only. site: the line that did it."""
+
+    def __init__(self, dimension: str, statement: str, site: Site | None) -> None:
+        where = f" at {site}" if site is not None else ""
+        super().__init__(
+            f"{dimension} is marked dynamic, but the program needs {statement}{where}. "
+            "Use maybe_mark_dynamic to allow it to be specialized, or mark_static."
+        )
+        self.dimension, self.statement, self.site = dimension, statement, site

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, Sizes, contiguous_stride
+from fxloom_shapes.descriptor import Descriptor, Sizes, at_least_one, contiguous_stride, equal, is_empty
 
 Scalar = bool | int | float | complex
+#: Python's numbers and the symbolic ones, without complex
+NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat)
 
 
 def is_contiguous(desc: Descriptor) -> bool:
@@ -32,7 +34,7 @@ def suggests_channels_last(desc: Descriptor) -> bool:
     for axis in (1, 3, 2, 0):
         if desc.size[axis] == 0 or desc.stride[axis] < least or (axis == 0 and least == desc.stride[1]):
             return False
-        least = desc.stride[axis] * max(desc.size[axis], 1)
+        least = desc.stride[axis] * at_least_one(desc.size[axis])
     return True
 
 
@@ -43,21 +45,21 @@ def channels_last_stride(size: Sizes) -> Sizes:
 
 def _packed(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
     """True when the axes, taken innermost first, step through memory without gaps."""
-    if 0 in size:
+    if is_empty(size):
         return True
     step = 1
     for axis in order:
-        if size[axis] != 1:
-            if stride[axis] != step:
+        if not equal(size[axis], 1):
+            if not equal(stride[axis], step):
                 return False
-            step *= size[axis]
+            step = step * size[axis]
     return True
 
 
 def is_non_overlapping_and_dense(desc: Descriptor) -> bool:
     """Some order of the axes steps through memory without gaps."""
-    axes = [axis for axis in range(len(desc.size)) if desc.size[axis] != 1]
-    if 0 in desc.size:
+    axes = [axis for axis in range(len(desc.size)) if not equal(desc.size[axis], 1)]
+    if is_empty(desc.size):
         return True
     return _packed(desc.size, desc.stride, sorted(axes, key=lambda axis: (desc.stride[axis], desc.size[axis])))
 
@@ -68,23 +70,35 @@ def broadcast(*sizes: Sizes) -> Sizes | None:
     result = [1] * rank
     for size in sizes:
         for axis, extent in enumerate(size, rank - len(size)):
-            if extent == 1 or result[axis] == extent:
+            if equal(extent, 1) or equal(result[axis], extent):
                 continue
-            if result[axis] != 1:
-                return None
+            if not equal(result[axis], 1):
+                if type(extent) is int and type(result[axis]) is int or not _unbacked(extent, result[axis]):
+                    return None
+                torch._check(extent == result[axis])  # neither is known to be 1, so eager would want them equal
+                continue
             result[axis] = extent
     return tuple(result)
 
 
+def _unbacked(*extents: int) -> bool:
+    return any(type(extent) is not int and not extent.node.has_hint() for extent in extents)  # type: ignore[attr-defined]
+
+
+def same_size(a: Sizes, b: Sizes) -> bool:
+    """Equal in rank and every number."""
+    return len(a) == len(b) and all(map(equal, a, b))
+
+
 def elementwise_stride(size: Sizes, operands: Sequence[Descriptor], numbers: int = 0) -> Sizes:
     """Strides of the result of an elementwise operator. numbers: how many operands are plain numbers."""
-    if not numbers and all(operand.size == size for operand in operands):
+    if not numbers and all(same_size(operand.size, size) for operand in operands):
         if all(is_contiguous(operand) for operand in operands):
             return contiguous_stride(size)
         if all(is_channels_last(operand) for operand in operands):
             return channels_last_stride(size)
         first = operands[0]
-        if is_non_overlapping_and_dense(first) and all(operand.stride == first.stride for operand in operands):
+        if is_non_overlapping_and_dense(first) and all(same_size(operand.stride, first.stride) for operand in operands):
             return first.stride
     return _by_order(size, order_of(size, operands))
 
@@ -130,7 +144,7 @@ def _by_order(size: Sizes, order: Sequence[int]) -> Sizes:
     stride, step = [0] * len(size), 1
     for axis in order:
         stride[axis] = step
-        step *= max(size[axis], 1)
+        step = step * at_least_one(size[axis])
     return tuple(stride)
 
 
@@ -140,9 +154,9 @@ def _by_order(size: Sizes, order: Sequence[int]) -> Sizes:
 def number_dtype(value: Scalar) -> torch.dtype:
     if isinstance(value, bool):
         return torch.bool
-    if isinstance(value, int):
+    if isinstance(value, (int, torch.SymInt)):
         return torch.int64
-    if isinstance(value, float):
+    if isinstance(value, (float, torch.SymFloat)):
         return torch.get_default_dtype()
     return torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
 

@@ -14,18 +14,19 @@ import torch
 
 from fxloom_shapes import propagate
 from fxloom_shapes._torch_private import TorchDispatchMode, has_lazy_bits, storage_identity
-from fxloom_shapes.descriptor import describe_tensor
+from fxloom_shapes.descriptor import Descriptor, describe_tensor
+from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.errors import UnsupportedTensor
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 
 
 class FakeMode(TorchDispatchMode):
-    """See the module's docstring. env: the symbols of sizes; None, as every size is a plain integer so far."""
+    """See the module's docstring. env: the symbols of sizes; None where every size is a plain integer."""
 
     # torch wraps __torch_dispatch__ of mode subclasses in a guard against torch's own frame hook unless told not to
     _should_skip_dynamo: ClassVar[Any] = classmethod(lambda cls: False)
 
-    def __init__(self, env: object | None = None) -> None:
+    def __init__(self, env: SymbolEnv | None = None) -> None:
         super().__init__()
         self.env = env
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
@@ -46,7 +47,7 @@ class FakeMode(TorchDispatchMode):
         if known is not None and known[0]() is real:
             return known[1]
         _refuse_unsupported(real)
-        desc = describe_tensor(real, device or real.device)
+        desc = self._descriptor(real, device or real.device)
         storage = self._storage_of(real)
         with torch.inference_mode(False), torch.no_grad():
             fake = make_fake(desc, storage, real.requires_grad and real.is_leaf)
@@ -56,6 +57,13 @@ class FakeMode(TorchDispatchMode):
             fake._is_param = True  # what isinstance(fake, Parameter) asks
         self._fakes[id(real)] = (weakref.ref(real), fake)
         return fake
+
+    def _descriptor(self, real: torch.Tensor, device: torch.device) -> Descriptor:
+        if self.env is not None:
+            known = self.env.descriptors.get(id(real))
+            if known is not None and known[0]() is real:
+                return known[1]  # type: ignore[no-any-return]  # the environment doesn't know the type
+        return describe_tensor(real, device)
 
     def is_known(self, real: torch.Tensor) -> bool:
         """True when `from_tensor` has made a fake for this very tensor."""

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_shapes import fake as fake_module
-from fxloom_shapes._torch_private import disable_torch_dispatch, make_wrapper, storage_identity
+from fxloom_shapes._torch_private import disable_torch_dispatch, make_wrapper, storage_identity, symbolic_kernels
 from fxloom_shapes.descriptor import Descriptor, describe, describe_tensor, extent_of
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
+from fxloom_shapes.nodes import FloatNode, IntNode
 from fxloom_shapes.operators import Op, OpFacts, facts_of
 
 if TYPE_CHECKING:
+    from fxloom_shapes.env import SymbolEnv
     from fxloom_shapes.mode import FakeMode
 
 aten = torch.ops.aten
@@ -80,7 +82,9 @@ class Nest:
 Plan = Fresh | ViewOf | SameAs | SharedFresh | Number | Nest
 Key = tuple[Any, ...]
 
-#: the metadata cache; sizes in it are plain integers, so it serves every trace context of the process
+_SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
+#: the metadata cache; sizes in it are plain integers, so it serves every trace context of the process (plans for symbolic
+#: ones are kept by their environment)
 _plans: dict[Key, Plan] = {}
 _PLANS_LIMIT = 200_000
 
@@ -112,6 +116,11 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         args, kwargs = _with_fakes(args, kwargs or {}, func, mode)
         key = _key(func, args, kwargs)
     plan = _plans.get(key)
+    env = None
+    if plan is None:
+        env = _environment(key)
+        if env is not None:
+            plan = env.plans.get(key)
     if plan is None:
         facts = facts_of(func)
         if facts.data_dependent or facts.dynamic_shape:
@@ -121,9 +130,12 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         plan = _make_plan(func, facts, args, kwargs or {})
         if plan is None:
             return func.decompose(*args, **(kwargs or {}))
-        if len(_plans) >= _PLANS_LIMIT:
-            _plans.clear()
-        _plans[key] = plan
+        if env is not None:  # its guards are that environment's
+            env.plans[key] = plan
+        else:
+            if len(_plans) >= _PLANS_LIMIT:
+                _plans.clear()
+            _plans[key] = plan
     else:
         statistics.hits += 1
     if type(plan) is Fresh:
@@ -143,7 +155,39 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
 
 def is_fresh_result(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
     """True when the operator, seen before with such arguments, returns new memory only."""
-    return type(_plans.get(_key(func, args, kwargs))) is Fresh
+    key = _key(func, args, kwargs)
+    env = _environment(key)
+    return type((_plans if env is None else env.plans).get(key)) is Fresh
+
+
+class _Symbolic:
+    """A symbolic number in a key: equal where the expressions are, in one environment."""
+
+    __slots__ = ("env", "value")
+
+    def __init__(self, node: Any) -> None:
+        self.env = node.env
+        self.value = node.real if isinstance(node, FloatNode) else node.poly if isinstance(node, IntNode) else node.statement
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Symbolic) and self.env is other.env and self.value == other.value
+
+
+def _environment(key: Key) -> SymbolEnv | None:
+    """The environment of the symbols in a key, None where there are none."""
+    for part in key:
+        kind = type(part)
+        if kind is Descriptor or kind is _Symbolic:
+            if part.env is not None:
+                return part.env  # type: ignore[no-any-return]  # parts of a key are anything
+        elif kind is tuple:
+            found = _environment(part)
+            if found is not None:
+                return found
+    return None
 
 
 class _RealTensor(Exception):
@@ -164,7 +208,7 @@ def _key(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
         else:
             # the type too: 1, 1.0 and True are equal keys of different meaning
             add(kind)
-            add(value)
+            add(value if kind not in _SYMBOLIC else _Symbolic(value.node))
     if kwargs:
         for name, value in kwargs.items():
             add(name)
@@ -177,7 +221,7 @@ def _key(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
                 raise _RealTensor
             else:
                 add(kind)
-                add(value)
+                add(value if kind not in _SYMBOLIC else _Symbolic(value.node))
     return tuple(parts)
 
 
@@ -192,7 +236,7 @@ def _sequence_key(values: Any) -> tuple[Any, ...]:
         elif kind is list or kind is tuple:
             parts.append(_sequence_key(value))
         else:
-            parts.append((kind, value))
+            parts.append((kind, value if kind not in _SYMBOLIC else _Symbolic(value.node)))
     return tuple(parts)
 
 
@@ -331,7 +375,7 @@ def _ask_meta_kernel(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: di
     if meta_kwargs.get("generator") is not None:
         meta_kwargs["generator"] = None
     try:
-        with disable_torch_dispatch(), torch.no_grad():
+        with disable_torch_dispatch(), torch.no_grad(), symbolic_kernels(_is_symbolic(args, kwargs)):
             result = func(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
         raise NoFakeKernel(str(func), f"{func}: {str(error).splitlines()[0]}") from error
@@ -364,6 +408,16 @@ def _ask_meta_kernel(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: di
     return plan_of(result)
 
 
+def _is_symbolic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if any(tensor.desc.env is not None for tensor in tensors_of(args, kwargs)):
+        return True
+    return any(type(leaf) in _SYMBOLIC for value in (*args, *kwargs.values()) for leaf in _flat(value))
+
+
+def _flat(value: Any) -> Any:
+    return value if type(value) in (list, tuple) else (value,)
+
+
 def _result_tensors(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
@@ -378,7 +432,8 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
     for tensor in tensors:
         desc = tensor.desc
         needed = extent_of(desc) * desc.dtype.itemsize
-        nbytes[tensor.storage_token.ident] = max(nbytes.get(tensor.storage_token.ident, 0), needed)
+        known = nbytes.get(tensor.storage_token.ident)
+        nbytes[tensor.storage_token.ident] = needed if known is None or known is needed else torch.sym_max(known, needed)
     metas: dict[int, torch.Tensor] = {}
     storages: dict[int, torch.UntypedStorage] = {}
     with disable_torch_dispatch(), torch.no_grad():
@@ -454,7 +509,7 @@ def _compute_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def _carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Compute a small operator on known values along with the shapes."""
     outputs = list(tensors_of((out,), None))
-    if not outputs or any(item.desc.device != _CPU or _numel(item.desc.size) > _CONSTANT_NUMEL for item in outputs):
+    if not outputs or any(item.desc.device != _CPU or item.desc.env is not None or _numel(item.desc.size) > _CONSTANT_NUMEL for item in outputs):
         return
     try:
         real_args, real_kwargs = _constants_of(args), {name: _constants_of(value) for name, value in kwargs.items()}
@@ -512,7 +567,9 @@ def _change_metadata(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mo
     with disable_torch_dispatch():
         func(*args, **kwargs)
     desc = target.desc
-    target.desc = describe(tuple(torch.Tensor.size(target)), target.stride(), desc.dtype, desc.device, target.storage_offset())
+    target.desc = describe(
+        tuple(torch.Tensor.size(target)), target.stride(), desc.dtype, desc.device, target.storage_offset()
+    )
     known = getattr(target, "_constant", None)
     if known is not None:
         target._constant = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, contiguous_stride
+from fxloom_shapes.descriptor import Descriptor, contiguous_stride, is_empty
 from fxloom_shapes.layout import elementwise_stride, is_contiguous, suggests_channels_last
 from fxloom_shapes.propagate import Number, Plan
 from fxloom_shapes.rules.registry import fresh, several, shape_rule
@@ -70,7 +70,7 @@ def convolution_backward(
     mask: Any,
 ) -> Plan | None:
     descs = (grad.desc, x.desc, weight.desc)
-    if transposed or any(not is_contiguous(desc) or suggests_channels_last(desc) or 0 in desc.size for desc in descs):
+    if transposed or any(not is_contiguous(desc) or suggests_channels_last(desc) or is_empty(desc.size) for desc in descs):
         return None
     if len({desc.dtype for desc in descs}) != 1:
         return None
@@ -91,7 +91,7 @@ def _classes(x: Descriptor, target: Descriptor) -> bool:
 
 @shape_rule(aten.nll_loss_forward.default)
 def nll_loss_forward(device: torch.device, x: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Plan | None:
-    if not _classes(x.desc, target.desc) or not x.desc.dtype.is_floating_point or 0 in x.desc.size:
+    if not _classes(x.desc, target.desc) or not x.desc.dtype.is_floating_point or is_empty(x.desc.size):
         return None
     if weight is not None and weight.desc.size != (x.desc.size[-1],):
         return None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
-from fxloom_shapes.layout import number_dtype
+from fxloom_shapes.layout import NUMBERS, number_dtype
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 from fxloom_shapes.rules.view import copy_of
@@ -28,7 +27,7 @@ def of_size(device: torch.device, size: Any, **options: Any) -> Plan | None:
 
 @shape_rule(aten.full.default)
 def full(device: torch.device, size: Any, value: Any, **options: Any) -> Plan | None:
-    if not _plain(options) or not isinstance(value, (bool, int, float)) or any(n < 0 for n in size):
+    if not _plain(options) or not isinstance(value, NUMBERS) or any(n < 0 for n in size):
         return None
     return fresh(size, options.get("dtype") or number_dtype(value), device)
 
@@ -45,9 +44,11 @@ def empty_strided(device: torch.device, size: Any, stride: Any, **options: Any) 
 
 @shape_rule(aten.arange.start_step)
 def arange_step(device: torch.device, start: Any, end: Any, step: Any = 1, **options: Any) -> Plan | None:
-    if not all(isinstance(value, int) for value in (start, end, step)) or step == 0 or (end - start) * step < 0:
+    if not all(isinstance(value, (int, torch.SymInt)) for value in (start, end, step)) or step == 0:
         return None
-    return fresh((math.ceil((end - start) / step),), options.get("dtype") or torch.int64, device) if _plain(options) else None
+    if not isinstance(step, int) or (end - start) * step < 0:
+        return None
+    return fresh((-((start - end) // step),), options.get("dtype") or torch.int64, device) if _plain(options) else None
 
 
 @shape_rule(aten.arange.default)

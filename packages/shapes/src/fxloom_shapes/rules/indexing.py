@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from fxloom_shapes.descriptor import is_empty
 from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.layout import broadcast, elementwise_stride, is_contiguous, is_non_overlapping_and_dense
 from fxloom_shapes.propagate import Plan
@@ -44,7 +45,7 @@ def gather(device: torch.device, x: Any, dim: int, index: Any, *, sparse_grad: b
 def index(device: torch.device, x: Any, indices: Any) -> Plan | None:
     desc = x.desc
     used = [number for number, item in enumerate(indices) if item is not None]
-    if not used or len(indices) > len(desc.size) or not is_contiguous(desc) or 0 in desc.size:
+    if not used or len(indices) > len(desc.size) or not is_contiguous(desc) or is_empty(desc.size):
         return None
     if used != list(range(used[0], used[-1] + 1)):
         return None  # indices that are apart move to the front

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes.descriptor import Descriptor, is_empty
 from fxloom_shapes.layout import broadcast, channels_last_stride, is_contiguous, suggests_channels_last
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
@@ -65,7 +65,7 @@ def convolution(
 ) -> Plan | None:
     a, w = x.desc, weight.desc
     rank = len(a.size) - 2
-    if transposed or len(w.size) != len(a.size) or rank not in (1, 2, 3) or a.dtype != w.dtype or 0 in a.size or 0 in w.size:
+    if transposed or len(w.size) != len(a.size) or rank not in (1, 2, 3) or a.dtype != w.dtype or is_empty(a.size) or is_empty(w.size):
         return None
     if a.size[1] != w.size[1] * groups or w.size[0] % groups or not a.dtype.is_floating_point:
         return None

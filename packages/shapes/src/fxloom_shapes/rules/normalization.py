@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes.descriptor import Descriptor, is_empty
 from fxloom_shapes.layout import channels_last_stride, is_contiguous, suggests_channels_last
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, several, shape_rule
@@ -74,7 +74,7 @@ def native_group_norm(
 
 def _batch_norm(device: torch.device, x: Any, others: tuple[Any, ...], training: bool) -> list[Plan] | None:
     desc: Descriptor = x.desc
-    if len(desc.size) < 2 or 0 in desc.size or (device.type != "cpu" and not is_contiguous(desc)):
+    if len(desc.size) < 2 or is_empty(desc.size) or (device.type != "cpu" and not is_contiguous(desc)):
         return None
     dtype = _statistics(device, x, *others)
     if dtype is None:

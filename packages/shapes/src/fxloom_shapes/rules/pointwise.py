@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes.descriptor import Descriptor, is_empty
 from fxloom_shapes.fake import FakeTensor
-from fxloom_shapes.layout import broadcast, common_dtype, elementwise_stride
+from fxloom_shapes.layout import NUMBERS, broadcast, common_dtype, elementwise_stride
 from fxloom_shapes.propagate import Plan, SameAs
 from fxloom_shapes.rules.registry import fresh, shape_rule
 
@@ -59,7 +59,7 @@ def _plan(device: torch.device, dtype: Dtype, values: tuple[Any, ...]) -> Plan |
                 return None
             descs.append(value.desc)
             everything.append(value.desc)
-        elif isinstance(value, (bool, int, float)):
+        elif isinstance(value, NUMBERS):
             everything.append(value)
         else:
             return None
@@ -78,13 +78,13 @@ def in_place(dtype: Dtype, operands: int) -> Callable[..., Plan | None]:
         everything = [value.desc if type(value) is FakeTensor else value for value in args[:operands]]
         if any(isinstance(value, Descriptor) and value.dtype.is_complex for value in everything):
             return None
-        if not all(isinstance(value, (Descriptor, bool, int, float)) for value in everything):
+        if not all(isinstance(value, (Descriptor, *NUMBERS)) for value in everything):
             return None
         size = broadcast(*[value.size for value in everything if isinstance(value, Descriptor)])
         result = dtype(common_dtype(everything))
         if size != target.size or result is None or not torch.can_cast(result, target.dtype):
             return None
-        if 0 in target.stride or _shares_memory(args[:operands]):
+        if is_empty(target.stride) or _shares_memory(args[:operands]):
             return None  # overlaps are checked by torch
         return SameAs(0)
 
@@ -154,7 +154,7 @@ def div_mode(device: torch.device, x: Any, y: Any, rounding_mode: str | None = N
 @shape_rule(aten.clamp.default)
 def clamp(device: torch.device, x: Any, low: Any = None, high: Any = None) -> Plan | None:
     given = tuple(value for value in (low, high) if value is not None)
-    if not given or not all(isinstance(value, (int, float)) for value in given):
+    if not given or not all(isinstance(value, NUMBERS) for value in given):
         return None
     dtype = common_dtype([x.desc, *given])
     if x.desc.dtype.is_complex:
@@ -186,7 +186,7 @@ def masked_fill(device: torch.device, x: Any, mask: Any, value: Any) -> Plan | N
 
 @shape_rule(aten.masked_fill_.Scalar, aten.fill_.Scalar, aten.zero_.default)
 def overwrite(device: torch.device, x: Any, *rest: Any) -> Plan | None:
-    if 0 in x.desc.stride:
+    if is_empty(x.desc.stride):
         return None
     mask = rest[0] if len(rest) == 2 else None
     if type(mask) is FakeTensor and (broadcast(x.desc.size, mask.desc.size) != x.desc.size or _shares_memory((x, mask))):
@@ -198,6 +198,6 @@ def overwrite(device: torch.device, x: Any, *rest: Any) -> Plan | None:
 def copy_(device: torch.device, x: Any, source: Any, non_blocking: bool = False) -> Plan | None:
     if type(source) is not FakeTensor or broadcast(x.desc.size, source.desc.size) != x.desc.size:
         return None
-    if 0 in x.desc.stride or (source is not x and source.storage_token is x.storage_token):
+    if is_empty(x.desc.stride) or (source is not x and source.storage_token is x.storage_token):
         return None
     return SameAs(0)

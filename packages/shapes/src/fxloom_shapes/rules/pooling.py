@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes.descriptor import Descriptor, is_empty
 from fxloom_shapes.layout import channels_last_stride, is_contiguous, suggests_channels_last
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, several, shape_rule
@@ -32,7 +32,7 @@ def _pair(value: Any, default: list[int] | None = None) -> list[int]:
 
 
 def _pool2d(desc: Descriptor, kernel: Any, stride: Any, pad: Any, dilation: Any, ceil_mode: bool) -> tuple[int, ...] | None:
-    if len(desc.size) not in (3, 4) or 0 in desc.size:
+    if len(desc.size) not in (3, 4) or is_empty(desc.size):
         return None
     kernel, pad, dilation = _pair(kernel), _pair(pad), _pair(dilation)
     stride = _pair(stride, kernel)
@@ -76,7 +76,7 @@ def avg_pool2d(
 
 @shape_rule(aten._adaptive_avg_pool2d.default)
 def adaptive_avg_pool2d(device: torch.device, x: Any, output_size: Any) -> Plan | None:
-    if len(x.desc.size) not in (3, 4) or 0 in x.desc.size or not x.desc.dtype.is_floating_point:
+    if len(x.desc.size) not in (3, 4) or is_empty(x.desc.size) or not x.desc.dtype.is_floating_point:
         return None
     size = (*x.desc.size[:-2], *output_size)
     return fresh(size, x.desc.dtype, device, _stride_like(x.desc, size))

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes.descriptor import Descriptor, is_empty
 from fxloom_shapes.layout import is_contiguous
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, several, shape_rule
@@ -63,14 +63,14 @@ def mean_dim(device: torch.device, x: Any, dim: Any, keepdim: bool = False, dtyp
 def extremum(device: torch.device, x: Any, dim: Any = (), keepdim: bool = False) -> Plan | None:
     size = _reduced(x.desc, dim, keepdim)
     return (
-        fresh(size, x.desc.dtype, device) if size is not None and 0 not in x.desc.size and not x.desc.dtype.is_complex else None
+        fresh(size, x.desc.dtype, device) if size is not None and not is_empty(x.desc.size) and not x.desc.dtype.is_complex else None
     )
 
 
 @shape_rule(aten.max.dim, aten.min.dim)
 def extremum_with_index(device: torch.device, x: Any, dim: int, keepdim: bool = False) -> Plan | None:
     size = _reduced(x.desc, dim, keepdim)
-    if size is None or 0 in x.desc.size or x.desc.dtype.is_complex:
+    if size is None or is_empty(x.desc.size) or x.desc.dtype.is_complex:
         return None
     return several(fresh(size, x.desc.dtype, device), fresh(size, torch.int64, device))
 
@@ -78,7 +78,7 @@ def extremum_with_index(device: torch.device, x: Any, dim: int, keepdim: bool = 
 @shape_rule(aten.argmax.default, aten.argmin.default)
 def arg_extremum(device: torch.device, x: Any, dim: int | None = None, keepdim: bool = False) -> Plan | None:
     size = _reduced(x.desc, dim, keepdim)
-    return fresh(size, torch.int64, device) if size is not None and 0 not in x.desc.size and not x.desc.dtype.is_complex else None
+    return fresh(size, torch.int64, device) if size is not None and not is_empty(x.desc.size) and not x.desc.dtype.is_complex else None
 
 
 @shape_rule(aten.any.default, aten.all.default)

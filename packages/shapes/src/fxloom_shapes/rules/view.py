@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe
+from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe, equal, is_empty
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
 from fxloom_shapes.rules.registry import shape_rule
 
@@ -118,7 +118,7 @@ def _infer(size: tuple[int, ...], numel: int) -> tuple[int, ...] | None:
 
 def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides of the view of size `new`, None when there is none (at::detail::computeStride)."""
-    if 0 in desc.size:
+    if is_empty(desc.size):
         return desc.stride if desc.size == new else contiguous_stride(new)
     stride = [0] * len(new)
     place = len(new) - 1
@@ -157,11 +157,16 @@ def slice_(
         return None
     extent = desc.size[axis]
     first = _clip(0 if start is None else start, extent)
-    last = max(_clip(extent if end is None else end, extent), first)
+    last = extent if end is None or (type(end) is int and end >= _TO_THE_END) else _clip(end, extent)
+    last = first if last is not first and first > last else last
     size, stride = list(desc.size), list(desc.stride)
     size[axis] = (last - first + step - 1) // step
     stride[axis] *= step
     return _view(desc, size, stride, desc.offset + first * desc.stride[axis])
+
+
+#: what the dispatcher says for an end that was left out is larger than any size
+_TO_THE_END = 1 << 62
 
 
 def _clip(position: int, extent: int) -> int:
@@ -214,7 +219,8 @@ def split(device: torch.device, x: Any, size: int, dim: int = 0) -> Plan | None:
     if axis is None or not x.desc.size or size <= 0 or x.desc.size[axis] == 0:
         return None
     extent = x.desc.size[axis]
-    return _pieces(x.desc, axis, [min(size, extent - start) for start in range(0, extent, size)])
+    count = int((extent + size - 1) // size)  # of a symbolic extent only this number is fixed
+    return _pieces(x.desc, axis, [size] * (count - 1) + [extent - size * (count - 1)])
 
 
 @shape_rule(aten.split_with_sizes.default)
@@ -301,8 +307,8 @@ def cat(device: torch.device, tensors: Any, dim: int = 0) -> Plan | None:
     axis = _axis(dim, rank)
     if axis is None:
         return None
-    rests = {(*desc.size[:axis], *desc.size[axis + 1 :]) for desc in descs}
-    if len(rests) != 1:
+    first = descs[0].size
+    if any(n != axis and not equal(first[n], desc.size[n]) for desc in descs[1:] for n in range(rank)):
         return None
     size = list(descs[0].size)
     size[axis] = sum(desc.size[axis] for desc in descs)

@@ -1,0 +1,340 @@
+"""The symbol environment of one compilation: symbols with their sources and hints, and what a trace decided about them.
+
+In: sizes (and integers, floats) of the call that is traced, with where each came from. Out: `torch.SymInt`s over nodes of
+our own, and, when the trace is done, the guards that say for which other sizes it would have been the same.
+Invariant: a question answered from a hint leaves a guard; one that ranges and earlier guards answer leaves none. Equal
+expressions are one object, so fakes can be compared and cached by identity of their sizes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_interfaces.errors import Site
+from fxloom_interfaces.sources import Source
+from fxloom_shapes.errors import ConstraintViolated, DataDependent
+from fxloom_shapes.facts import Facts, Logic, Relation, Statement, relation, symbols_of
+from fxloom_shapes.poly import Atom, Poly, const, of_atom
+
+if TYPE_CHECKING:
+    from fxloom_shapes.nodes import IntNode
+    from fxloom_shapes.reals import Real
+
+#: sizes 0 and 1 behave unlike others (broadcasting, contiguity): they are never symbols
+SPECIAL = (0, 1)
+#: no size is larger; ranges end here instead of nowhere so that comparing with INT64_MAX asks nothing
+LARGEST = (1 << 62) - 1
+
+
+@dataclass(slots=True)
+class Symbol:
+    """One symbol. sources: all places that hold its number; every one is guarded to. hint: None for an unbacked one.
+
+    pinned: the user asked for this dimension to be dynamic, so specializing it is an error; `label` names it then.
+    """
+
+    atom: Atom
+    hint: int | float | None
+    sources: list[Source] = field(default_factory=list)
+    pinned: bool = False
+    label: str = ""
+    is_float: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.atom.text
+
+
+@dataclass(frozen=True, slots=True)
+class SizeGuard:
+    """A statement about symbols that the trace relied on. site: the user's line that asked."""
+
+    statement: Statement
+    site: Site | None = None
+
+    def __str__(self) -> str:
+        return str(self.statement)
+
+
+class SymbolEnv:
+    """See the module's docstring. duck: equal hints share a symbol. specialize: 0 and 1 never become symbols."""
+
+    def __init__(self, *, duck: bool = True, specialize: bool = True) -> None:
+        self.duck = duck
+        self.specialize = specialize
+        self.facts = Facts()
+        self.symbols: dict[str, Symbol] = {}
+        self.guards: dict[Statement, SizeGuard] = {}
+        #: statements about unbacked symbols that the program asserted; checked when the graph runs
+        self.deferred: dict[Statement, SizeGuard] = {}
+        self.site: Callable[[], Site | None] = lambda: None
+        #: float symbols whose very value the trace relied on
+        self.pinned_floats: dict[str, SizeGuard] = {}
+        self.frozen = False
+        self.plans: dict[Any, Any] = {}
+        #: descriptors by key; the same for plans of operators (`propagate`), which hold in this environment only
+        self.interned: dict[Any, Any] = {}
+        #: of real tensors whose fakes have symbolic sizes, by id
+        self.descriptors: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
+        self._by_hint: dict[Any, Symbol] = {}
+        self._numbers: dict[Poly, torch.SymInt | int] = {}
+        self._hints: dict[str, int] = {}
+
+    # --- symbols ---
+
+    def create(
+        self,
+        hint: int,
+        source: Source | None = None,
+        *,
+        low: int | None = None,
+        high: int | None = None,
+        pinned: bool = False,
+        label: str = "",
+        duck_key: Any = None,
+    ) -> int | torch.SymInt:
+        """The symbolic number for `hint`; `hint` itself where it is specialized.
+
+        duck_key: numbers with equal keys share a symbol; None for the hint alone.
+        """
+        if self.specialize and hint in SPECIAL:
+            return hint
+        key = (hint, duck_key)
+        shared = self._by_hint.get(key) if self.duck and not label else None
+        if shared is None:
+            shared = self._new("s", hint)
+            if self.specialize:
+                bounds = (low if low is not None else 2, high if high is not None else LARGEST) if hint > 1 else (low, high if high is not None else -1)
+            else:
+                bounds = (low if low is not None else (0 if hint >= 0 else None), high)
+            self.facts.ranges[shared.atom] = bounds
+            if self.duck and not label:
+                self._by_hint[key] = shared
+        if source is not None and source not in shared.sources:
+            shared.sources.append(source)
+        shared.pinned = shared.pinned or pinned
+        shared.label = shared.label or label
+        return self.number(of_atom(shared.atom))
+
+    def create_unbacked(self, low: int | None = None, high: int | None = None) -> torch.SymInt:
+        """A number that only running the program tells."""
+        made = self._new("u", None)
+        self.facts.ranges[made.atom] = (low, high)
+        result = self.number(of_atom(made.atom))
+        assert not isinstance(result, int)
+        return result
+
+    def create_float(self, hint: float, source: Source | None = None) -> torch.SymFloat:
+        """The symbolic number for a Python float."""
+        from fxloom_shapes.nodes import FloatNode
+        from fxloom_shapes.reals import Real
+
+        key = ("float", hint, source)
+        made = self._by_hint.get(key)
+        if made is None:
+            made = self._by_hint[key] = self._new("f", hint)
+            made.is_float = True
+        if source is not None and source not in made.sources:
+            made.sources.append(source)
+        return torch.SymFloat(FloatNode(self, Real("symbol", (made.name,))))
+
+    def _new(self, prefix: str, hint: int | float | None) -> Symbol:
+        count = sum(1 for name in self.symbols if name.startswith(prefix))
+        atom = Atom("", (), f"{prefix}{count}", len(self.symbols))
+        made = self.symbols[atom.text] = Symbol(atom, hint)
+        if hint is not None:
+            self._hints[atom.text] = hint  # type: ignore[assignment]  # floats are read by their own nodes
+        return made
+
+    # --- numbers ---
+
+    def number(self, poly: Poly) -> int | torch.SymInt:
+        """A plain int for a constant, else the one SymInt of this (simplified) polynomial."""
+        from fxloom_shapes.nodes import IntNode
+
+        poly = self.facts.simplify(poly)
+        found = self._numbers.get(poly)
+        if found is None:
+            value = poly.constant
+            found = self._numbers[poly] = torch.SymInt(IntNode(self, poly)) if value is None else value
+        return found
+
+    def node(self, poly: Poly) -> IntNode:
+        """The node of a polynomial, constant or not."""
+        from fxloom_shapes.nodes import IntNode
+
+        found = self.number(poly)
+        return IntNode(self, const(found)) if isinstance(found, int) else found.node
+
+    def hint(self, poly: Poly) -> int | None:
+        """The number that `poly` is in the traced call; None when an unbacked symbol is in it."""
+        try:
+            return poly.value(self._hints)
+        except KeyError:
+            return None
+
+    @property
+    def hints(self) -> Mapping[str, Any]:
+        return self._hints
+
+    # --- questions ---
+
+    def decide(self, statement: Statement | bool) -> bool:
+        """The truth of a statement: proven, or that of the traced call, which leaves a guard."""
+        if isinstance(statement, bool):
+            return statement
+        known = self.facts.proves(statement)
+        if known is not None:
+            return known
+        try:
+            truth = statement.holds(self._hints)
+        except KeyError:
+            raise DataDependent(
+                "size", f"{statement} is asked of a number that only running the program tells; torch._check it first"
+            ) from None
+        self.guard(statement if truth else statement.negated())
+        return truth
+
+    def proven(self, statement: Statement | bool) -> bool | None:
+        """True or False where it is certain, None else. Leaves no guard."""
+        return statement if isinstance(statement, bool) else self.facts.proves(statement)
+
+    def decide_or(self, statement: Statement | bool, default: bool) -> bool:
+        """As `decide`; `default` where the answer depends on an unbacked symbol."""
+        if isinstance(statement, bool):
+            return statement
+        known = self.facts.proves(statement)
+        if known is not None:
+            return known
+        try:
+            statement.holds(self._hints)
+        except KeyError:
+            return default
+        return self.decide(statement)
+
+    def expect(self, statement: Statement | bool) -> bool:
+        """The program asserts it: a guard, or a check at run time where unbacked symbols are in it."""
+        if isinstance(statement, bool):
+            return statement
+        known = self.facts.proves(statement)
+        if known is not None:
+            return known
+        if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
+            self.deferred[statement] = SizeGuard(statement, self.site())
+            self.facts.state(statement)
+            return True
+        return self.decide(statement)
+
+    def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
+        """What torch's Python helpers (`guard_or_false` and its kin) ask of an environment."""
+        if isinstance(node.expr, bool):
+            return node.expr
+        statement = getattr(node, "statement", None)
+        if statement is None:
+            return node.guard_int("", 0) if node.is_int() else node.guard_float("", 0)
+        return self.decide(statement) if fallback_value is None else self.decide_or(statement, fallback_value)
+
+    def guard(self, statement: Statement) -> None:
+        """The trace holds only where the statement does."""
+        if self.frozen:
+            from fxloom_interfaces.errors import InternalError
+
+            raise InternalError("shapes", f"{statement} is asked after the guards were taken")
+        site = self.site()
+        self._refuse_specialization(statement, site)
+        self.guards.setdefault(statement, SizeGuard(statement, site))
+        self.facts.state(statement)
+
+    def _refuse_specialization(self, statement: Statement, site: Site | None) -> None:
+        if not isinstance(statement, Relation) or statement.op != "==":
+            return
+        symbols = [self.symbols[atom.text] for atom in symbols_of(statement)]
+        if len(symbols) != 1 or not symbols[0].pinned:
+            return
+        symbol = symbols[0]
+        where = symbol.label or (symbol.sources[0].name if symbol.sources else symbol.name)
+        raise ConstraintViolated(where, str(statement), site)
+
+    def specialize_number(self, poly: Poly) -> int:
+        """The number as a plain int, guarded to be what it is now."""
+        poly = self.facts.simplify(poly)
+        value = poly.constant
+        if value is not None:
+            return value
+        value = self.hint(poly)
+        if value is None:
+            raise DataDependent("size", f"{poly} is a number that only running the program tells")
+        self.decide(relation("==", poly - const(value)))
+        return value
+
+    def pin_floats(self, real: Real) -> None:
+        """The trace holds only for the present values of the symbols in `real`."""
+        for name in real.symbols():
+            symbol = self.symbols[name]
+            if symbol.is_float:
+                self.pinned_floats[name] = SizeGuard(Relation("==", const(0)), self.site())
+            elif symbol.hint is not None:
+                self.specialize_number(of_atom(symbol.atom))
+
+    # --- the end ---
+
+    def size_guards(self) -> list[SizeGuard]:
+        """The guards in their final form, without those that others imply. Ranges of symbols are not in it."""
+        result: dict[Statement, SizeGuard] = {}
+        judge = Facts()
+        judge.ranges = {atom: bounds for atom, bounds in self.facts.ranges.items() if not atom.kind}
+        for atom, value in self.facts.equal.items():
+            judge.equal[atom] = value
+        for guard in reversed(self.guards.values()):
+            statement = guard.statement
+            if isinstance(statement, Relation):
+                equal = statement.op == "=="
+                if not equal:
+                    simple = relation(statement.op, judge.simplify(statement.poly))
+                    if isinstance(simple, bool) or judge.proves(simple) is True:
+                        continue
+                    judge.nonnegative += [simple.poly] if simple.op == ">=" else []
+                    if simple.op == "!=":
+                        judge.nonzero.add(simple.poly)
+                    statement = simple
+            elif judge.proves(statement) is True:
+                continue
+            result.setdefault(statement, SizeGuard(statement, guard.site))
+        return list(reversed(result.values()))
+
+    def range_of(self, symbol: Symbol) -> tuple[int | None, int | None]:
+        """The range that a symbol's number must lie in for the trace to hold."""
+        return self.facts.ranges.get(symbol.atom, (None, None))
+
+    def symbols_in(self, values: Sequence[Any]) -> dict[str, Symbol]:
+        """Symbols in numbers, by name, in order of appearance."""
+        found: dict[str, Symbol] = {}
+        for value in values:
+            poly = getattr(getattr(value, "node", None), "poly", None)
+            if poly is not None:
+                for atom in self.facts.simplify(poly).symbols():
+                    found[atom.text] = self.symbols[atom.text]
+        return found
+
+
+def both(a: Statement | bool, b: Statement | bool) -> Statement | bool:
+    """a and b."""
+    if isinstance(a, bool):
+        return b if a else False
+    if isinstance(b, bool):
+        return a if b else False
+    return Logic("and", (a, b))
+
+
+def either(a: Statement | bool, b: Statement | bool) -> Statement | bool:
+    """a or b."""
+    if isinstance(a, bool):
+        return True if a else b
+    if isinstance(b, bool):
+        return True if b else a
+    return Logic("or", (a, b))

@@ -1,0 +1,415 @@
+"""Statements about polynomials, and the prover that decides them from ranges and from what was stated before.
+
+In: symbols with ranges, statements that hold. Out: True, False or None (not known) for a new statement. Decides by bounds of
+polynomials over boxes: shifting every atom to its nearest bound, then intervals, then differences to known statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fxloom_shapes.poly import ZERO, Atom, Poly, apply, const, divide, of_atom
+
+Range = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`poly op 0`, op one of "==", "!=", ">="."""
+
+    op: str
+    poly: Poly
+
+    def negated(self) -> Relation:
+        if self.op == ">=":
+            return Relation(">=", -self.poly - const(1))
+        return Relation("!=" if self.op == "==" else "==", self.poly)
+
+    def holds(self, numbers: Mapping[str, int]) -> bool:
+        value = self.poly.value(numbers)
+        return value >= 0 if self.op == ">=" else (value == 0) == (self.op == "==")
+
+    def __str__(self) -> str:
+        left = Poly({m: v for m, v in self.poly.terms.items() if v > 0})
+        right = Poly({m: -v for m, v in self.poly.terms.items() if v < 0})
+        return f"{left} {self.op} {right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """Several statements: all of them ("and"), or one of them ("or")."""
+
+    kind: str
+    parts: tuple[Statement, ...]
+
+    def negated(self) -> Logic:
+        return Logic("or" if self.kind == "and" else "and", tuple(part.negated() for part in self.parts))
+
+    def holds(self, numbers: Mapping[str, int]) -> bool:
+        values = (part.holds(numbers) for part in self.parts)
+        return all(values) if self.kind == "and" else any(values)
+
+    def __str__(self) -> str:
+        return "(" + f" {self.kind} ".join(str(part) for part in self.parts) + ")"
+
+
+Statement = Relation | Logic
+
+
+def relation(op: str, poly: Poly) -> Relation | bool:
+    """`poly op 0` in lowest terms; a bool where that needs no knowledge about symbols."""
+    value = poly.constant
+    if value is not None:
+        return value >= 0 if op == ">=" else (value == 0) == (op == "==")
+    offset = poly.terms.get((), 0)
+    varying = poly - const(offset)
+    factor = varying.content()
+    if factor > 1:
+        if op == ">=":
+            poly = Poly({m: v // factor for m, v in varying.terms.items()}) + const(offset // factor)
+        elif offset % factor:
+            return op == "!="
+        else:
+            poly = Poly({m: v // factor for m, v in poly.terms.items()})
+    if op != ">=" and poly.key[0][1] < 0:
+        poly = -poly
+    return Relation(op, poly)
+
+
+def symbols_of(statement: Statement) -> dict[Atom, None]:
+    if isinstance(statement, Relation):
+        return statement.poly.symbols()
+    found: dict[Atom, None] = {}
+    for part in statement.parts:
+        found.update(symbols_of(part))
+    return found
+
+
+class Facts:
+    """What is known: ranges of atoms, polynomials that are not negative or not zero, atoms that equal something else."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[Atom, Range] = {}
+        self.nonnegative: list[Poly] = []
+        self.nonzero: set[Poly] = set()
+        self.equal: dict[Atom, Poly] = {}
+        self.version = 0
+        self._bounds: dict[Poly, Range] = {}
+        self._simple: dict[Poly, Poly] = {}
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._bounds.clear()
+        self._simple.clear()
+
+    # --- simplification ---
+
+    def simplify(self, poly: Poly) -> Poly:
+        """`poly` with what is known equal put in, and functions decided that can be."""
+        if not self.equal and all(not atom.kind for monomial in poly.terms for atom in monomial):
+            return poly
+        found = self._simple.get(poly)
+        if found is None:
+            found = poly
+            for _ in range(8):
+                new = self._cancel(found.rebuilt(self._atom))
+                if new == found:
+                    break
+                found = new
+            self._simple[poly] = found
+        return found
+
+    def _atom(self, atom: Atom) -> Poly | None:
+        known = self.equal.get(atom)
+        if known is not None:
+            return known
+        if not atom.kind:
+            return None
+        args = [self.simplify(argument) for argument in atom.args]
+        new = self.function(atom.kind, args[0], args[1])
+        return None if new.terms == {(atom,): 1} else new
+
+    def _cancel(self, poly: Poly) -> Poly:
+        """(a // b) * b is a where b divides a."""
+        if not any(value == ZERO for value in self.equal.values()):
+            return poly
+        for monomial, value in poly.terms.items():
+            for atom in monomial:
+                if atom.kind != "FloorDiv" or self._remainder(atom.args[0], atom.args[1]) != ZERO:
+                    continue
+                rest = list(monomial)
+                rest.remove(atom)
+                whole, left = divide(Poly({tuple(rest): value}), atom.args[1])
+                if not left.terms:
+                    return poly - Poly({monomial: value}) + whole * atom.args[0]
+        return poly
+
+    def _remainder(self, a: Poly, b: Poly) -> Poly | None:
+        made = apply("Mod", a, b)
+        return self.equal.get(next(iter(made.atoms())))
+
+    def function(self, kind: str, a: Poly, b: Poly) -> Poly:
+        """`kind` applied to simplified arguments; b is positive for FloorDiv and Mod."""
+        if kind in ("FloorDiv", "Mod"):
+            return self._division(kind == "Mod", a, b)
+        low = kind == "Min"
+        difference = self.bounds(b - a)
+        if difference[0] is not None and difference[0] >= 0 or self.proves(Relation(">=", b - a)):
+            return a if low else b
+        if difference[1] is not None and difference[1] <= 0 or self.proves(Relation(">=", a - b)):
+            return b if low else a
+        first, second = sorted((a, b), key=repr)
+        return apply(kind, first, second)
+
+    def _division(self, remainder: bool, a: Poly, b: Poly) -> Poly:
+        quotient, rest = divide(a, b)
+        value, divisor = rest.constant, b.constant
+        if value is not None and divisor is not None:
+            return const(value % divisor) if remainder else quotient + const(value // divisor)
+        if self.lower(rest) >= 0 and self._lies_below(rest, b):
+            return rest if remainder else quotient
+        factor = Poly({**rest.terms}).content()
+        common = _gcd(factor, b.content())
+        if not remainder and rest.terms and common > 1:  # (g*a) // (g*b) -> a // b
+            rest, b = _shrunk(rest, common), _shrunk(b, common)
+            return quotient + self._division(False, rest, b)
+        inner = next(iter(rest.atoms())) if len(rest.terms) == 1 and next(iter(rest.terms.values())) == 1 else None
+        alone = inner is not None and rest.terms == {(inner,): 1}
+        if alone and inner is not None and inner.kind == "FloorDiv" and not remainder:  # (a // b) // c -> a // (b*c)
+            return quotient + self._division(False, inner.args[0], inner.args[1] * b)
+        known = self._remainder(rest, b)
+        if known is not None and remainder:
+            return known
+        made = apply("Mod" if remainder else "FloorDiv", rest, b)
+        return made if remainder else quotient + made
+
+    def _lies_below(self, a: Poly, b: Poly) -> bool:
+        return self.lower(b - a) >= 1 or self.proves(Relation(">=", b - a - const(1))) is True
+
+    # --- bounds ---
+
+    def lower(self, poly: Poly) -> float:
+        low = self.bounds(poly)[0]
+        return float("-inf") if low is None else low
+
+    def bounds(self, poly: Poly) -> Range:
+        """Numbers between which `poly` certainly lies; None where there is none."""
+        value = poly.constant
+        if value is not None:
+            return value, value
+        known = self._bounds.get(poly)
+        if known is None:
+            self._bounds[poly] = (None, None)  # against recursion through Min and Max
+            low = _best(max, self._shifted(poly), self._interval(poly)[0])
+            high = _best(min, _negative(self._shifted(-poly)), self._interval(poly)[1])
+            known = self._bounds[poly] = (low, high)
+        return known
+
+    def _shifted(self, poly: Poly) -> int | None:
+        """A lower bound: with atom = low + t every coefficient but the constant's is non-negative."""
+        shifts: dict[Atom, Poly] = {}
+        for atom in poly.atoms():
+            low, _ = self.atom_range(atom)
+            if low is None:
+                return None
+            shifts[atom] = of_atom(atom) + const(low)
+        moved = poly.rebuilt(shifts.get)
+        if all(value >= 0 for monomial, value in moved.terms.items() if monomial):
+            return moved.terms.get((), 0)
+        return None
+
+    def _interval(self, poly: Poly) -> Range:
+        low: int | None = 0
+        high: int | None = 0
+        for monomial, value in poly.terms.items():
+            part: Range = (value, value)
+            for atom in monomial:
+                part = _times(part, self.atom_range(atom))
+            low = None if low is None or part[0] is None else low + part[0]
+            high = None if high is None or part[1] is None else high + part[1]
+        return low, high
+
+    def atom_range(self, atom: Atom) -> Range:
+        """Numbers between which an atom lies."""
+        own = self.ranges.get(atom, (None, None))
+        if not atom.kind:
+            return own
+        a, b = (self.bounds(argument) for argument in atom.args)
+        if atom.kind == "Mod":
+            low: int | None = 0
+            high = None if b[1] is None else b[1] - 1
+            if a[0] is not None and a[0] >= 0 and a[1] is not None:
+                high = a[1] if high is None else min(high, a[1])
+        elif atom.kind == "FloorDiv":
+            low = high = None
+            if a[0] is not None and b[0] is not None and b[0] > 0:
+                low = a[0] // b[0] if a[0] < 0 else (a[0] // b[1] if b[1] is not None else 0)
+            if a[1] is not None and b[0] is not None and b[0] > 0:
+                high = a[1] // b[0] if a[1] >= 0 else -1
+        elif atom.kind == "Min":
+            low = None if a[0] is None or b[0] is None else min(a[0], b[0])
+            high = _best(min, a[1], b[1])
+        else:
+            low = _best(max, a[0], b[0])
+            high = None if a[1] is None or b[1] is None else max(a[1], b[1])
+        return _best(max, low, own[0]), _best(min, high, own[1])
+
+    # --- deciding ---
+
+    def proves(self, statement: Statement) -> bool | None:
+        """True or False when the statement certainly holds or fails, None when neither is known."""
+        if isinstance(statement, Logic):
+            values = [self.proves(part) for part in statement.parts]
+            decisive = statement.kind == "or"
+            if decisive in values:
+                return decisive
+            return None if None in values else not decisive
+        if statement.op == "!=":
+            value = self.proves(statement.negated())
+            return None if value is None else not value
+        poly = self.simplify(statement.poly)
+        low, high = self.bounds(poly)
+        if statement.op == ">=":
+            if low is not None and low >= 0:
+                return True
+            if high is not None and high < 0:
+                return False
+            if any(self.lower(poly - fact) >= 0 for fact in self.nonnegative):
+                return True
+            negative = -poly - const(1)
+            if any(self.lower(negative - fact) >= 0 for fact in self.nonnegative):
+                return False
+            return None
+        if not poly.terms:
+            return True
+        if (low is not None and low > 0) or (high is not None and high < 0):
+            return False
+        if poly in self.nonzero or -poly in self.nonzero:
+            return False
+        one = const(1)
+        for fact in self.nonnegative:
+            if self.lower(poly - fact - one) >= 0 or self.lower(-poly - fact - one) >= 0:
+                return False
+        common = poly - const(poly.terms.get((), 0))
+        factor = common.content()
+        return False if factor > 1 and poly.terms.get((), 0) % factor else None
+
+    def state(self, statement: Statement) -> None:
+        """From now on the statement holds."""
+        if isinstance(statement, Logic):
+            if statement.kind == "and":
+                for part in statement.parts:
+                    self.state(part)
+            return
+        poly = self.simplify(statement.poly)
+        if statement.op == "!=":
+            self.nonzero.add(poly)
+            self._trim_ends(poly)
+        elif statement.op == ">=":
+            if not self._narrow(poly):
+                self.nonnegative.append(poly)
+        else:
+            self._equate(poly)
+        self._changed()
+
+    def _trim_ends(self, poly: Poly) -> None:
+        for atom, value in _alone(poly):
+            low, high = self.atom_range(atom)
+            if low == value:
+                self.ranges[atom] = (value + 1, high)
+            elif high == value:
+                self.ranges[atom] = (low, value - 1)
+
+    def _narrow(self, poly: Poly) -> bool:
+        """Take `c*atom + k >= 0` into the atom's range."""
+        offset = poly.terms.get((), 0)
+        rest = poly - const(offset)
+        if len(rest.terms) != 1:
+            return False
+        (monomial, factor), = rest.terms.items()
+        if len(monomial) != 1:
+            return False
+        low, high = self.ranges.get(monomial[0], (None, None))
+        if factor > 0:
+            self.ranges[monomial[0]] = (_best(max, low, -(offset // factor)), high)
+        else:
+            self.ranges[monomial[0]] = (low, _best(min, high, offset // -factor))
+        return True
+
+    def _equate(self, poly: Poly) -> None:
+        """Solve for the youngest atom that stands alone with coefficient 1 or -1."""
+        candidates = [
+            monomial[0]
+            for monomial, value in poly.terms.items()
+            if len(monomial) == 1 and abs(value) == 1
+        ]
+        candidates.sort(key=lambda atom: (bool(atom.kind), atom.rank), reverse=True)
+        for atom in candidates:
+            factor = poly.terms[(atom,)]
+            rest = poly - Poly({(atom,): factor})
+            if rest.contains(atom) or atom.kind and any(rest.contains(inner) for inner in _inside(atom)):
+                continue
+            value = rest.scaled(-factor)
+            low, high = self.atom_range(atom)
+            self.equal[atom] = value
+            for known, old in list(self.equal.items()):
+                if known is not atom:
+                    self.equal[known] = old.rebuilt(lambda a: value if a == atom else None)
+            single = next(iter(value.atoms()), None)
+            if single is not None and value.terms == {(single,): 1}:
+                self.ranges[single] = (
+                    _best(max, low, self.atom_range(single)[0]),
+                    _best(min, high, self.atom_range(single)[1]),
+                )
+            return
+        self.nonnegative += [poly, -poly]
+
+
+def _inside(atom: Atom) -> list[Atom]:
+    """Symbols in the arguments of a function: replacing it by them would go round."""
+    return [] if not atom.kind else [atom]
+
+
+def _alone(poly: Poly) -> list[tuple[Atom, int]]:
+    """[(atom, value)] when poly == 0 says atom == value."""
+    offset = poly.terms.get((), 0)
+    rest = poly - const(offset)
+    if len(rest.terms) != 1:
+        return []
+    (monomial, factor), = rest.terms.items()
+    return [(monomial[0], -offset // factor)] if len(monomial) == 1 and offset % factor == 0 else []
+
+
+def _gcd(a: int, b: int) -> int:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def _shrunk(poly: Poly, factor: int) -> Poly:
+    return Poly({monomial: value // factor for monomial, value in poly.terms.items()})
+
+
+def _best(choose: Any, a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else choose(a, b)
+
+
+def _negative(value: int | None) -> int | None:
+    return None if value is None else -value
+
+
+def _times(a: Range, b: Range) -> Range:
+    if None not in a and None not in b:
+        corners = [x * y for x in a for y in b]  # type: ignore[operator]  # None was excluded
+        return min(corners), max(corners)
+    for one, other in ((a, b), (b, a)):
+        if one[0] is not None and one[0] == one[1]:
+            if one[0] == 0:
+                return 0, 0
+            scaled = [None if x is None else x * one[0] for x in other]
+            return (scaled[0], scaled[1]) if one[0] > 0 else (scaled[1], scaled[0])
+    if all(low is not None and low >= 0 for low in (a[0], b[0])):
+        return a[0] * b[0], None  # type: ignore[operator]  # None was excluded
+    return None, None

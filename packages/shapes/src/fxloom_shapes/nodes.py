@@ -1,0 +1,623 @@
+"""Nodes under `torch.SymInt`, `torch.SymFloat` and `torch.SymBool`: what torch's C++ and Python code calls on them.
+
+In: operations by name (`add`, `int_floordiv`, `guard_bool`, ...), as torch's SymNodeImpl and the Python classes call them.
+Out: new nodes, or answers of the environment. A node holds no knowledge of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxloom_shapes.env import SymbolEnv, both, either
+from fxloom_shapes.errors import DataDependent
+from fxloom_shapes.facts import Logic, Relation, Statement, relation
+from fxloom_shapes.poly import Poly, const
+from fxloom_shapes.reals import OPERATIONS, Real
+
+
+class Node:
+    """What all nodes answer alike."""
+
+    __slots__ = ("__weakref__", "env")
+
+    #: read by torch's helpers, which take constants out themselves
+    constant = None
+    pytype: type = int
+
+    def __init__(self, env: SymbolEnv) -> None:
+        self.env = env
+
+    @property
+    def shape_env(self) -> SymbolEnv:
+        return self.env
+
+    def is_int(self) -> bool:
+        return self.pytype is int
+
+    def is_float(self) -> bool:
+        return self.pytype is float
+
+    def is_bool(self) -> bool:
+        return self.pytype is bool
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return False
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def maybe_as_float(self) -> float | None:
+        return None
+
+    def maybe_as_bool(self) -> bool | None:
+        return None
+
+    def clone(self) -> Node:
+        return self
+
+    def wrap_int(self, value: int) -> IntNode:
+        return IntNode(self.env, const(int(value)))
+
+    def wrap_float(self, value: float) -> FloatNode:
+        return FloatNode(self.env, Real("const", (float(value),)))
+
+    def wrap_bool(self, value: bool) -> BoolNode:
+        return BoolNode(self.env, bool(value))
+
+    def _graph_repr(self) -> str:
+        return str(self)
+
+    def str(self) -> str:
+        return str(self)
+
+    def _is_contiguous(self, sizes: Any, strides: Any, order: Any) -> BoolNode:
+        """Axes, innermost first, step through memory without gaps; a statement, decided by who asks."""
+        if len(sizes) != len(order):
+            return self.wrap_bool(False)
+        env = self.env
+        statement: Statement | bool = True
+        empty: Statement | bool = False
+        step = const(1)
+        for axis in order:
+            size, stride = _poly(sizes[axis]), _poly(strides[axis])
+            one = relation("==", size - const(1))
+            fits = either(one, relation("==", stride - step))
+            statement = both(statement, fits)
+            empty = either(empty, relation("==", size))
+            step = env.facts.simplify(step * size)
+        return BoolNode(env, _settle(env, either(empty, statement)))
+
+    def is_contiguous(self, sizes: Any, strides: Any) -> BoolNode:
+        return self._is_contiguous(sizes, strides, range(len(sizes) - 1, -1, -1))
+
+    def is_channels_last_contiguous_2d(self, sizes: Any, strides: Any) -> BoolNode:
+        return self._is_contiguous(sizes, strides, (1, 3, 2, 0))
+
+    def is_channels_last_contiguous_3d(self, sizes: Any, strides: Any) -> BoolNode:
+        return self._is_contiguous(sizes, strides, (1, 4, 3, 2, 0))
+
+    def _channels_last_strides(self, sizes: Any, strides: Any, order: Any) -> BoolNode:
+        env = self.env
+        if len(sizes) != len(order):
+            return self.wrap_bool(False)
+
+        def holds(op: str, poly: Poly) -> bool:
+            return env.decide_or(relation(op, poly), False)
+
+        least = const(0)
+        if holds("==", _poly(strides[1])):
+            return self.wrap_bool(False)
+        for axis in order:
+            size, stride = _poly(sizes[axis]), _poly(strides[axis])
+            if holds("==", size) or not holds(">=", stride - least) or (axis == 0 and holds("==", least - _poly(strides[1]))):
+                return self.wrap_bool(False)
+            least = stride if holds("==", size - const(1)) else stride * size
+        return self.wrap_bool(True)
+
+    def is_channels_last_strides_2d(self, sizes: Any, strides: Any) -> BoolNode:
+        return self._channels_last_strides(sizes, strides, (1, 3, 2, 0))
+
+    def is_channels_last_strides_3d(self, sizes: Any, strides: Any) -> BoolNode:
+        return self._channels_last_strides(sizes, strides, (1, 4, 3, 2, 0))
+
+    def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> BoolNode:
+        env = self.env
+        axes = []
+        for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+            hint = env.hint(_poly(stride))
+            if env.hint(_poly(size)) != 1:
+                axes.append((float("inf") if hint is None else hint, -axis))
+        return self._is_contiguous(
+            [sizes[-axis] for _, axis in sorted(axes)], [strides[-axis] for _, axis in sorted(axes)], range(len(axes))
+        )
+
+    is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
+
+
+class IntNode(Node):
+    """An integer: a polynomial."""
+
+    __slots__ = ("poly",)
+    pytype = int
+
+    def __init__(self, env: SymbolEnv, poly: Poly) -> None:
+        self.env = env
+        self.poly = poly
+
+    @property
+    def expr(self) -> Any:
+        """As a SymPy expression of `fxloom_interfaces.expr`, simplified by all that is known now."""
+        from fxloom_shapes.printed import sympy_expr
+
+        return sympy_expr(self.env.facts.simplify(self.poly))
+
+    @property
+    def hint(self) -> int | None:
+        return self.env.hint(self.poly)
+
+    _hint = hint
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def maybe_as_int(self) -> int | None:
+        return self.poly.constant
+
+    def is_constant(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return repr(self.poly)
+
+    __repr__ = __str__
+
+    # --- answers ---
+
+    def guard_int(self, file: str, line: int) -> int:
+        return self.env.specialize_number(self.poly)
+
+    def int_(self) -> int:
+        return self.env.specialize_number(self.poly)
+
+    def guard_float(self, file: str, line: int) -> float:
+        return float(self.int_())
+
+    def bool_(self) -> bool:
+        return self.env.decide(relation("!=", self.poly))
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return self.bool_()
+
+    # --- arithmetic ---
+
+    def _made(self, poly: Poly) -> IntNode:
+        return self.env.node(poly)
+
+    def add(self, other: Node) -> Node:
+        return self._made(self.poly + other.poly) if isinstance(other, IntNode) else _real("add", self, other)
+
+    def sub(self, other: Node) -> Node:
+        return self._made(self.poly - other.poly) if isinstance(other, IntNode) else _real("sub", self, other)
+
+    def mul(self, other: Node) -> Node:
+        return self._made(self.poly * other.poly) if isinstance(other, IntNode) else _real("mul", self, other)
+
+    def neg(self) -> Node:
+        return self._made(-self.poly)
+
+    def pos(self) -> Node:
+        return self
+
+    def abs(self) -> Node:
+        return self if self.env.decide(relation(">=", self.poly)) else self.neg()
+
+    def _divide(self, kind: str, other: Node) -> Node:
+        if not isinstance(other, IntNode):
+            return _real("floordiv" if kind == "FloorDiv" else "mod", self, other)
+        env = self.env
+        a, b = env.facts.simplify(self.poly), env.facts.simplify(other.poly)
+        if env.decide(relation(">=", b - const(1))):
+            return self._made(env.facts.function(kind, a, b))
+        if env.decide(relation("==", b)):
+            raise ZeroDivisionError("integer division or modulo by zero")
+        result = env.facts.function(kind, -a, -b)  # a // b == -a // -b;  a % b == -(-a % -b)
+        return self._made(result if kind == "FloorDiv" else -result)
+
+    def int_floordiv(self, other: Node) -> Node:
+        return self._divide("FloorDiv", other)
+
+    floordiv = int_floordiv
+
+    def mod(self, other: Node) -> Node:
+        return self._divide("Mod", other)
+
+    def python_mod(self, other: Node) -> Node:
+        return self._divide("Mod", other)
+
+    def int_truediv(self, other: Node) -> Node:
+        return _real("truediv", self, other)
+
+    float_truediv = truediv = int_truediv
+
+    def pow_by_natural(self, other: Node) -> Node:
+        power = self.env.specialize_number(other.poly) if isinstance(other, IntNode) else None
+        if power is None or power < 0:
+            return _real("pow", self, other)
+        result = const(1)
+        for _ in range(power):
+            result = result * self.poly
+        return self._made(result)
+
+    def pow(self, other: Node) -> Node:
+        return self.pow_by_natural(other) if isinstance(other, IntNode) else _real("pow", self, other)
+
+    def float_pow(self, other: Node) -> Node:
+        return _real("pow", self, other)
+
+    def sym_min(self, other: Node) -> Node:
+        return self._extreme("Min", other)
+
+    def sym_max(self, other: Node) -> Node:
+        return self._extreme("Max", other)
+
+    def _extreme(self, kind: str, other: Node) -> Node:
+        if not isinstance(other, IntNode):
+            return _real(kind.lower(), self, other)
+        simplify = self.env.facts.simplify
+        return self._made(self.env.facts.function(kind, simplify(self.poly), simplify(other.poly)))
+
+    def sym_sum(self, args: Any) -> Node:
+        result = const(0)
+        for item in args:
+            result = result + _poly(item)
+        return self._made(result)
+
+    def sym_float(self) -> Node:
+        return FloatNode(self.env, Real("float", (Real("int", (self.poly,)),)))
+
+    def sym_int(self) -> Node:
+        return self
+
+    def trunc(self) -> Node:
+        return self
+
+    floor = ceil = trunc
+
+    def round(self, digits: Any = None) -> Node:
+        return self
+
+    # --- comparisons ---
+
+    def _compare(self, op: str, poly: Poly) -> BoolNode:
+        return BoolNode(self.env, _settle(self.env, relation(op, self.env.facts.simplify(poly))))
+
+    def eq(self, other: Node) -> Node:
+        return self._compare("==", self.poly - other.poly) if isinstance(other, IntNode) else _compare_real("==", self, other)
+
+    def ne(self, other: Node) -> Node:
+        return self._compare("!=", self.poly - other.poly) if isinstance(other, IntNode) else _compare_real("!=", self, other)
+
+    def ge(self, other: Node) -> Node:
+        return self._compare(">=", self.poly - other.poly) if isinstance(other, IntNode) else _compare_real(">=", self, other)
+
+    def gt(self, other: Node) -> Node:
+        return (
+            self._compare(">=", self.poly - other.poly - const(1))
+            if isinstance(other, IntNode)
+            else _compare_real(">", self, other)
+        )
+
+    def le(self, other: Node) -> Node:
+        return self._compare(">=", other.poly - self.poly) if isinstance(other, IntNode) else _compare_real("<=", self, other)
+
+    def lt(self, other: Node) -> Node:
+        return (
+            self._compare(">=", other.poly - self.poly - const(1))
+            if isinstance(other, IntNode)
+            else _compare_real("<", self, other)
+        )
+
+
+class BoolNode(Node):
+    """A statement, or what is known to be true or false."""
+
+    __slots__ = ("statement",)
+    pytype = bool
+
+    def __init__(self, env: SymbolEnv, statement: Statement | bool) -> None:
+        self.env = env
+        self.statement = statement
+
+    @property
+    def expr(self) -> Any:
+        return self.statement
+
+    @property
+    def hint(self) -> bool | None:
+        if isinstance(self.statement, bool):
+            return self.statement
+        try:
+            return self.statement.holds(self.env.hints)
+        except KeyError:
+            return None
+
+    _hint = hint
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def maybe_as_bool(self) -> bool | None:
+        return self.statement if isinstance(self.statement, bool) else None
+
+    def __str__(self) -> str:
+        return str(self.statement)
+
+    __repr__ = __str__
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return self.env.decide(self.statement)
+
+    def bool_(self) -> bool:
+        return self.env.decide(self.statement)
+
+    def guard_size_oblivious(self, file: str, line: int) -> bool:
+        return self.env.decide_or(self.statement, False)
+
+    def guard_or_false(self, file: str, line: int) -> bool:
+        return self.env.decide_or(self.statement, False)
+
+    def guard_or_true(self, file: str, line: int) -> bool:
+        return self.env.decide_or(self.statement, True)
+
+    def statically_known_true(self, file: str, line: int) -> bool:
+        return self.env.proven(self.statement) is True
+
+    def expect_true(self, file: str, line: int) -> bool:
+        return self.env.expect(self.statement)
+
+    def sym_and(self, other: Node) -> Node:
+        return BoolNode(self.env, both(self.statement, _statement(other)))
+
+    and_ = sym_and
+
+    def sym_or(self, other: Node) -> Node:
+        return BoolNode(self.env, either(self.statement, _statement(other)))
+
+    or_ = sym_or
+
+    def sym_not(self) -> Node:
+        statement = self.statement
+        return BoolNode(self.env, not statement if isinstance(statement, bool) else statement.negated())
+
+    def eq(self, other: Node) -> Node:
+        return self.wrap_bool(self.bool_() == _truth(other))
+
+    def ne(self, other: Node) -> Node:
+        return self.wrap_bool(self.bool_() != _truth(other))
+
+    def sym_ite(self, then: Node, other: Node) -> Node:
+        return then if self.bool_() else other
+
+    def sym_int(self) -> Node:
+        return self.wrap_int(int(self.bool_()))
+
+    def sym_float(self) -> Node:
+        return self.wrap_float(float(self.bool_()))
+
+    def int_(self) -> int:
+        return int(self.bool_())
+
+    def add(self, other: Node) -> Node:
+        return self.sym_int().add(other)  # type: ignore[attr-defined]  # an IntNode
+
+    def mul(self, other: Node) -> Node:
+        return self.sym_int().mul(other)  # type: ignore[attr-defined]  # an IntNode
+
+
+class FloatNode(Node):
+    """A float: an expression tree."""
+
+    __slots__ = ("real",)
+    pytype = float
+
+    def __init__(self, env: SymbolEnv, real: Real) -> None:
+        self.env = env
+        self.real = real
+
+    @property
+    def expr(self) -> Any:
+        return self.real
+
+    @property
+    def hint(self) -> float | None:
+        try:
+            return float(self.real.value(self.env.hints))
+        except KeyError:
+            return None
+
+    _hint = hint
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def maybe_as_float(self) -> float | None:
+        return self.real.args[0] if self.real.kind == "const" else None
+
+    def __str__(self) -> str:
+        return str(self.real)
+
+    __repr__ = __str__
+
+    def guard_float(self, file: str, line: int) -> float:
+        value = self.hint
+        if value is None:
+            raise DataDependent("float", f"{self} is a number that only running the program tells")
+        self.env.pin_floats(self.real)
+        return value
+
+    def float_(self) -> float:
+        return self.guard_float("", 0)
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return bool(self.float_())
+
+    bool_ = None
+
+    def sym_float(self) -> Node:
+        return self
+
+    def trunc(self) -> Node:
+        return self.wrap_int(math.trunc(self.float_()))
+
+    sym_int = trunc
+
+    def floor(self) -> Node:
+        return self._rounded("floor")
+
+    def ceil(self) -> Node:
+        return self._rounded("ceil")
+
+    def _rounded(self, how: str) -> Node:
+        """floor(a / b) and ceil(a / b) of integers stay symbolic: float64 is exact for any size that a tensor can have."""
+        parts = self.real.args
+        if self.real.kind == "truediv" and all(part.kind == "int" for part in parts):
+            a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
+            if how == "floor":
+                return a.int_floordiv(b)
+            return a.neg().int_floordiv(b).neg()  # type: ignore[attr-defined]  # IntNodes
+        return self.wrap_int(getattr(math, how)(self.float_()))
+
+    def round(self, digits: Any = None) -> Node:
+        return self.wrap_float(round(self.float_(), digits)) if digits is not None else self.wrap_int(round(self.float_()))
+
+    def is_integer(self) -> Node:
+        return self.wrap_bool(self.float_().is_integer())
+
+    def neg(self) -> Node:
+        return FloatNode(self.env, Real("neg", (self.real,)))
+
+    def pos(self) -> Node:
+        return self
+
+    def abs(self) -> Node:
+        return FloatNode(self.env, Real("abs", (self.real,)))
+
+
+def _binary_real(name: str) -> Any:
+    def operation(self: FloatNode, other: Node) -> Node:
+        return _real(name, self, other)
+
+    return operation
+
+
+for _method, _operation in {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "float_truediv": "truediv", "int_truediv": "truediv",
+    "floordiv": "floordiv", "int_floordiv": "floordiv", "mod": "mod", "pow": "pow", "float_pow": "pow",
+    "pow_by_natural": "pow", "sym_min": "min", "sym_max": "max",
+}.items():  # fmt: skip
+    setattr(FloatNode, _method, _binary_real(_operation))
+
+
+def _comparison(op: str) -> Any:
+    def operation(self: FloatNode, other: Node) -> Node:
+        return _compare_real(op, self, other)
+
+    return operation
+
+
+for _method, _operation in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
+    setattr(FloatNode, _method, _comparison(_operation))
+
+
+def _unary_real(name: str) -> Any:
+    def operation(self: Node) -> Node:
+        return FloatNode(self.env, Real(name, (_as_real(self),)))
+
+    return operation
+
+
+for _name in ("sqrt", "exp", "log"):
+    for _class in (IntNode, FloatNode):
+        setattr(_class, f"sym_{_name}", _unary_real(_name))
+        setattr(_class, _name, _unary_real(_name))
+
+
+def _as_real(node: Node) -> Real:
+    if isinstance(node, FloatNode):
+        return node.real
+    if isinstance(node, IntNode):
+        return Real("int", (node.env.facts.simplify(node.poly),))
+    return Real("const", (float(_truth(node)),))
+
+
+def _real(kind: str, a: Node, b: Node) -> Node:
+    left, right = _as_real(a), _as_real(b)
+    if left.kind == right.kind == "const":
+        return FloatNode(a.env, Real("const", (OPERATIONS[kind](left.args[0], right.args[0]),)))
+    made = Real(kind, (left, right))
+    if left.kind == right.kind == "int":
+        value = [part.args[0].constant for part in (left, right)]
+        if None not in value:
+            return FloatNode(a.env, Real("const", (float(OPERATIONS[kind](*value)),)))
+    return FloatNode(a.env, made)
+
+
+_COMPARE = {
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+}  # fmt: skip
+
+
+def _compare_real(op: str, a: Node, b: Node) -> Node:
+    """Decided now: the symbols in it are pinned to their values."""
+    left, right = _as_real(a), _as_real(b)
+    env = a.env
+    try:
+        truth = _COMPARE[op](left.value(env.hints), right.value(env.hints))
+    except KeyError:
+        raise DataDependent("float", f"{left} {op} {right} is known only when the program runs") from None
+    env.pin_floats(left)
+    env.pin_floats(right)
+    return BoolNode(env, bool(truth))
+
+
+def _poly(node: Any) -> Poly:
+    if isinstance(node, IntNode):
+        return node.env.facts.simplify(node.poly)
+    if isinstance(node, int):
+        return const(node)
+    inner = getattr(node, "node", node)
+    if isinstance(inner, IntNode):
+        return inner.env.facts.simplify(inner.poly)
+    raise TypeError(f"expected an integer, got {node!r}")
+
+
+def _statement(node: Node) -> Statement | bool:
+    if isinstance(node, BoolNode):
+        return node.statement
+    if isinstance(node, IntNode):
+        return relation("!=", node.poly)
+    raise TypeError(f"expected a truth value, got {node!r}")
+
+
+def _truth(node: Node) -> bool:
+    return node.bool_() if isinstance(node, (BoolNode, IntNode)) else bool(node)
+
+
+def _settle(env: SymbolEnv, statement: Statement | bool) -> Statement | bool:
+    """A bool where the statement is proven either way."""
+    known = env.proven(statement)
+    return statement if known is None else known
+
+
+__all__ = ["BoolNode", "FloatNode", "IntNode", "Logic", "Node", "Relation"]
