@@ -149,6 +149,10 @@ void GuardTree::add_relation(int kind, std::vector<int> slots, int guard) {
     relations_.push_back(Relation{static_cast<Relation::Kind>(kind), std::move(slots), guard});
 }
 
+void GuardTree::add_size_program(std::vector<int> slots, std::vector<std::int64_t> code, int guard) {
+    size_programs_.emplace_back(std::move(slots), std::move(code), guard);
+}
+
 void GuardTree::export_value(int node, int slot) { nodes_.at(static_cast<std::size_t>(node)).exports.push_back(slot); }
 
 void GuardTree::freeze(int inputs, int total) {
@@ -374,6 +378,8 @@ int GuardTree::evaluate(const FrameRoots& roots, PyObject** inputs) {
     }
     for (std::size_t i = 0; i < relations_.size() && failed == kAllHold; ++i)
         if (!check_relation(relations_[i], slots)) failed = relations_[i].guard;
+    for (std::size_t i = 0; i < size_programs_.size() && failed == kAllHold; ++i)
+        if (!size_programs_[i].holds(slots)) failed = size_programs_[i].guard();
     if (failed == kAllHold) {
         PyObject* tuple = PyTuple_New(inputs_);
         if (tuple == nullptr) failed = -2;
@@ -403,6 +409,7 @@ void register_guard_tree(py::module_& m) {
         .def("add_tensor_check", &GuardTree::add_tensor_check, py::arg("node"), py::arg("properties"), py::arg("guard"))
         .def("add_state_check", &GuardTree::add_state_check, py::arg("state"), py::arg("guard"))
         .def("add_relation", &GuardTree::add_relation, py::arg("kind"), py::arg("slots"), py::arg("guard"))
+        .def("add_size_program", &GuardTree::add_size_program, py::arg("slots"), py::arg("code"), py::arg("guard"))
         .def("export_value", &GuardTree::export_value, py::arg("node"), py::arg("slot"))
         .def("freeze", &GuardTree::freeze, py::arg("inputs"), py::arg("total"))
         .def(

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "size_program.h"
 #include "tensor_checks.h"
 
 namespace fxloom {
@@ -111,6 +112,8 @@ public:
     void add_tensor_check(int node, const py::object& properties, int guard);
     void add_state_check(const py::object& state, int guard);
     void add_relation(int kind, std::vector<int> slots, int guard);
+    // A statement about exported integers, checked last; see size_program.h.
+    void add_size_program(std::vector<int> slots, std::vector<std::int64_t> code, int guard);
     // The first `inputs` slots are the graph's inputs; further ones serve relations.
     void export_value(int node, int slot);
     // Ends building: no node or check may be added after it.
@@ -136,6 +139,7 @@ private:
     std::vector<int> roots_;
     std::size_t first_root_ = 0;  // where the last failure was: looked at first
     std::vector<Relation> relations_;
+    std::vector<SizeProgram> size_programs_;
     std::unique_ptr<GlobalState> state_;
     int state_guard_ = 0;
     int inputs_ = 0;

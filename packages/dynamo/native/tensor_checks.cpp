@@ -12,6 +12,7 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ namespace fxloom {
 namespace {
 
 constexpr std::int64_t kAny = -1;  // sizes and strides of the layouts that we guard are never negative
+// A stride of kFollows - k is that of dimension k times its size.
+constexpr std::int64_t kFollows = -2;
 
 class StridedCheck final : public TensorCheck {
 public:
@@ -40,7 +43,18 @@ public:
             return false;
         if (static_cast<std::size_t>(t->dim()) != sizes_.size()) return false;
         if (!agrees(t->sizes(), sizes_)) return false;
-        return strides_.empty() || agrees(t->strides(), strides_);
+        if (strides_.empty()) return true;
+        const c10::IntArrayRef have = t->strides();
+        for (std::size_t i = 0; i < strides_.size(); ++i) {
+            const std::int64_t want = strides_[i];
+            if (want >= 0) {
+                if (have[i] != want) return false;
+            } else if (want <= kFollows) {
+                const auto k = static_cast<std::size_t>(kFollows - want);
+                if (have[i] != have[k] * std::max<std::int64_t>(t->sizes()[k], 1)) return false;
+            }
+        }
+        return true;
     }
 
 private:

@@ -18,6 +18,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.heap import FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Raised, Traceback, own_dict
+from fxloom_dynamo.symbolic import SYMBOLIC, concrete
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
     cls = type(obj)
     if cls is FakeTensor:
         return _tensor(ev, obj, name)
+    if cls in SYMBOLIC:
+        return _native(ev, concrete(obj), name)
     if isinstance(obj, types.ModuleType):
         return _module(ev, obj, name)
     if isinstance(obj, type):

@@ -6,6 +6,7 @@ under the recording mode; builtins that call back or look at identities have a m
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import types
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import natives, polyfills
+from fxloom_dynamo import natives, polyfills, symbolic
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.heap import LITERALS, c_descriptor_of
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_dynamo.recorder import UNMODELLED_METHODS
+from fxloom_dynamo.symbolic import SYMBOLIC, concrete, has_symbolic
 from fxloom_interfaces.errors import FxloomError, InternalError
 from fxloom_shapes import FakeTensor
 
@@ -299,7 +301,7 @@ def _fill_keyword_defaults(ev: Evaluator, fn: types.FunctionType, names: tuple[s
 def is_plain(value: Any, depth: int = 0) -> bool:
     """True for tensors, literals and nests of them: what torch's own Python code may look into by itself."""
     kind = type(value)
-    if kind in LITERALS or kind is FakeTensor:
+    if kind in LITERALS or kind is FakeTensor or kind in SYMBOLIC:
         return True
     if isinstance(value, (tuple, list)) and kind in (tuple, list) or kind.__module__ == "torch.return_types":
         return depth < 6 and all(item is UNREAD or is_plain(item, depth + 1) for item in value)
@@ -317,6 +319,12 @@ def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any
     """cls(*args, **kwargs)"""
     from fxloom_dynamo import models
 
+    if has_symbolic(args):
+        result = symbolic.call(ev, cls, args, kwargs)
+        if result is not NotImplemented:
+            return result
+        if not cls.__flags__ & _HEAPTYPE and cls not in _KEEP_ARGUMENTS and cls is not type and not cls.__module__.startswith("torch"):
+            args = [concrete(arg) for arg in args]
     model = models.CLASSES.get(cls)
     if model is not None:
         return model(ev, args, kwargs)
@@ -480,6 +488,12 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
     kind = type(fn)
     if issubclass(kind, types.BuiltinFunctionType):
         kind = types.BuiltinFunctionType  # the interpreter has a subclass for methods that know their class
+    if has_symbolic(args) or kwargs and has_symbolic(kwargs.values()):
+        result = symbolic.call(ev, fn, args, kwargs)
+        if result is not NotImplemented:
+            return result
+        if not _keeps_numbers(fn):
+            args, kwargs = [concrete(arg) for arg in args], {name: concrete(arg) for name, arg in kwargs.items()}
     try:
         model = models.FUNCTIONS.get(fn)
     except TypeError:  # an unhashable receiver
@@ -515,6 +529,20 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
     if descriptor is None:
         graph_break("native_call", f"{type(owner).__module__}.{type(owner).__qualname__}.{fn.__name__}")
     return _call_descriptor(ev, descriptor, descriptor.__objclass__, fn.__name__, [owner, *args], kwargs)
+
+
+def _keeps_numbers(fn: Any) -> bool:
+    """True for C functions that take symbolic numbers as they are: torch's, operators, and those that only store values."""
+    if natives.is_torch_builtin(fn) or fn in _LOOK_AT_NOTHING or isinstance(getattr(fn, "__self__", None), torch.Tensor):
+        return True
+    if getattr(fn, "__module__", None) in ("_operator", "operator"):
+        return True
+    owner = getattr(fn, "__objclass__", None) or type(getattr(fn, "__self__", None))
+    return isinstance(owner, type) and issubclass(owner, (list, collections.deque)) and fn.__name__ in ("append", "appendleft")
+
+
+#: models that look at types or only pass values on
+_LOOK_AT_NOTHING = frozenset({isinstance, getattr, setattr, hasattr, len, iter, next, sum, callable, print})
 
 
 def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:

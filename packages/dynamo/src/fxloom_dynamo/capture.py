@@ -22,6 +22,7 @@ from fxloom_dynamo import natives
 from fxloom_dynamo._torch_private import storage_id
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.dynamic import History, Policy, parse_dynamic_shapes
 from fxloom_dynamo.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
@@ -29,11 +30,12 @@ from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.modes import keep_modes
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import body_start, continuation_count
+from fxloom_dynamo.size_guards import size_guards
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, GraphBreak, GraphRejected, Site, Unsupported
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
-from fxloom_shapes import FakeTensor, TraceContext
+from fxloom_shapes import ConstraintViolated, FakeTensor, SymbolEnv, TraceContext
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _MAX_ATTEMPTS = 24
@@ -64,8 +66,8 @@ class FrameReport:
     steps: int
 
 
-def capture_frame(view: FrameView, config: CaptureConfig) -> CapturedFrame | Skip:
-    """The replacement of a frame, or why it runs as it is."""
+def capture_frame(view: FrameView, config: CaptureConfig, history: History | None = None) -> CapturedFrame | Skip:
+    """The replacement of a frame, or why it runs as it is. history: what earlier calls of its code looked like."""
     code = view.code
     reason = _skip_reason(code)
     if reason is not None:
@@ -75,19 +77,19 @@ def capture_frame(view: FrameView, config: CaptureConfig) -> CapturedFrame | Ski
     collecting = gc.isenabled()
     gc.disable()  # an attempt makes tens of thousands of objects that live as long as it does
     try:
-        return _attempts(view, config)
+        return _attempts(view, config, history if history is not None else History())
     finally:
         if collecting:
             gc.enable()
 
 
-def _attempts(view: FrameView, config: CaptureConfig) -> CapturedFrame | Skip:
+def _attempts(view: FrameView, config: CaptureConfig, history: History) -> CapturedFrame | Skip:
     code = view.code
     breaks: dict[int, Break] = {}
     for attempt in range(1, _MAX_ATTEMPTS + 1):
         try:
             with telemetry.phase("dynamo.capture"):
-                return _Attempt(view, config, breaks, attempt).run()
+                return _Attempt(view, config, history, breaks, attempt).run()
         except _Restart as restart:
             if not restart.report.key == "raises" and config.fullgraph:
                 first = next(iter(breaks.values()), restart.report)  # what this attempt tried to end before
@@ -149,13 +151,16 @@ def _is_library(name: str) -> bool:
 class _Attempt:
     """One run of the evaluator over the frame."""
 
-    def __init__(self, view: FrameView, config: CaptureConfig, breaks: dict[int, Break], number: int) -> None:
+    def __init__(
+        self, view: FrameView, config: CaptureConfig, history: History, breaks: dict[int, Break], number: int
+    ) -> None:
         self.view = view
         self.config = config
         self.breaks = breaks
         self.number = number
-        self.context = TraceContext()
-        self.ev = Evaluator(config, self.context.fake_mode, frozenset(breaks))
+        self.context = TraceContext(env=SymbolEnv())
+        policy = Policy(history, config.dynamic, parse_dynamic_shapes(config.dynamic_shapes))
+        self.ev = Evaluator(config, self.context.fake_mode, policy, frozenset(breaks))
         self.gm: torch.fx.GraphModule | None = None
 
     def run(self) -> CapturedFrame:
@@ -184,6 +189,7 @@ class _Attempt:
                 step = ev.handling_since
                 raise _Restart(step, Break("raises", f"a break inside of an except block ({broke.key})", broke.site))
             try:
+                ev.recorder.bind_symbols()
                 residual = Residual(ev, frame, self._compile)
                 code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip)
             except GraphBreak as error:
@@ -193,6 +199,8 @@ class _Attempt:
         self._guard_aliasing()
         self._guard_tensor_aliasing()
         ev.heap.guard_classes()
+        assert self.context.env is not None
+        ev.heap.guards += size_guards(self.context.env)
         frame_report = FrameReport(view.code.co_qualname, self.gm, broke, self.number, ev.steps)
         if self.gm is not None:
             telemetry.emit(telemetry.GraphCaptured(view.code.co_qualname, ev.recorder.calls, len(ev.heap.guards), self._site(frame)))
@@ -242,7 +250,7 @@ class _Attempt:
         if not recorder.calls and not outputs:
             return None
         graph = recorder.graph
-        graph.output(tuple(recorder.node_of(fake) for fake in outputs))
+        graph.output(tuple(recorder._argument(value) for value in outputs))
         output = next(iter(reversed(graph.nodes)))
         meta.set_fake(output, tuple(outputs))
         gm = torch.fx.GraphModule(torch.nn.Module(), graph, class_name="Captured")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ class CaptureConfig:
     fullgraph: a graph break is an error (`Unsupported`).
     recompile_limit: entries per code object before the frame runs eager.
     dynamic: None decides by what is seen; False keeps every size static; True makes sizes symbolic at once.
+    dynamic_shapes: which dimensions of which arguments are dynamic; see `dynamic.parse_dynamic_shapes`.
     suppress_errors: a backend's failure runs eager instead of raising.
     on_capture: called with every CapturedFrame; for reports.
     on_heap: called with the heap of every captured frame, which knows all that was read; for `fxloom_dynamo.testing`.
@@ -27,6 +28,7 @@ class CaptureConfig:
     fullgraph: bool = False
     recompile_limit: int = 8
     dynamic: bool | None = None
+    dynamic_shapes: Mapping[str, Any] | None = None
     suppress_errors: bool = False
     break_limit: int = 64
     on_capture: Callable[[Any], None] | None = None

@@ -20,11 +20,13 @@ from fxloom_dynamo import _native, attributes, calls, operations, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.marks import ABSENT, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.recorder import Recorder
+from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, GlobalsSource
 from fxloom_shapes import FakeMode, FakeTensor
@@ -45,10 +47,12 @@ class BreakHere(Exception):
 class Evaluator:
     """One capture attempt. break_at: steps of the top frame (counted from 0) at which to break."""
 
-    def __init__(self, config: CaptureConfig, fake_mode: FakeMode, break_at: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, config: CaptureConfig, fake_mode: FakeMode, policy: Policy, break_at: frozenset[int] = frozenset()
+    ) -> None:
         self.config = config
         self.recorder = Recorder(fake_mode)
-        self.heap = Heap(fake_mode, self.recorder.know_input)
+        self.heap = Heap(fake_mode, self.recorder.know_input, policy)
         self.break_at = break_at
         self.frames: list[Frame] = []
         self.current_exception: BaseException | None = None
@@ -63,6 +67,8 @@ class Evaluator:
         self.recorder.sites = self.sites
         self.heap.site = self.site
         self.heap.on_fresh = self._note_made
+        if fake_mode.env is not None:
+            fake_mode.env.site = self.site
         self.handling_since = 0
         self.break_site: Site | None = None
         self._lost: GraphBreak | None = None  # raised where C code called back
@@ -253,6 +259,7 @@ class Evaluator:
 
     def clean(self, exc: BaseException) -> BaseException:
         """A program's exception without the evaluator's frames, in the context of what the program handles."""
+        refuse_hash(exc)
         exc.__traceback__ = None
         if isinstance(exc.__context__, Raised):
             exc.__context__ = None
@@ -295,7 +302,7 @@ class Evaluator:
             return types.GeneratorType
         if cls is Traceback:
             return types.TracebackType
-        return cls
+        return PYTHON_TYPES.get(cls, cls)
 
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
         return calls.call(self, fn, args, kwargs or {})

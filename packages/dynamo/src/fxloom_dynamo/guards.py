@@ -58,6 +58,7 @@ class GuardKind(Enum):
     DISTINCT_OBJECTS = "distinct objects"  # tuple of further sources: no two are one object
     DISTINCT_STORAGES = "distinct storages"  # tuple of further sources: no two tensors share storage
     SAME_STORAGE = "same storage"  # tuple of further sources: all tensors share one storage
+    SIZES = "sizes"  # size_guards.SizeCheck: a statement about integers
     GLOBAL_STATE = "global state"  # _native.GlobalState; the source is ignored
 
 
@@ -66,7 +67,7 @@ class TensorProperties:
     """What a graph specialized on of one tensor.
 
     keys: raw bits of its dispatch key set. sizes, strides: None for a dimension that may change; strides is None for
-    layouts without strides.
+    layouts without strides. A stride of -2 - k is that of dimension k times its size.
     """
 
     type: type
@@ -102,11 +103,21 @@ class TensorProperties:
         ]
         if not _agree(self.sizes, now.sizes):
             parts.append(f"shape is {list(now.sizes)}, was {[('*' if size is None else size) for size in self.sizes]}")
-        elif self.strides is not None and now.strides is not None and not _agree(self.strides, now.strides):
+        elif self.strides is not None and now.strides is not None and not _agree(self._wanted_strides(now), now.strides):
             parts.append(f"strides are {now.strides}, were {self.strides}")
         if not parts and now.keys != self.keys:
             parts.append("dispatch keys changed")
         return "; ".join(parts)
+
+
+    def _wanted_strides(self, now: TensorProperties) -> tuple[int | None, ...]:
+        """The strides that a tensor with properties `now` would have to have."""
+        if self.strides is None or now.strides is None:
+            return ()
+        return tuple(
+            stride if stride is None or stride >= 0 else now.strides[-2 - stride] * max(now.sizes[-2 - stride] or 0, 1)  # type: ignore[operator]  # a real tensor's are ints
+            for stride in self.strides
+        )
 
 
 def _agree(wanted: Sequence[int | None], have: Sequence[int | None]) -> bool:
@@ -195,7 +206,7 @@ def build_tree(guards: Sequence[Guard], inputs: Sequence[Source], names: FrameNa
         guard = guards[number]
         if guard.kind is GuardKind.GLOBAL_STATE:
             builder.tree.add_state_check(guard.expected, number)
-        elif guard.kind in _RELATION:
+        elif guard.kind in _RELATION or guard.kind is GuardKind.SIZES:
             relations.append((number, guard))
         else:
             _add_check(builder.tree, builder.node(guard.source, number), guard, number)
@@ -203,10 +214,14 @@ def build_tree(guards: Sequence[Guard], inputs: Sequence[Source], names: FrameNa
         builder.tree.export_value(builder.node(source, -1), slot)
     slots = len(inputs)
     for number, guard in relations:
-        members = (guard.source, *guard.expected)
+        members = guard.expected.sources if guard.kind is GuardKind.SIZES else (guard.source, *guard.expected)
         for offset, source in enumerate(members):
             builder.tree.export_value(builder.node(source, number), slots + offset)
-        builder.tree.add_relation(_RELATION[guard.kind], list(range(slots, slots + len(members))), number)
+        own = list(range(slots, slots + len(members)))
+        if guard.kind is GuardKind.SIZES:
+            builder.tree.add_size_program(own, list(guard.expected.code), number)
+        else:
+            builder.tree.add_relation(_RELATION[guard.kind], own, number)
         slots += len(members)
     builder.tree.freeze(len(inputs), slots)
     return builder.tree
@@ -364,6 +379,9 @@ def explain(guard: Guard, view: Any) -> str:
         return f"torch's global state changed: {', '.join(guard.expected.changed()) or 'back to what it was'}"
     name = guard.source.name
     try:
+        if guard.kind is GuardKind.SIZES:
+            values = {source.name: read_source(source, view) for source in guard.expected.sources}
+            return f"{guard.expected} does not hold for {', '.join(f'{n} = {_short(v)}' for n, v in values.items())}"
         value = read_source(guard.source, view)
     except Exception as error:  # what is not there any more is the explanation
         return f"{name} can't be read any more ({type(error).__name__}: {error})"

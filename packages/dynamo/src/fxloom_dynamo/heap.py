@@ -22,6 +22,7 @@ import dataclasses
 import enum
 import functools
 import inspect
+import math
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -32,6 +33,7 @@ import torch
 
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.guards import Guard, GuardKind, TensorProperties, identity_guard
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, own_dict
 from fxloom_interfaces.errors import GraphBreak, Site
@@ -46,6 +48,8 @@ from fxloom_interfaces.sources import (
     Source,
 )
 from fxloom_shapes import FakeMode, FakeTensor
+from fxloom_shapes.env import LARGEST
+from fxloom_shapes.symbolize import symbolize
 
 #: Python classes of the standard library whose instances nobody changes; they stand for themselves without guards
 FROZEN: frozenset[type] = frozenset({dataclasses.Field, inspect.Signature, inspect.Parameter})
@@ -134,6 +138,12 @@ def _member_set(items: set[Any]) -> frozenset[Any]:
     return frozenset(set.__iter__(items))
 
 
+def is_buffer(source: Source) -> bool:
+    """True for a tensor found among a module's buffers."""
+    parent = source.parent
+    return parent is not None and getattr(parent, "key", None) == "_buffers"
+
+
 def can_shadow(cls: type) -> bool:
     """True when an instance's whole state lies in its `__dict__`, `__slots__` and a builtin container."""
     if not cls.__flags__ & HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor, *_OPERATORS)):
@@ -163,8 +173,11 @@ def _is_plainly_made(cls: type) -> bool:
 class Heap:
     """See the module's docstring. One per capture attempt."""
 
-    def __init__(self, fake_mode: FakeMode, on_tensor: Callable[[FakeTensor, torch.Tensor, Source], None]) -> None:
+    def __init__(
+        self, fake_mode: FakeMode, on_tensor: Callable[[FakeTensor, torch.Tensor, Source], None], policy: Policy
+    ) -> None:
         self.fake_mode = fake_mode
+        self.policy = policy
         self.on_tensor = on_tensor
         self.on_fresh: Callable[[Any], None] = lambda obj: None
         self.site: Callable[[], Site | None] = lambda: None
@@ -250,6 +263,10 @@ class Heap:
         """The stand-in of an object found at `source`, with a guard on what was found."""
         cls = type(original)
         if cls in LITERALS:
+            if (cls is int or cls is float) and self.policy.number(original, source):
+                number = self._number(original, source)
+                if type(number) is not cls:
+                    return number
             kind = GuardKind.IDENTITY if cls in _SINGLETONS else GuardKind.EQUALITY
             self.guard(source, kind, original)
             return original
@@ -337,16 +354,41 @@ class Heap:
         self.by_stand_in[id(stand_in)] = record
         return record
 
+    def _number(self, value: int | float, source: Source) -> Any:
+        """The symbolic number at `source`; the value itself where it is specialized."""
+        env = self.fake_mode.env
+        if env is None:
+            return value
+        if isinstance(value, int):
+            return env.create(value, source, duck_key=("number", source)) if abs(value) < LARGEST else value
+        return env.create_float(value, source) if math.isfinite(value) else value
+
     def _tensor(self, real: torch.Tensor, source: Source) -> Any:
         with DisableTorchFunction():
             try:
+                properties = self._dynamic_properties(real, source)
                 fake = self.fake_mode.from_tensor(real)
             except NotImplementedError as error:  # a wrapper of a function transform has no storage
                 graph_break("unsupported_tensor", str(error))
-            self.guard(source, GuardKind.TENSOR, TensorProperties.of(real))
+            self.guard(source, GuardKind.TENSOR, properties)
         self._add(real, fake, source, "tensor")
         self.on_tensor(fake, real, source)
         return fake
+
+    def _dynamic_properties(self, real: torch.Tensor, source: Source) -> TensorProperties:
+        """What to guard of a tensor, its dynamic dimensions made symbolic."""
+        properties = TensorProperties.of(real)
+        env = self.fake_mode.env
+        if env is None or isinstance(source, ObjectSource):
+            return properties
+        dims, strides = self.policy.tensor(real, source, isinstance(real, torch.nn.Parameter) or is_buffer(source))
+        if not dims:
+            return properties
+        made = symbolize(env, real, source, dims, strides)
+        if made.descriptor.env is None:  # all were 0 or 1
+            return properties
+        sizes = tuple(size if type(size) is int else None for size in made.descriptor.size)
+        return dataclasses.replace(properties, sizes=sizes, strides=made.strides)
 
     def _function(self, original: Any, source: Source) -> Any:
         record = self._add(original, original, source, "function")

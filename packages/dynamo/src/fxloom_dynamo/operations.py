@@ -15,6 +15,8 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo import symbolic
+from fxloom_dynamo.symbolic import SYMBOLIC, concrete, settled
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
 
 _PYTHON_HEAP = 1 << 9
 _SEQUENCES = (list, tuple, str, bytes, range)
-_TENSOR_PARTNERS = (int, float, complex, bool, FakeTensor)
+_TENSOR_PARTNERS = (int, float, complex, bool, FakeTensor, torch.SymInt, torch.SymFloat)
 
 
 def python_method(ev: Evaluator, value: Any, name: str) -> Any:
@@ -83,6 +85,10 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
             if inplace and kind_left is not FakeTensor:
                 function = BINARY[text[:-1]][0]
             return ev.record_call(function, left, right)
+    elif kind_left in SYMBOLIC or kind_right in SYMBOLIC:
+        if kind_left in LITERALS or kind_left in SYMBOLIC:
+            return symbolic.binary(ev, BINARY[text.removesuffix("=")][0], text, left, right)
+        left, right = concrete(left), concrete(right)
     if inplace:
         found = python_method(ev, left, inplace)
         if found is not ABSENT:
@@ -167,6 +173,11 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
             return ev.record_call(function, left, right)
         if text in ("==", "!=") and (left is None or right is None or isinstance(left, str) or isinstance(right, str)):
             return text == "!="
+    elif kind_left in SYMBOLIC or kind_right in SYMBOLIC:
+        if kind_left in LITERALS | SYMBOLIC and kind_right in LITERALS | SYMBOLIC:
+            return symbolic.compare(ev, function, left, right)
+        left, right = concrete(left), concrete(right)
+        kind_left, kind_right = type(left), type(right)
     own = python_method(ev, left, method)
     other = python_method(ev, right, reflected)
     if own is ABSENT and other is ABSENT:
@@ -209,6 +220,8 @@ def unary(ev: Evaluator, method: str, value: Any) -> Any:
         return ev.native(function, value)
     if type(value) is FakeTensor:
         return ev.record_call(function, value)
+    if type(value) in SYMBOLIC:
+        return symbolic.unary(ev, function, value)
     found = python_method(ev, value, method)
     if found is not ABSENT:
         return ev.call(found, [value])
@@ -224,7 +237,7 @@ def truth(ev: Evaluator, value: Any) -> bool:
     cls = type(value)
     if cls in LITERALS:
         return bool(value)
-    if cls is FakeTensor:
+    if cls is FakeTensor or cls in SYMBOLIC:
         return bool(ev.torch_native(bool, value))
     if isinstance(value, (list, tuple, set, frozenset)) and python_method(ev, value, "__bool__") is ABSENT:
         found = python_method(ev, value, "__len__")
@@ -250,7 +263,7 @@ def length(ev: Evaluator, value: Any) -> int:
         ev.heap.refuse(value)
     cls = type(value)
     if cls is FakeTensor:
-        return int(ev.torch_native(len, value))
+        return settled(ev.torch_native(value.size, 0)) if value.dim() else int(ev.torch_native(len, value))
     found = python_method(ev, value, "__len__")
     if found is not ABSENT:
         result = ev.call(found, [value])
@@ -275,6 +288,8 @@ def contains(ev: Evaluator, item: Any, container: Any) -> bool:
         return truth(ev, ev.call(found, [container, item]))
     if cls is FakeTensor:
         return bool(ev.torch_native(operator.contains, container, item))
+    if not isinstance(container, (list, tuple)):
+        item = concrete(item)
     if isinstance(container, dict):
         check_hashable(ev, item)
         try:
@@ -321,6 +336,8 @@ def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
     if ev.heap.untraceable:
         ev.heap.refuse(container)
     cls = type(container)
+    if cls is not FakeTensor:
+        key = concrete(key)
     if cls is tuple or cls in LITERALS:
         if type(key) is FakeTensor:
             return ev.torch_native(operator.getitem, container, key)
@@ -388,6 +405,7 @@ def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None
     if cls is FakeTensor:
         ev.record_call(operator.setitem, container, key, value)
         return
+    key = concrete(key)
     found = python_method(ev, container, "__setitem__")
     if found is not ABSENT:
         ev.call(found, [container, key, value])
@@ -416,6 +434,7 @@ def delete_subscript(ev: Evaluator, container: Any, key: Any) -> None:
     """del container[key]."""
     if ev.heap.untraceable:
         ev.heap.refuse(container)
+    key = concrete(key)
     found = python_method(ev, container, "__delitem__")
     if found is not ABSENT:
         ev.call(found, [container, key])
@@ -519,6 +538,7 @@ def check_printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> No
 
 def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
     """str(value) or repr(value)."""
+    value = concrete(value)
     cls = type(value)
     function = str if how == "__str__" else repr
     if cls in LITERALS:
@@ -537,6 +557,7 @@ def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
 
 def format_value(ev: Evaluator, value: Any, spec: str) -> str:
     """format(value, spec)."""
+    value = concrete(value)
     if type(value) in LITERALS:
         return str(ev.native(format, value, spec))
     found = python_method(ev, value, "__format__")

@@ -26,6 +26,7 @@ from fxloom_dynamo.bytecode import Instruction, emit
 from fxloom_dynamo.heap import FROZEN, HEAPTYPE, LITERALS, Record, c_descriptor_of, can_shadow, container_base, ordered_keys
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_dynamo.natives import CONSTANT_TYPES
+from fxloom_dynamo.symbolic import SYMBOLIC, has_symbolic, run_time_function, run_time_text, unbacked
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
 from fxloom_shapes import FakeTensor
@@ -63,7 +64,7 @@ class Rebuilder:
         self.frame = frame
         self.out: list[Instruction] = []
         self.inputs: dict[Source, int] = {}
-        self.outputs: dict[int, tuple[int, FakeTensor]] = {}
+        self.outputs: dict[int, tuple[int, Any]] = {}
         self.temporaries: list[str] = []
         self._kept: dict[int, str] = {}
         self._counts: dict[int, int] = {}
@@ -84,6 +85,11 @@ class Rebuilder:
             self._blame(cls)
             graph_break("class_definition", f"{cls.__qualname__} or an object that refers to it outlives the call's graph")
         if _is_constant(value) or isinstance(value, Mark):
+            return
+        if type(value) in SYMBOLIC:
+            if unbacked(value) and id(value) not in self.outputs:
+                self.outputs[id(value)] = (len(self.outputs), value)
+                self._keep_alive.append(value)
             return
         count = self._counts.get(id(value), 0)
         self._counts[id(value)] = count + 1
@@ -203,6 +209,9 @@ class Rebuilder:
         if type(value) is FakeTensor:
             self._tensor(value)
             return
+        if type(value) in SYMBOLIC:
+            self._number(value)
+            return
         record = self.ev.heap.record(value)
         if record is not None:
             self._existing(record)
@@ -241,6 +250,21 @@ class Rebuilder:
             return
         index = self.inputs.setdefault(source, len(self.inputs))
         self.out += [*emit.load_fast(INPUTS_LOCAL), *emit.load_const(index), *emit.subscript()]
+
+    def _number(self, value: Any) -> None:
+        """A number worked out from the sizes and numbers of the call."""
+        if type(value) is torch.SymBool:
+            self.out += emit.load_const(bool(value))
+            return
+        text, names = run_time_text(value)
+        symbols = self.ev.recorder.fake_mode.env.symbols  # type: ignore[union-attr]  # a symbolic value has one
+        if text in names:
+            self.load_input(symbols[text].sources[0])
+            return
+        self.begin_call(run_time_function(text, names))
+        for name in names:
+            self.load_input(symbols[name].sources[0])
+        self.out += emit.call(len(names))
 
     def _tensor(self, fake: FakeTensor) -> None:
         info = self.ev.recorder.input_info.get(id(fake))
@@ -504,6 +528,8 @@ def _is_constant(value: Any) -> bool:
     if type(value) is types.BuiltinFunctionType:
         owner = value.__self__
         return owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__name__.startswith("pybind11_")
+    if type(value) is torch.Size:
+        return not has_symbolic(value)
     return type(value) in LITERALS or isinstance(value, _CONSTANTS)
 
 

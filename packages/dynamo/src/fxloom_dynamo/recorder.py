@@ -24,11 +24,15 @@ import torch.fx
 
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.heap import is_buffer
 from fxloom_dynamo.marks import Mark
+from fxloom_dynamo.symbolic import SYMBOLIC
 from fxloom_interfaces import meta
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor
+from fxloom_shapes.poly import of_atom
+from fxloom_shapes.size_nodes import SizeNodes
 
 _NUMBERS = (int, float, complex, bool, str, bytes, type(None))
 _PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format, type(...), torch.finfo, torch.iinfo)
@@ -47,7 +51,9 @@ class Recorder:
         self.fake_mode = fake_mode
         self.graph = torch.fx.Graph()
         self.nodes: dict[int, torch.fx.Node] = {}
-        self.inputs: list[tuple[Source, torch.Tensor, torch.fx.Node]] = []
+        self.inputs: list[tuple[Source, Any, torch.fx.Node]] = []
+        self.numbers = SizeNodes(self._number_call, self._symbol)
+        self.symbols: dict[str, torch.fx.Node] = {}
         self.input_info: dict[int, tuple[FakeTensor, torch.Tensor, Source]] = {}
         self.python_type: dict[int, type] = {}
         self.versions: dict[int, int] = {}  # of inputs, when the program first read them
@@ -86,15 +92,53 @@ class Recorder:
         if id(fake) not in self.input_info:
             raise InternalError("dynamo.record", f"a fake tensor that no node made: {fake!r}")
         _, real, source = self.input_info[id(fake)]
-        with self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before():
-            node = self.graph.placeholder(self._placeholder_name(source))
-        self._last_placeholder = node
-        meta.set_fake(node, fake)
-        meta.set_source(node, source)
-        meta.set_static_address(node, isinstance(real, torch.nn.Parameter) or _is_buffer(source))
+        node = self._placeholder(source, fake)
+        meta.set_static_address(node, isinstance(real, torch.nn.Parameter) or is_buffer(source))
         self.nodes[id(fake)] = node
         self.inputs.append((source, real, node))
         return node
+
+    def _placeholder(self, source: Source, value: Any) -> torch.fx.Node:
+        with self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before():
+            node = self.graph.placeholder(self._placeholder_name(source))
+        self._last_placeholder = node
+        meta.set_fake(node, value)
+        meta.set_source(node, source)
+        return node
+
+    # ------------------------------------------------------------------ symbolic numbers
+
+    def _symbol(self, name: str) -> torch.fx.Node:
+        """The node of a symbol: an input, or what made it."""
+        node = self.symbols.get(name)
+        if node is None:
+            env = self.fake_mode.env
+            if env is None or not env.symbols[name].sources:
+                raise InternalError("dynamo.record", f"no node makes the number {name}")
+            symbol = env.symbols[name]
+            value = env.create_float(symbol.hint, symbol.sources[0]) if symbol.is_float else env.number(of_atom(symbol.atom))
+            node = self.symbols[name] = self._placeholder(symbol.sources[0], value)
+            meta.set_static_address(node, False)
+            self.inputs.append((symbol.sources[0], symbol.hint, node))
+        return node
+
+    def _number_call(self, target: Any, args: tuple[Any, ...]) -> torch.fx.Node:
+        node = self.graph.call_function(target, args)
+        meta.set_sites(node, self.sites())
+        self.step_of[node] = self.step
+        return node
+
+    def bind_symbols(self) -> None:
+        """Make inputs of all numbers that the sizes of the graph's inputs are made of."""
+        env = self.fake_mode.env
+        if env is None:
+            return
+        for _, _, node in list(self.inputs):
+            fake = meta.get_fake(node)
+            if type(fake) is FakeTensor and fake.desc.env is not None:
+                for name, symbol in env.symbols_in([*fake.desc.size, *fake.desc.stride, fake.desc.offset]).items():
+                    if symbol.sources:
+                        self._symbol(name)
 
     def _placeholder_name(self, source: Source) -> str:
         """A readable name from the source, unique in the graph."""
@@ -160,10 +204,12 @@ class Recorder:
         kind = type(value)
         if kind in _NUMBERS or kind in _PLAIN:
             return value
+        if kind in SYMBOLIC:
+            return self.numbers.node_of(value)
         if kind is tuple or kind is list:
             return kind([self._argument(item) for item in value])
         if isinstance(value, torch.Size):
-            return tuple(value)
+            return tuple([self._argument(item) for item in value])
         if isinstance(value, tuple):
             return tuple(self._argument(item) for item in value)
         if isinstance(value, dict):
@@ -325,11 +371,6 @@ def _has_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return True
     return isinstance(value, (tuple, list)) and any(_has_tensor(item) for item in value)
-
-
-def _is_buffer(source: Source) -> bool:
-    parent = source.parent
-    return parent is not None and getattr(parent, "key", None) == "_buffers"
 
 
 def _name_of(source: Source) -> str:

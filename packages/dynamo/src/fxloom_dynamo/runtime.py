@@ -24,6 +24,7 @@ from fxloom_dynamo._torch_private import foreign_modes
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.dynamic import History
 from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard
 from fxloom_dynamo.module import OptimizedModule
 from fxloom_interfaces import telemetry
@@ -96,11 +97,17 @@ class Region:
         self.config = config
         # The native region must not keep this object alive: nothing would ever free the cycle.
         self.native = _native.Region(_Miss(weakref.ref(self)))
+        self._histories: dict[types.CodeType, History] = {}
         _regions.add(self)
+
+    def history(self, code: types.CodeType) -> History:
+        """What calls of `code` in this region looked like so far."""
+        return self._histories.setdefault(code, History())
 
     def reset(self) -> None:
         """Forget all compiled code; the next calls compile again."""
         self.native.clear()
+        self._histories.clear()
 
 
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
@@ -139,7 +146,7 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
             return None  # this call only: operators have to run one by one
         state = global_state_guard()
         with telemetry.phase("dynamo.frame"):
-            captured = capture_frame(view, config)
+            captured = capture_frame(view, config, region.history(code))
         if isinstance(captured, Skip):
             if captured.for_good:
                 _native.skip_code(code)

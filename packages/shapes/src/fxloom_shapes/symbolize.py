@@ -37,7 +37,8 @@ class DimPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Symbolized:
-    """descriptor; strides: per dimension the int, the dimension k whose size times stride it is (as ~k), or None for a symbol."""
+    """descriptor; strides: per dimension the int, or -2 - k where it is size times stride of dimension k, or None for
+    a symbol."""
 
     descriptor: Descriptor
     strides: tuple[int | None, ...]
@@ -67,7 +68,7 @@ def symbolize(
         strides[dim], origin[dim] = hint, hint
         follows = before is not None and hint == hints[before] * max(int(real.shape[before]), 1)
         if follows and before is not None and (type(sizes[before]) is not int or type(strides[before]) is not int):
-            strides[dim], origin[dim] = sizes[before] * strides[before], ~before
+            strides[dim], origin[dim] = sizes[before] * strides[before], -2 - before
         elif dim in dynamic_strides and not follows:
             strides[dim] = env.create(hint, SizeSource(source, "stride", dim), low=2)
             origin[dim] = hint if type(strides[dim]) is int else None

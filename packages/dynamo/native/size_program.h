@@ -1,0 +1,32 @@
+// A statement about integers as code of a small stack machine, so that guards on sizes need no Python.
+//
+// Built by fxloom_dynamo/size_guards.py. Values are 64-bit; an overflow or a division by zero makes the statement false, which
+// only means that the frame is compiled again.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace fxloom {
+
+// The order is that of _OPCODES in size_guards.py. kConst and kLoad are followed by their operand.
+enum class SizeOp : std::int64_t { kConst, kLoad, kAdd, kMul, kFloorDiv, kMod, kMin, kMax, kIsZero, kNotZero, kNotNegative, kAnd, kOr };
+
+class SizeProgram {
+public:
+    // slots: of the exported values that kLoad counts. Throws std::invalid_argument for code that is no program.
+    SizeProgram(std::vector<int> slots, std::vector<std::int64_t> code, int guard);
+
+    bool holds(PyObject* const* values) const;
+    int guard() const { return guard_; }
+
+private:
+    std::vector<int> slots_;
+    std::vector<std::int64_t> code_;
+    std::size_t depth_ = 0;
+    int guard_;
+};
+
+}  // namespace fxloom

@@ -1,0 +1,217 @@
+"""Which sizes and numbers of a call are dynamic: what the user said, and what earlier calls of the same code showed.
+
+In: values with their sources, in the order in which capture meets them. Out: policies for `fxloom_shapes`. Static first: a
+number becomes dynamic when a second value is seen at its place (`History`, one per region and code object).
+Invariant: asking twice about one call gives the same answer, so that a restarted capture sees what the first one saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fxloom_interfaces.errors import ConfigError
+from fxloom_interfaces.sources import AttrSource, DictItemSource, InstanceDictSource, LocalSource, SequenceItemSource, Source
+from fxloom_shapes.symbolize import DimPolicy
+
+#: attributes of tensors that carry marks: {dim: DimPolicy}, and a set of dims
+_DYNAMIC, _MAYBE, _STATIC = "_fxloom_dynamic", "_fxloom_maybe_dynamic", "_fxloom_static"
+
+
+# --- marks -----------------------------------------------------------------------------------------------------------
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: Any, *, min: int | None = None, max: int | None = None, name: str = "") -> None:
+    """Compile for any size of `dim` (an int or several) from the first call on.
+
+    min, max: the range that is promised. name: dims of one name have one size. If the program turns out to work for one
+    size only, compiling raises and names the line that did it.
+    """
+    _mark(tensor, _DYNAMIC, dim, DimPolicy(pinned=True, low=min, high=max, label=name))
+
+
+def maybe_mark_dynamic(tensor: torch.Tensor, dim: Any) -> None:
+    """As `mark_dynamic`, but a size that the program insists on is compiled for."""
+    _mark(tensor, _MAYBE, dim, DimPolicy())
+
+
+def mark_unbacked(tensor: torch.Tensor, dim: Any, *, min: int | None = None, max: int | None = None) -> None:
+    """As `mark_dynamic`, with a size that nothing may look at: not even 0 and 1 are compiled for apart."""
+    _mark(tensor, _DYNAMIC, dim, DimPolicy(pinned=True, low=min, high=max, unbacked=True))
+
+
+def mark_static(tensor: torch.Tensor, dim: Any = None) -> None:
+    """Compile for the very size of `dim` (None: of all dims), whatever other sizes were seen."""
+    _mark(tensor, _STATIC, range(tensor.dim()) if dim is None else dim, None)
+
+
+def _mark(tensor: torch.Tensor, attribute: str, dim: Any, policy: DimPolicy | None) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise ConfigError(f"expected a tensor to mark, got {type(tensor).__name__}")
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    for number in dims:
+        if not -tensor.dim() <= number < tensor.dim():
+            raise ConfigError(f"the tensor has {tensor.dim()} dimensions, there is no dimension {number}")
+    marks = getattr(tensor, attribute, None)
+    if marks is None:
+        marks = {}
+        setattr(tensor, attribute, marks)
+    for number in dims:
+        marks[number % tensor.dim()] = policy
+
+
+# --- dynamic_shapes= -------------------------------------------------------------------------------------------------
+
+
+def parse_dynamic_shapes(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Policies by argument: {name: {dim: DimPolicy or None}}, nested where the argument is a list, tuple or dict.
+
+    A dimension's value: None or "static"; True or "dynamic" (an error if it can't be); "auto" (if it can be); a name;
+    (low, high). A tuple or list of such values stands for all dimensions of a tensor.
+    """
+    return {name: _parse(name, spec) for name, spec in (given or {}).items()}
+
+
+def _parse(where: str, spec: Any) -> Any:
+    if spec is None:
+        return {}
+    if isinstance(spec, Mapping):
+        if all(isinstance(key, int) for key in spec):
+            return {dim: _parse_dim(f"{where}[{dim}]", value) for dim, value in spec.items()}
+        return {key: _parse(f"{where}[{key!r}]", value) for key, value in spec.items()}
+    if isinstance(spec, (list, tuple)):
+        if any(isinstance(item, (Mapping, list)) or isinstance(item, tuple) and not _is_range(item) for item in spec):
+            return [_parse(f"{where}[{number}]", item) for number, item in enumerate(spec)]
+        return {dim: _parse_dim(f"{where}[{dim}]", value) for dim, value in enumerate(spec)}
+    raise ConfigError(f"dynamic_shapes for {where}: expected a dict of dimensions, got {type(spec).__name__}")
+
+
+def _is_range(value: tuple[Any, ...]) -> bool:
+    return len(value) == 2 and all(item is None or isinstance(item, int) for item in value)
+
+
+def _parse_dim(where: str, value: Any) -> DimPolicy | None:
+    if value is None or value == "static" or value is False:
+        return None
+    if value is True or value == "dynamic":
+        return DimPolicy(pinned=True)
+    if value == "auto":
+        return DimPolicy()
+    if isinstance(value, str):
+        return DimPolicy(pinned=True, label=value)
+    if isinstance(value, tuple) and _is_range(value):
+        return DimPolicy(pinned=True, low=value[0], high=value[1])
+    if isinstance(value, DimPolicy):
+        return value
+    raise ConfigError(f'dynamic_shapes for {where}: expected None, True, "auto", a name or (low, high), got {value!r}')
+
+
+# --- history ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Values seen at one place, in order of first sight; the last one is the newest call's."""
+
+    values: list[Any] = field(default_factory=list)
+    last: Any = None
+
+    def note(self, value: Any) -> bool:
+        """True when more than one value was seen, this one included."""
+        if value not in self.values:
+            self.values.append(value)
+        self.last = value
+        return len(self.values) > 1
+
+
+@dataclass(slots=True)
+class History:
+    """What calls of one code object looked like so far, by the names of sources."""
+
+    tensors: dict[str, tuple[int, list[_Seen], list[_Seen]]] = field(default_factory=dict)
+    numbers: dict[str, _Seen] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Answers for one capture. dynamic: the option; shapes: of `parse_dynamic_shapes`."""
+
+    history: History
+    dynamic: bool | None
+    shapes: Mapping[str, Any]
+
+    def tensor(self, real: torch.Tensor, source: Source, static: bool) -> tuple[dict[int, DimPolicy], frozenset[int]]:
+        """(policies of dynamic dims, dims whose stride changed). static: a parameter or buffer, dynamic when marked only."""
+        if real.layout is not torch.strided:
+            return {}, frozenset()
+        asked: dict[int, DimPolicy | None] = dict.fromkeys(getattr(real, _STATIC, {}), None)
+        for attribute in (_MAYBE, _DYNAMIC):
+            asked |= {dim: policy for dim, policy in getattr(real, attribute, {}).items() if dim not in asked}
+        spec = self._spec(source)
+        if isinstance(spec, dict) and all(isinstance(key, int) for key in spec):
+            asked |= {dim % max(real.dim(), 1): policy for dim, policy in spec.items()}
+        found = {dim: policy for dim, policy in asked.items() if policy is not None}
+        if static or self.dynamic is False:
+            return found, frozenset()
+        rank, sizes, strides = self.history.tensors.get(source.name, (-1, [], []))
+        if rank != real.dim():
+            rank = real.dim()
+            sizes, strides = [_Seen() for _ in range(rank)], [_Seen() for _ in range(rank)]
+            self.history.tensors[source.name] = (rank, sizes, strides)
+        moved = set()
+        for dim in range(rank):
+            changed = sizes[dim].note(int(real.shape[dim]))
+            if strides[dim].note(int(real.stride(dim))):
+                moved.add(dim)
+            if dim in asked:
+                continue
+            if self.dynamic:
+                found[dim] = DimPolicy()
+            elif changed:
+                found[dim] = DimPolicy(duck_key=tuple(sizes[dim].values))
+        return found, frozenset(moved)
+
+    def number(self, value: int | float, source: Source) -> bool:
+        """Whether a Python int or float at `source` is dynamic."""
+        if self.dynamic is False or _is_static_place(source):
+            return False
+        seen = self.history.numbers.setdefault(source.name, _Seen())
+        changed = seen.note(value)
+        return bool(self.dynamic) or changed
+
+    def _spec(self, source: Source) -> Any:
+        """What `dynamic_shapes` says for a place."""
+        if not self.shapes:
+            return None
+        steps: list[Any] = []
+        here: Source | None = source
+        while isinstance(here, (SequenceItemSource, DictItemSource)):
+            steps.append(here.index if isinstance(here, SequenceItemSource) else here.key)
+            here = here.parent
+        if not isinstance(here, LocalSource):
+            return None
+        spec = self.shapes.get(here.local)
+        for step in reversed(steps):
+            if isinstance(spec, list) and isinstance(step, int) and step < len(spec):
+                spec = spec[step]
+            elif isinstance(spec, dict) and step in spec:
+                spec = spec[step]
+            else:
+                return None
+        return spec
+
+
+def _is_static_place(source: Source) -> bool:
+    """True for numbers that programs treat as constants: attributes of objects, defaults, module constants.
+
+    What callers pass, also in containers, and what cells hold may change from call to call.
+    """
+    here: Source | None = source
+    while here is not None:
+        if isinstance(here, (AttrSource, InstanceDictSource)):
+            return True
+        here = here.parent
+    return False

@@ -1,0 +1,112 @@
+"""What a trace decided about sizes, as guards that C++ checks without SymPy.
+
+In: the symbol environment when the backend has returned. Out: one guard per symbol (its places hold one number, in its
+range), one per statement, and one per float whose value the trace relied on. From here on the environment only answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fxloom_dynamo.guards import Guard, GuardKind
+from fxloom_interfaces.sources import Source
+from fxloom_shapes import SymbolEnv
+from fxloom_shapes.env import LARGEST, Symbol
+from fxloom_shapes.facts import Relation, Statement, symbols_of
+from fxloom_shapes.poly import Atom, Poly
+
+# The order is that of SizeOp in native/size_program.h.
+_OPCODES = {
+    name: number
+    for number, name in enumerate(
+        ["const", "load", "add", "mul", "FloorDiv", "Mod", "Min", "Max", "==", "!=", ">=", "and", "or"]
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCheck:
+    """A statement about the integers at `sources`: text for people, code for native/size_program.cpp."""
+
+    sources: tuple[Source, ...]
+    code: tuple[int, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def size_guards(env: SymbolEnv) -> list[Guard]:
+    """See the module's docstring. Freezes the environment."""
+    env.frozen = True
+    guards = []
+    for symbol in env.symbols.values():
+        if not symbol.sources:
+            continue
+        if symbol.is_float:
+            guards += [Guard(source, GuardKind.TYPE, float) for source in symbol.sources]
+            pin = env.pinned_floats.get(symbol.name)
+            if pin is not None:
+                guards.append(Guard(symbol.sources[0], GuardKind.EQUALITY, symbol.hint, pin.site))
+            continue
+        guards.append(_symbol_guard(env, symbol))
+    for guard in env.size_guards():
+        symbols = [env.symbols[atom.text] for atom in symbols_of(guard.statement)]
+        sources = tuple(symbol.sources[0] for symbol in symbols)
+        places = {symbol.name: place for place, symbol in enumerate(symbols)}
+        check = SizeCheck(sources, tuple(_statement(guard.statement, places)), str(guard.statement))
+        guards.append(Guard(sources[0], GuardKind.SIZES, check, guard.site))
+    return guards
+
+
+def _symbol_guard(env: SymbolEnv, symbol: Symbol) -> Guard:
+    low, high = env.range_of(symbol)
+    load = [_OPCODES["load"], 0]
+    parts = []
+    if low is not None:
+        parts.append([*load, *_constant(-low), _OPCODES["add"], _OPCODES[">="]])
+    if high is not None and high < LARGEST:
+        parts.append([*_constant(high), *load, *_constant(-1), _OPCODES["mul"], _OPCODES["add"], _OPCODES[">="]])
+    for other in range(1, len(symbol.sources)):
+        parts.append([*load, _OPCODES["load"], other, *_constant(-1), _OPCODES["mul"], _OPCODES["add"], _OPCODES["=="]])
+    if not parts:  # any integer, but an integer
+        parts.append([*load, *_constant(0), _OPCODES["mul"], _OPCODES["=="]])
+    text = " == ".join(source.name for source in symbol.sources)
+    text = f"{low} <= {text}" if low is not None else text
+    text = f"{text} <= {high}" if high is not None and high < LARGEST else text
+    return Guard(symbol.sources[0], GuardKind.SIZES, SizeCheck(tuple(symbol.sources), tuple(_joined(parts, "and")), text))
+
+
+def _constant(value: int) -> list[int]:
+    return [_OPCODES["const"], value]
+
+
+def _joined(parts: Sequence[list[int]], word: str) -> list[int]:
+    code = list(parts[0])
+    for part in parts[1:]:
+        code += [*part, _OPCODES[word]]
+    return code
+
+
+def _statement(statement: Statement, places: dict[str, int]) -> list[int]:
+    if isinstance(statement, Relation):
+        return [*_poly(statement.poly, places), _OPCODES[statement.op]]
+    return _joined([_statement(part, places) for part in statement.parts], statement.kind)
+
+
+def _poly(poly: Poly, places: dict[str, int]) -> list[int]:
+    terms = []
+    for monomial, value in poly.terms.items():
+        code = _constant(value)
+        for atom in monomial:
+            code += [*_atom(atom, places), _OPCODES["mul"]]
+        terms.append(code)
+    return _joined(terms, "add") if terms else _constant(0)
+
+
+def _atom(atom: Atom, places: dict[str, int]) -> list[int]:
+    if not atom.kind:
+        return [_OPCODES["load"], places[atom.text]]
+    a, b = atom.args
+    return [*_poly(a, places), *_poly(b, places), _OPCODES[atom.kind]]

@@ -1,0 +1,174 @@
+"""Symbolic numbers as values of the program: what Python's operators, builtins and C code do with them.
+
+A symbolic int is an int to the program. Arithmetic and comparisons stay symbolic; whatever else looks at the number gets it
+as it is now, which leaves a guard on it (`concrete`). So every use is sound, and only what is listed here is general.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo import _native
+from fxloom_dynamo.breaks import graph_break
+from fxloom_interfaces.errors import GraphBreak
+from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode, Node
+from fxloom_shapes.reals import python_text
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+SYMBOLIC: frozenset[type] = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
+PYTHON_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+#: operators whose result on symbolic numbers is symbolic
+_ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%", "**"})
+_BITWISE = frozenset({"&", "|", "^", "<<", ">>", "@"})
+
+
+def concrete(value: Any) -> Any:
+    """The plain number that a symbolic one is now, under a guard; anything else as it is."""
+    kind = type(value)
+    if kind is torch.SymInt:
+        return int(value)
+    if kind is torch.SymFloat:
+        return float(value)
+    if kind is torch.SymBool:
+        return bool(value)
+    return value
+
+
+def has_symbolic(values: Any) -> bool:
+    return any(type(value) in SYMBOLIC for value in values)
+
+
+def settled(value: Any) -> Any:
+    """A plain number where a symbolic one has turned out constant; a plain bool for a comparison that can be answered."""
+    kind = type(value)
+    if kind is torch.SymInt:
+        known = value.node.maybe_as_int()
+        return value if known is None else known
+    if kind is torch.SymFloat:
+        known = value.node.maybe_as_float()
+        return value if known is None else known
+    if kind is torch.SymBool and value.node.has_hint():
+        return bool(value)
+    return value
+
+
+def binary(ev: Evaluator, function: Callable[[Any, Any], Any], text: str, left: Any, right: Any) -> Any:
+    """`left text right` with a symbolic operand and no tensor."""
+    if text.rstrip("=") in _ARITHMETIC and all(isinstance(value, _NUMBERS) for value in (left, right)):
+        return settled(ev.torch_native(function, left, right))
+    return ev.native(function, concrete(left), concrete(right))
+
+
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def compare(ev: Evaluator, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """A comparison with a symbolic operand and no tensor."""
+    if all(isinstance(value, _NUMBERS) for value in (left, right)):
+        return settled(ev.torch_native(function, left, right))
+    return ev.native(function, concrete(left), concrete(right))
+
+
+def unary(ev: Evaluator, function: Callable[[Any], Any], value: Any) -> Any:
+    if function is operator.invert:
+        return ev.native(function, concrete(value))
+    return settled(ev.torch_native(function, value))
+
+
+def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of a C function or builtin class with a symbolic argument; NotImplemented where the usual way is right."""
+    try:
+        known = _FUNCTIONS.get(fn)
+    except TypeError:
+        known = None
+    if known is not None and not kwargs and all(isinstance(arg, _NUMBERS) for arg in args):
+        return settled(ev.torch_native(known, *args))
+    return NotImplemented
+
+
+def _max(*values: Any) -> Any:
+    result = values[0]
+    for value in values[1:]:
+        result = torch.sym_max(result, value) if _int_like(result, value) else builtins.max(result, value)
+    return result
+
+
+def _min(*values: Any) -> Any:
+    result = values[0]
+    for value in values[1:]:
+        result = torch.sym_min(result, value) if _int_like(result, value) else builtins.min(result, value)
+    return result
+
+
+def _int_like(*values: Any) -> bool:
+    return all(isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool) for value in values)
+
+
+def _sqrt(value: Any) -> Any:
+    return torch.SymFloat(value.node.sym_sqrt())
+
+
+def _int(value: Any = 0) -> Any:
+    return value if type(value) is torch.SymInt else torch.sym_int(value)
+
+
+def _float(value: Any = 0) -> Any:
+    return value if type(value) is torch.SymFloat else torch.sym_float(value)
+
+
+#: C functions and classes -> what does the same on symbolic numbers
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    builtins.max: _max,
+    builtins.min: _min,
+    builtins.abs: builtins.abs,
+    builtins.divmod: lambda a, b: (a // b, a % b),
+    int: _int,
+    float: _float,
+    bool: bool,
+    math.sqrt: _sqrt,
+    math.ceil: math.ceil,
+    math.floor: math.floor,
+    math.trunc: math.trunc,
+    operator.index: _int,
+}
+
+
+# --- at run time -----------------------------------------------------------------------------------------------------
+
+
+def run_time_text(value: Any) -> tuple[str, tuple[str, ...]]:
+    """A symbolic number as a Python expression, and the names of the symbols in it."""
+    node: Node = value.node
+    if isinstance(node, IntNode):
+        poly = node.env.facts.simplify(node.poly)
+        return python_text(poly), tuple(atom.text for atom in poly.symbols())
+    if isinstance(node, FloatNode):
+        return str(node.real), tuple(node.real.symbols())
+    raise GraphBreak("data_dependent", f"the truth of {node} is known only when the program runs")
+
+
+def run_time_function(text: str, names: tuple[str, ...]) -> Callable[..., Any]:
+    """The function of the symbols' numbers that a text from `run_time_text` stands for."""
+    made = eval(f"lambda {', '.join(names)}: {text}", {"math": math})  # our own text
+    _native.skip_code(made.__code__)
+    return made  # type: ignore[no-any-return]  # a function
+
+
+def unbacked(value: Any) -> bool:
+    """True when only running the graph tells the number."""
+    return not isinstance(value.node, BoolNode) and not value.node.has_hint()
+
+
+def refuse_hash(exc: BaseException) -> None:
+    """Break where C code wanted to hash a symbolic number that lies in something."""
+    if isinstance(exc, TypeError) and "SymInt" in str(exc):
+        graph_break("native_call", f"C code looks into a size that may change: {exc}")

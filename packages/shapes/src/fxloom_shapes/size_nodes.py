@@ -1,0 +1,129 @@
+"""Symbolic numbers as nodes of an FX graph: arithmetic by Python's operators on placeholders of symbols.
+
+In: a graph, and for each symbol the node that holds its number. Out: for a symbolic number the node that computes it, once.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from fxloom_interfaces import meta
+from fxloom_shapes.env import SymbolEnv
+from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode
+from fxloom_shapes.poly import Atom, Poly, const, of_atom
+from fxloom_shapes.reals import Real
+
+#: function of a Poly's atom -> what computes it, on numbers and symbolic numbers alike
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "Min": torch.sym_min,
+    "Max": torch.sym_max,
+}
+REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+    "neg": operator.neg,
+    "abs": operator.abs,
+    "float": torch.sym_float,
+    "sqrt": torch.sym_sqrt if hasattr(torch, "sym_sqrt") else math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
+}
+
+Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+
+
+class SizeNodes:
+    """See the module's docstring. create: makes a call_function node; symbol: gives a symbol's node by name."""
+
+    def __init__(self, create: Callable[[Any, tuple[Any, ...]], torch.fx.Node], symbol: Callable[[str], torch.fx.Node]) -> None:
+        self._create = create
+        self._symbol = symbol
+        self._known: dict[Any, Any] = {}
+
+    def node_of(self, value: Any) -> Any:
+        """The node of a symbolic number, or a plain number where it has become one."""
+        node = value.node
+        if isinstance(node, IntNode):
+            return self.poly(node.env, node.env.facts.simplify(node.poly))
+        if isinstance(node, FloatNode):
+            return self.real(node.env, node.real)
+        if isinstance(node, BoolNode):
+            return bool(value)
+        raise TypeError(f"{value!r} is no number of this compilation")
+
+    def know(self, value: Any, node: torch.fx.Node) -> None:
+        """`node` computes `value`."""
+        inner = value.node
+        if isinstance(inner, IntNode):
+            self._known.setdefault(inner.env.facts.simplify(inner.poly), node)
+
+    def poly(self, env: SymbolEnv, poly: Poly) -> Any:
+        value = poly.constant
+        if value is not None:
+            return value
+        known = self._known.get(poly)
+        if known is None:
+            known = self._known[poly] = self._sum(env, poly)
+        return known
+
+    def _sum(self, env: SymbolEnv, poly: Poly) -> Any:
+        (first, factor), *rest = sorted(poly.terms.items(), key=lambda term: (term[1] < 0, not term[0], str(term[0])))
+        result, so_far = self._term(env, first, factor), Poly({first: factor})
+        for monomial, value in rest:
+            so_far = so_far + Poly({monomial: value})
+            if value < 0:
+                result = self._call(env, operator.sub, (result, self._term(env, monomial, -value)), so_far)
+            else:
+                result = self._call(env, operator.add, (result, self._term(env, monomial, value)), so_far)
+        return result
+
+    def _term(self, env: SymbolEnv, monomial: tuple[Atom, ...], factor: int) -> Any:
+        if not monomial:
+            return factor
+        result, so_far = self._atom(env, monomial[0]), of_atom(monomial[0])
+        for atom in monomial[1:]:
+            so_far = so_far * of_atom(atom)
+            result = self._call(env, operator.mul, (result, self._atom(env, atom)), so_far)
+        return result if factor == 1 else self._call(env, operator.mul, (result, factor), so_far * const(factor))
+
+    def _atom(self, env: SymbolEnv, atom: Atom) -> Any:
+        if not atom.kind:
+            return self._symbol(atom.text)
+        arguments = tuple(self.poly(env, argument) for argument in atom.args)
+        return self._call(env, FUNCTIONS[atom.kind], arguments, of_atom(atom))
+
+    def _call(self, env: SymbolEnv, function: Any, args: tuple[Any, ...], poly: Poly) -> Any:
+        known = self._known.get(poly)
+        if known is None:
+            known = self._known[poly] = self._create(function, args)
+            meta.set_fake(known, env.number(poly))
+        return known
+
+    def real(self, env: SymbolEnv, real: Real) -> Any:
+        if real.kind == "const":
+            return real.args[0]
+        if real.kind == "int":
+            return self.poly(env, env.facts.simplify(real.args[0]))
+        if real.kind == "symbol":
+            return self._symbol(real.args[0])
+        known = self._known.get(real)
+        if known is None:
+            args = tuple(self.real(env, argument) for argument in real.args)
+            known = self._known[real] = self._create(REAL_FUNCTIONS[real.kind], args)
+            meta.set_fake(known, torch.SymFloat(FloatNode(env, real)))
+        return known
