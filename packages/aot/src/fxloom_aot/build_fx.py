@@ -18,6 +18,8 @@ from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.meta import copy_origin, set_fake, set_source, set_static_address
 from fxloom_interfaces.signature import InputKind, InputSpec
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.size_nodes import SizeNodes
 
 
 def build_graph(
@@ -31,6 +33,7 @@ def build_graph(
     nodes: dict[int, torch.fx.Node] = {}
     tuples: dict[int, torch.fx.Node] = {}
     items: dict[int, tuple[int, int]] = {}
+    symbols: dict[str, torch.fx.Node] = {}
     for spec, value in placeholders:
         node = graph.placeholder(spec.name)
         set_fake(node, value)
@@ -39,6 +42,15 @@ def build_graph(
         set_static_address(node, spec.static_address or spec.kind is InputKind.CONSTANT)
         if type(value) is FakeTensor:
             nodes[id(value)] = node
+        elif spec.symbol:
+            symbols[spec.symbol] = node
+
+    def symbol(name: str) -> torch.fx.Node:
+        if name not in symbols:
+            raise InternalError("aot build_graph", f"no input holds the size {name}")
+        return symbols[name]
+
+    numbers = SizeNodes(lambda target, args: graph.call_function(target, args), symbol)
 
     def node_of(value: FakeTensor) -> torch.fx.Node:
         node = nodes.get(id(value))
@@ -59,6 +71,8 @@ def build_graph(
             return node_of(value)
         if kind is tuple or kind is list:
             return kind([argument(item) for item in value])
+        if kind in SYMBOLIC:
+            return numbers.node_of(value)
         return value
 
     for number in calls:

@@ -23,6 +23,7 @@ from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
 from fxloom_shapes.descriptor import extent_of
+from fxloom_shapes.layout import same_size
 from fxloom_shapes.operators import facts_of
 
 aten = torch.ops.aten
@@ -132,7 +133,10 @@ class Functionalizer:
         assert first is not None
         if any(desc is None or desc.dtype != first.dtype for desc in descs):
             raise UnsupportedView("inputs of different element types share memory that is written")
-        length = max(extent_of(desc) for desc in descs if desc is not None)
+        length: int = 0
+        for desc in descs:
+            assert desc is not None
+            length = torch.sym_max(length, extent_of(desc))
         whole = describe((length,), (1,), first.dtype, first.device)
         value = self.log.placeholder(whole)
         memory = Memory(value, whole, None, tuple(group), flat=True)
@@ -184,7 +188,7 @@ class Functionalizer:
             raise UnsupportedView("a write to a tensor that was lifted into the graph as a constant")
         if value.dtype != desc.dtype or value.desc.device != desc.device:
             value = self.log.emit(aten._to_copy.default, (value,), {"dtype": desc.dtype, "device": desc.device})
-        if value.desc.size != desc.size:
+        if not same_size(value.desc.size, desc.size):
             value = self.log.emit(aten.expand.default, (value, list(desc.size)))
         if view.chain:
             memory.value = write_back(self.log, memory.value, memory.whole, view.chain, desc, value)

@@ -18,8 +18,11 @@ import torch.fx
 
 from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import InternalError
-from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, make_fake, propagate
+from fxloom_shapes import Descriptor, FakeMode, FakeTensor, make_fake, propagate
+from fxloom_shapes.layout import same_size
 from fxloom_shapes.operators import Op, facts_of
+from fxloom_shapes.propagate import SYMBOLIC, SymbolicKey
+from fxloom_shapes.rules.view import view_stride
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]
@@ -166,11 +169,11 @@ class FunctionalLog(TorchDispatchMode):
         below = self._made_by(value, aten.view.default)
         if below is not None and viewable(below.args[0].desc, wanted):  # view(view(x, a), b) -> view(x, b)
             value = below.args[0]
-        if wanted == value.desc.size:
+        if same_size(wanted, value.desc.size):
             return value
         if not viewable(value.desc, wanted):
             value = self.emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
-        key = (aten.view.default, self.region, id(value), wanted)
+        key = (aten.view.default, self.region, id(value), _key(wanted))
         known = self._merged.get(key)
         if known is None:
             known = propagate(aten.view.default, (value, list(wanted)), {}, self.fake_mode)
@@ -247,6 +250,8 @@ def _key(value: Any) -> Any:
         return id(value)
     if kind is tuple or kind is list:
         return tuple([_key(item) for item in value])
+    if kind in SYMBOLIC:
+        return (kind, SymbolicKey(value.node))
     return (kind, value)
 
 
@@ -255,35 +260,17 @@ def _key(value: Any) -> Any:
 
 def infer_size(size: tuple[int, ...], numel: int) -> tuple[int, ...]:
     """`size` with its -1, if any, worked out."""
-    if -1 not in size:
+    if not any(type(extent) is int and extent == -1 for extent in size):
         return size
     known = 1
     for extent in size:
-        known *= extent if extent != -1 else 1
-    return tuple(numel // known if extent == -1 else extent for extent in size)
+        known = known * (1 if type(extent) is int and extent == -1 else extent)
+    return tuple(numel // known if type(extent) is int and extent == -1 else extent for extent in size)
 
 
 def viewable(desc: Descriptor, size: tuple[int, ...]) -> bool:
-    """True when a tensor with `desc` can be seen with `size` without copying: runs of axes that step evenly."""
-    if 0 in desc.size or desc.stride == contiguous_stride(desc.size):
-        return True
-    # merge neighbouring old axes that step as one, then ask that new axes split those runs
-    runs: list[list[int]] = []
-    for extent, stride in zip(desc.size, desc.stride, strict=True):
-        if extent == 1:
-            continue
-        if runs and runs[-1][1] == stride * extent:
-            runs[-1] = [runs[-1][0] * extent, stride]
-        else:
-            runs.append([extent, stride])
-    new = [extent for extent in size if extent != 1]
-    for length, _ in runs:
-        product = 1
-        while new and product < length:
-            product *= new.pop(0)
-        if product != length:
-            return False
-    return not new
+    """True when a tensor with `desc` can be seen with `size` without copying."""
+    return view_stride(desc, size) is not None
 
 
 # --- identities: the value itself is the result -------------------------------------------------------------------------
@@ -296,7 +283,7 @@ def _first(value: FakeTensor, *rest: Any, **kwargs: Any) -> FakeTensor:
 def _clone(value: FakeTensor, memory_format: torch.memory_format | None = None) -> FakeTensor | None:
     """A copy with the same strides is the value itself: nothing writes here, and outputs get copies of their own."""
     desc = propagate(aten.clone.default, (value,), {"memory_format": memory_format}).desc
-    return value if desc.stride == value.desc.stride else None
+    return value if same_size(desc.stride, value.desc.stride) else None
 
 
 def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
@@ -312,7 +299,7 @@ def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
 
 def _same_size(value: FakeTensor, size: Any, **kwargs: Any) -> FakeTensor | None:
     return (
-        value if tuple(size) == value.desc.size or (all(extent == -1 for extent in size) and len(size) == value.dim()) else None
+        value if same_size(tuple(size), value.desc.size) or (all(extent == -1 for extent in size) and len(size) == value.dim()) else None
     )
 
 

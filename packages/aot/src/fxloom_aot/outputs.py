@@ -28,6 +28,7 @@ from fxloom_interfaces.signature import (
     ViewStep,
 )
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.propagate import SYMBOLIC
 
 aten = torch.ops.aten
 
@@ -57,6 +58,12 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
     bases: dict[int, int] = {}
     seen: dict[int, int] = {}
     for number, output in enumerate(outputs):
+        if type(output) in SYMBOLIC:
+            if type(output) is torch.SymBool:
+                found.results.append(FromConstant(bool(output)))
+            else:
+                found.results.append(FromOutput(found.add(OutputSpec(OutputKind.USER), output, None)))
+            continue
         if type(output) is not FakeTensor:
             found.results.append(FromConstant(output))
             continue
@@ -161,6 +168,8 @@ def _separate(state: Functionalizer, found: ForwardOutputs) -> None:
     }
     seen: set[int] = set()
     for number, (spec, value) in enumerate(zip(found.specs, found.values, strict=True)):
+        if type(value) is not FakeTensor:
+            continue
         token = value.storage_token.ident
         if spec.kind is OutputKind.NEW_VALUE and not spec.differentiable:
             clash = token in targets

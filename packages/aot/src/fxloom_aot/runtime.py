@@ -7,12 +7,13 @@ compiled graph is made for each call and may be cleared by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from fxloom_aot._torch_private import set_grad_enabled
+from fxloom_aot.late import is_symbolic, late
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.signature import (
     FromConstant,
@@ -112,8 +113,9 @@ def finisher(signature: GraphSignature) -> Callable[[Sequence[Any], Sequence[Any
     writes = signature.outputs_of(OutputKind.NEW_VALUE)
     if plain and not writes and not signature.metadata and len(signature.results) == len(signature.outputs):
         return None
-    update = _updater(signature) if writes or signature.metadata else None
-    makers = [_maker(result) for result in signature.results]
+    places = {spec.symbol: spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
+    update = _updater(signature, places) if writes or signature.metadata else None
+    makers = [_maker(result, places) for result in signature.results]
 
     def finish(args: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         if update is not None:
@@ -126,12 +128,14 @@ def finisher(signature: GraphSignature) -> Callable[[Sequence[Any], Sequence[Any
     return finish
 
 
-def _updater(signature: GraphSignature) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+def _updater(signature: GraphSignature, places: Mapping[str, int]) -> Callable[[Sequence[Any], Sequence[Any]], None]:
     writes = []
     for position in signature.outputs_of(OutputKind.NEW_VALUE):
         spec = signature.outputs[position]
         flat = signature.inputs[spec.input].kind is InputKind.STORAGE
         writes.append((position, spec.index, flat, spec.differentiable))
+
+    changes = [(change.index, late((change.size, change.stride, change.offset), places)) for change in signature.metadata]
 
     def update(args: Sequence[Any], outputs: Sequence[Any]) -> None:
         for position, index, flat, differentiable in writes:
@@ -146,9 +150,9 @@ def _updater(signature: GraphSignature) -> Callable[[Sequence[Any], Sequence[Any
                     target.detach().as_strided(value.shape, (1,), 0).copy_(value)
                 else:
                     target.copy_(outputs[position])
-        for change in signature.metadata:
+        for index, layout in changes:
             with torch.no_grad():
-                args[change.index].as_strided_(change.size, change.stride, change.offset)
+                args[index].as_strided_(*layout(args))
 
     return update
 
@@ -156,20 +160,30 @@ def _updater(signature: GraphSignature) -> Callable[[Sequence[Any], Sequence[Any
 Maker = Callable[[Sequence[Any], Sequence[Any], list[Any]], Any]
 
 
-def _maker(result: Result) -> Maker:
+def _maker(result: Result, places: Mapping[str, int]) -> Maker:
     match result:
         case FromOutput(output, (), _):
             return lambda args, outputs, results: outputs[output]
         case FromOutput(output, steps, requires_grad):
-            return lambda args, outputs, results: _replay(outputs[output], steps, requires_grad)
+            steps_at = _late_steps(steps, places)
+            return lambda args, outputs, results: _replay(outputs[output], steps_at(args), requires_grad)
         case FromInput(index, (), _):
             return lambda args, outputs, results: args[index]
         case FromInput(index, steps, requires_grad):
-            return lambda args, outputs, results: _replay(args[index], steps, requires_grad)
+            steps_at = _late_steps(steps, places)
+            return lambda args, outputs, results: _replay(args[index], steps_at(args), requires_grad)
         case FromConstant(value):
             return lambda args, outputs, results: value
         case SameResult(earlier):
             return lambda args, outputs, results: results[earlier]
+
+
+def _late_steps(steps: tuple[ViewStep, ...], places: Mapping[str, int]) -> Callable[[Sequence[Any]], tuple[ViewStep, ...]]:
+    """The steps with the sizes of a call put in."""
+    if not any(is_symbolic((step.args, tuple(value for _, value in step.kwargs))) for step in steps):
+        return lambda args: steps
+    made = [(step, late(step.args, places), late(step.kwargs, places)) for step in steps]
+    return lambda args: tuple(ViewStep(step.op, at(args), named(args), step.item) for step, at, named in made)
 
 
 def _replay(tensor: torch.Tensor, steps: tuple[ViewStep, ...], requires_grad: bool) -> torch.Tensor:

@@ -25,10 +25,12 @@ from fxloom_aot.recorder import Recorder, run_graph
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.views import UnsupportedView, is_dense
 from fxloom_interfaces.errors import GraphBreak, GraphRejected
-from fxloom_interfaces.meta import get_source, is_static_address
+from fxloom_interfaces.meta import get_fake, get_source, has_fake, is_static_address
 from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 from fxloom_interfaces.telemetry import ArtifactWritten, emit, phase, wants_artifacts
 from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, describe, make_fake, saved_tensors_hooks_off, trace_context
+from fxloom_shapes.nodes import symbol_names
+from fxloom_shapes.propagate import SYMBOLIC, symbolic_kernels
 
 aten = torch.ops.aten
 
@@ -79,15 +81,15 @@ class _Tracer:
         context = trace_context()
         self.mode = FakeMode(context.env if context is not None else None)
         self.recorder = Recorder(self.mode)
-        self.inputs = make_inputs(self.mode, self.examples)
+        self.inputs = make_inputs(self.mode, self.examples, [n for n in self.gm.graph.nodes if n.op == "placeholder"])
         self.state = Functionalizer(self.mode, self.decompositions, self.inputs, self.recorder.constants)
 
     def trace(self) -> Traced:
         for node, given in zip([n for n in self.gm.graph.nodes if n.op == "placeholder"], self.inputs, strict=True):
-            if given.fake is None:
-                raise GraphRejected(node, "a number as a graph input; sizes that change between calls are not traced yet")
+            if given.fake is None and type(given.number) not in SYMBOLIC:
+                raise GraphRejected(node, "a number as a graph input that capture did not make symbolic")
         grad_fns = {id(given.fake): given.fake.grad_fn for given in self.inputs if given.fake is not None}
-        with phase("aot.trace"), _restoring_modes():
+        with phase("aot.trace"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
             outputs = run_graph(
                 self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder
             )
@@ -106,6 +108,9 @@ class _Tracer:
             return self._joint(found)
         with phase("aot.build_fx"):
             return Traced(self._forward_graph(found, self.state.log.live_calls(found.values), []), None, (), self._checks())
+
+    def _is_symbolic(self) -> bool:
+        return any(type(given.number) in SYMBOLIC for given in self.inputs)
 
     def _joint(self, found: ForwardOutputs) -> Traced:
         log = self.state.log
@@ -126,7 +131,7 @@ class _Tracer:
             with self._rejecting():
                 raise UnsupportedView("a tensor that requires grad was lifted into the graph as a constant, or made in it")
         start = len(self.recorder.log)
-        with phase("aot.trace_backward"), _restoring_modes():
+        with phase("aot.trace_backward"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
             gradients = self._run_autograd(programs, tangents, [leaf for _, leaf in wanted])
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
             before = {id(place.memory): place.memory.version for place in self.state.placeholders}
@@ -154,6 +159,7 @@ class _Tracer:
                 placed.append((InputSpec(InputKind.SAVED, f"saved_{number}", index, of_input=of_input), original))
             for number, (value, output) in enumerate(zip(tangents, differentiated, strict=True)):
                 placed.append((InputSpec(InputKind.TANGENT, f"tangent_{number}", output), value))
+            placed.extend(self._numbers_used(part.backward, [value for _, value in placed], values))
             placed.extend(self._constants_used(part.backward, values))
             outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number, _ in wanted)
             signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
@@ -223,7 +229,32 @@ class _Tracer:
             name = f"{node.name}_storage" if place.flat else node.name
             spec = InputSpec(kind, name, place.input, get_source(node), static, number in mutated)
             placed.append((spec, self.state.log.placeholders[number]))
+        for index, given in enumerate(self.inputs):
+            if type(given.number) in SYMBOLIC:
+                node = nodes[index]
+                spec = InputSpec(InputKind.NUMBER, node.name, index, get_source(node), symbol=str(given.number))
+                placed.append((spec, given.number))
         return placed
+
+    def _numbers_used(
+        self, calls: Sequence[int], inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Iterator[tuple[InputSpec, Any]]:
+        """The caller's numbers that a backward graph needs, as values that the forward graph got."""
+        log = self.state.log
+        numbers = [given.number for given in self.inputs if type(given.number) in SYMBOLIC]
+        if not numbers:
+            return
+        values: list[Any] = list(_numbers_in([[log.calls[number].args, log.calls[number].kwargs] for number in calls]))
+        for fake in values_of([*inputs, *outputs]):
+            values += [*fake.desc.size, *fake.desc.stride]
+        for number in calls:
+            for fake in values_of([log.calls[number].out]):
+                values += [*fake.desc.size, *fake.desc.stride]
+        used = symbol_names(values)
+        for position, number in enumerate(numbers, len(self.state.placeholders)):
+            if str(number) in used:
+                name = str(number)
+                yield InputSpec(InputKind.SAVED, f"saved_{name}", position, of_input=True, symbol=name), number
 
     def _kind(self, number: int, static: bool) -> InputKind:
         example = self.examples[number]
@@ -269,19 +300,32 @@ class _Tracer:
         return next(logged, None) or next(iter(self.gm.graph.nodes))
 
 
+def _numbers_in(nest: Any) -> Iterator[Any]:
+    kind = type(nest)
+    if kind in SYMBOLIC:
+        yield nest
+    elif kind is tuple or kind is list:
+        for item in nest:
+            yield from _numbers_in(item)
+    elif kind is dict:
+        for item in nest.values():
+            yield from _numbers_in(item)
+
+
 def _requires_grad(given: ProgramInput) -> bool:
     return given.fake is not None and given.fake.requires_grad
 
 
-def make_inputs(mode: FakeMode, examples: Sequence[Any]) -> list[ProgramInput]:
-    """Fakes for the example inputs; fakes among these are remade with their aliasing."""
+def make_inputs(mode: FakeMode, examples: Sequence[Any], nodes: Sequence[torch.fx.Node] = ()) -> list[ProgramInput]:
+    """Fakes for the example inputs; fakes among these are remade with their aliasing. nodes: the placeholders."""
     storages: dict[int, Any] = {}
     remade: dict[int, FakeTensor] = {}
     result = []
-    for example in examples:
+    for number, example in enumerate(examples):
         if not isinstance(example, torch.Tensor):
             # a number here is dynamic; burning it in would be a guess
-            result.append(ProgramInput(None, None, None, example))
+            known = get_fake(nodes[number]) if nodes and has_fake(nodes[number]) else example
+            result.append(ProgramInput(None, None, None, known))
             continue
         if type(example) is FakeTensor:
             fake = remade.get(id(example))

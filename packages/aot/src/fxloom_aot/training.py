@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from fxloom_aot.late import late
 from fxloom_aot.runtime import Compiled, StorageCheck, finisher, input_gatherer
 from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
 from fxloom_shapes import Descriptor
@@ -36,6 +37,11 @@ def training_wrapper(
     # where each SAVED input of the backward graph comes from: (True, placeholder) or (False, flat output) of the forward
     saved_from = [(spec.of_input, spec.index) for spec in backward_signature.inputs if spec.kind is InputKind.SAVED]
     constants = [spec.constant for spec in backward_signature.inputs if spec.kind is InputKind.CONSTANT]
+    # sizes among the saved values, and the layouts of gradients that are made of them
+    places = {spec.symbol: n for n, spec in enumerate(backward_signature.inputs) if spec.kind is InputKind.SAVED and spec.symbol}
+    layouts = [late((desc.size, desc.stride), places) for desc in tangents]
+    saved_inputs = [n for n, spec in enumerate(backward_signature.inputs) if spec.kind is InputKind.SAVED]
+    tangent_inputs = [n for n, spec in enumerate(backward_signature.inputs) if spec.kind is InputKind.TANGENT]
     gradient_of = [spec.index for spec in backward_signature.outputs]
     count = signature.caller_inputs
 
@@ -58,10 +64,13 @@ def training_wrapper(
         @once_differentiable  # type: ignore[untyped-decorator]  # torch's
         def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
             tensors = iter(ctx.saved_tensors)
-            inputs = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
+            saved = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
             given = dict(zip(visible, gradients, strict=True))
-            for position, desc in zip(differentiable, tangents, strict=True):
-                inputs.append(_as_traced(given[position], desc))
+            inputs: list[Any] = [None] * (len(backward_signature.inputs) - len(constants))
+            for place, value in zip(saved_inputs, saved, strict=True):
+                inputs[place] = value
+            for place, position, desc, layout in zip(tangent_inputs, differentiable, tangents, layouts, strict=True):
+                inputs[place] = _as_traced(given[position], desc, *layout(inputs))
             inputs.extend(constants)
             outputs = backward(inputs)
             result: list[Any] = [None] * count
@@ -87,10 +96,12 @@ def training_wrapper(
     return run
 
 
-def _as_traced(gradient: torch.Tensor | None, desc: Descriptor) -> torch.Tensor:
+def _as_traced(
+    gradient: torch.Tensor | None, desc: Descriptor, size: Sequence[int], stride: Sequence[int]
+) -> torch.Tensor:
     """The gradient in the layout that the backward graph was made for; zeros where autograd has none."""
     if gradient is None:
-        return torch.empty_strided(desc.size, desc.stride, dtype=desc.dtype, device=desc.device).zero_()
-    if gradient.stride() == desc.stride:
+        return torch.empty_strided(size, stride, dtype=desc.dtype, device=desc.device).zero_()
+    if gradient.stride() == stride:
         return gradient
-    return torch.empty_strided(desc.size, desc.stride, dtype=desc.dtype, device=desc.device).copy_(gradient)
+    return torch.empty_strided(size, stride, dtype=desc.dtype, device=desc.device).copy_(gradient)

@@ -17,7 +17,8 @@ import torch
 from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
-from fxloom_shapes.descriptor import extent_of
+from fxloom_shapes.descriptor import extent_of, is_empty
+from fxloom_shapes.layout import same_size
 
 aten = torch.ops.aten
 
@@ -66,7 +67,7 @@ def read_strided(
     start = (memory.offset if offset is None else offset) - memory.offset
     flat = _in_memory_order(log, value, memory)
     reach = start + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
-    if 0 not in size and (start < 0 or reach >= value.numel()):
+    if not is_empty(size) and (start < 0 or reach >= value.numel()):
         raise UnsupportedView(f"as_strided reaches elements {start} to {reach} of a tensor of {value.numel()}")
     if flat.desc.offset == 0:
         result = log.emit(aten.as_strided.default, (flat, list(size), list(stride), start))
@@ -110,21 +111,21 @@ def _dense_order(desc: Descriptor) -> tuple[int, ...] | None:
             continue
         if desc.stride[axis] != step:
             return None
-        step *= desc.size[axis]
+        step = step * desc.size[axis]
     return tuple(axes)
 
 
 def is_dense(desc: Descriptor) -> bool:
     """True when the elements fill one piece of memory, each cell once."""
-    return 0 in desc.size or _dense_order(desc) is not None
+    return is_empty(desc.size) or _dense_order(desc) is not None
 
 
 def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> FakeTensor:
     """`value`, copied if need be so that its strides are those of the dense `desc`."""
-    if value.desc.stride == desc.stride or 0 in desc.size:
+    if same_size(value.desc.stride, desc.stride) or is_empty(desc.size):
         return value
     order = _dense_order(desc)
-    assert order is not None and value.desc.size == desc.size
+    assert order is not None and same_size(value.desc.size, desc.size)
     moved = log.emit(aten.permute.default, (value, list(order)))
     packed = log.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
     result = log.emit(aten.permute.default, (packed, [order.index(axis) for axis in range(len(order))]))
@@ -202,19 +203,20 @@ def _write_by_index(log: FunctionalLog, base: FakeTensor, memory: Descriptor, ch
 def overlaps_itself(desc: Descriptor) -> bool:
     """True when two elements are one memory cell."""
     axes = sorted((step, extent) for step, extent in zip(desc.stride, desc.size, strict=True) if extent != 1)
-    if 0 in desc.size or not axes:
+    if is_empty(desc.size) or not axes:
         return False
     reach = 0
     for step, extent in axes:
         if step <= reach:
             break
-        reach += step * (extent - 1)
+        reach = reach + step * (extent - 1)
     else:
         return False
     if axes[0][0] == 0:
         return True
     # strides interleave: count the cells
-    cells = torch.arange(extent_of(desc) - desc.offset).as_strided(desc.size, desc.stride)
+    size, stride = [int(extent) for extent in desc.size], [int(step) for step in desc.stride]
+    cells = torch.arange(int(extent_of(desc) - desc.offset)).as_strided(size, stride)
     return int(cells.unique().numel()) != cells.numel()
 
 

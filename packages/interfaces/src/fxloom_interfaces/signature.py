@@ -60,6 +60,7 @@ class InputSpec:
 
     static_address: its memory stays where it is between calls. mutated: some output is its new value.
     constant: the tensor of a CONSTANT. of_input: the SAVED value is placeholder `index` of the forward graph, no output.
+    symbol: name of the symbol in sizes that a NUMBER (or a saved one) is.
     """
 
     kind: InputKind
@@ -70,6 +71,7 @@ class InputSpec:
     mutated: bool = False
     constant: torch.Tensor | None = None
     of_input: bool = False
+    symbol: str = ""
 
     def __post_init__(self) -> None:
         if (self.kind is InputKind.CONSTANT) != (self.constant is not None):

@@ -614,6 +614,18 @@ def _truth(node: Node) -> bool:
     return node.bool_() if isinstance(node, (BoolNode, IntNode)) else bool(node)
 
 
+def symbol_names(values: Any) -> dict[str, None]:
+    """Names of the symbols in numbers, plain ones among them."""
+    found: dict[str, None] = {}
+    for value in values:
+        node = getattr(value, "node", None)
+        if isinstance(node, IntNode):
+            found.update({atom.text: None for atom in node.env.facts.simplify(node.poly).symbols()})
+        elif isinstance(node, FloatNode):
+            found.update(node.real.symbols())
+    return found
+
+
 def _settle(env: SymbolEnv, statement: Statement | bool) -> Statement | bool:
     """A bool where the statement is proven either way."""
     known = env.proven(statement)

@@ -82,7 +82,7 @@ class Nest:
 Plan = Fresh | ViewOf | SameAs | SharedFresh | Number | Nest
 Key = tuple[Any, ...]
 
-_SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
+SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 #: the metadata cache; sizes in it are plain integers, so it serves every trace context of the process (plans for symbolic
 #: ones are kept by their environment)
 _plans: dict[Key, Plan] = {}
@@ -160,7 +160,7 @@ def is_fresh_result(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | No
     return type((_plans if env is None else env.plans).get(key)) is Fresh
 
 
-class _Symbolic:
+class SymbolicKey:
     """A symbolic number in a key: equal where the expressions are, in one environment."""
 
     __slots__ = ("env", "value")
@@ -173,14 +173,14 @@ class _Symbolic:
         return hash(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Symbolic) and self.env is other.env and self.value == other.value
+        return isinstance(other, SymbolicKey) and self.env is other.env and self.value == other.value
 
 
 def _environment(key: Key) -> SymbolEnv | None:
     """The environment of the symbols in a key, None where there are none."""
     for part in key:
         kind = type(part)
-        if kind is Descriptor or kind is _Symbolic:
+        if kind is Descriptor or kind is SymbolicKey:
             if part.env is not None:
                 return part.env  # type: ignore[no-any-return]  # parts of a key are anything
         elif kind is tuple:
@@ -208,7 +208,7 @@ def _key(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
         else:
             # the type too: 1, 1.0 and True are equal keys of different meaning
             add(kind)
-            add(value if kind not in _SYMBOLIC else _Symbolic(value.node))
+            add(value if kind not in SYMBOLIC else SymbolicKey(value.node))
     if kwargs:
         for name, value in kwargs.items():
             add(name)
@@ -221,7 +221,7 @@ def _key(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
                 raise _RealTensor
             else:
                 add(kind)
-                add(value if kind not in _SYMBOLIC else _Symbolic(value.node))
+                add(value if kind not in SYMBOLIC else SymbolicKey(value.node))
     return tuple(parts)
 
 
@@ -236,7 +236,7 @@ def _sequence_key(values: Any) -> tuple[Any, ...]:
         elif kind is list or kind is tuple:
             parts.append(_sequence_key(value))
         else:
-            parts.append((kind, value if kind not in _SYMBOLIC else _Symbolic(value.node)))
+            parts.append((kind, value if kind not in SYMBOLIC else SymbolicKey(value.node)))
     return tuple(parts)
 
 
@@ -411,7 +411,7 @@ def _ask_meta_kernel(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: di
 def _is_symbolic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if any(tensor.desc.env is not None for tensor in tensors_of(args, kwargs)):
         return True
-    return any(type(leaf) in _SYMBOLIC for value in (*args, *kwargs.values()) for leaf in _flat(value))
+    return any(type(leaf) in SYMBOLIC for value in (*args, *kwargs.values()) for leaf in _flat(value))
 
 
 def _flat(value: Any) -> Any:
