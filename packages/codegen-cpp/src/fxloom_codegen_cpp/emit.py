@@ -127,7 +127,7 @@ class _Emitter:
         numel = product(a.size for a in (*self.kernel.outer, *self.kernel.inner))
         if isinstance(numel, int):
             return []
-        return [f"if ({print_expr(numel * max(1, self._weight()))} > {PARALLEL_OPS})"]
+        return [f"if ({self._index(numel * max(1, self._weight()))} > {PARALLEL_OPS})"]
 
     # ------------------------------------------------------------------------------------------ loops without inner axes
 
@@ -157,7 +157,7 @@ class _Emitter:
         return self.out.block(f"for (i64 {axis.name} = 0; {axis.name} < {self._size(axis)}; ++{axis.name}) {{")
 
     def _size(self, axis: Axis) -> str:
-        return print_expr(axis.size)
+        return self._index(axis.size)
 
     # ------------------------------------------------------------------------------------------ lanes along inner axes
 
@@ -171,7 +171,7 @@ class _Emitter:
                 loops.enter_context(self._loop(axis))
             for buffer in kernel.buffers:
                 if buffer.role == "scratch":
-                    out.line(f"alignas(64) {memory_type(buffer.dtype)} {buffer.name}[{print_expr(buffer.numel)}];")
+                    out.line(f"alignas(64) {memory_type(buffer.dtype)} {buffer.name}[{self._index(buffer.numel)}];")
             for number, stage in enumerate(kernel.stages):
                 if stage.inner:
                     self._row_stage(number, stage)
@@ -301,7 +301,7 @@ class _Emitter:
             out.line(f"const int lanes = (int)minimum<i64>({LANES}, {self._size(last)} - {begin});")
             for buffer in kernel.buffers:
                 if buffer.role == "scratch":
-                    out.line(f"alignas(64) {memory_type(buffer.dtype)} {buffer.name}[{print_expr(buffer.numel)} * {LANES}];")
+                    out.line(f"alignas(64) {memory_type(buffer.dtype)} {buffer.name}[{self._index(buffer.numel)} * {LANES}];")
             for number, stage in enumerate(kernel.stages):
                 for instruction in stage.body:
                     if isinstance(instruction, Reduce):
@@ -458,7 +458,7 @@ class _Emitter:
         return True
 
     def _indirect(self, made: Indirect) -> None:
-        out, name, size = self.out, made.symbol, print_expr(made.size)
+        out, name, size = self.out, made.symbol, self._index(made.size)
         value = convert(self.texts[made.value], self.dtypes[made.value], "int64")
         out.line(f"i64 {name} = {value};")
         if made.wrap:

@@ -69,6 +69,7 @@ class Evaluator:
         self.heap.on_fresh = self._note_made
         if fake_mode.env is not None:
             fake_mode.env.site = self.site
+            fake_mode.env.on_symbol = self.recorder.on_symbol
         self.handling_since = 0
         self.break_site: Site | None = None
         self._lost: GraphBreak | None = None  # raised where C code called back

@@ -16,7 +16,7 @@ import keyword
 import operator
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor
 from fxloom_shapes.poly import of_atom
+from fxloom_shapes.propagate import symbolic_kernels
 from fxloom_shapes.size_nodes import SizeNodes
 
 _NUMBERS = (int, float, complex, bool, str, bytes, type(None))
@@ -66,6 +67,8 @@ class Recorder:
         self._keep: list[Any] = []
         self._last_placeholder: torch.fx.Node | None = None
         self._names: set[str] = set()
+        self._modes: ExitStack | None = None
+        self._symbolic = False
 
     # ------------------------------------------------------------------ inputs
 
@@ -293,8 +296,15 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Torch calls within the block are recorded."""
-        with self.fake_mode, self.mode:
+        with self.fake_mode, self.mode, ExitStack() as self._modes:
             yield
+        self._modes = None
+
+    def on_symbol(self) -> None:
+        """From the first symbolic size on, operators have to run on such."""
+        if self._modes is not None and not self._symbolic:
+            self._symbolic = True
+            self._modes.enter_context(symbolic_kernels(True))
 
 
 _ASKS_VALUES = frozenset(

@@ -18,6 +18,7 @@ import torch
 import torch.fx
 
 from fxloom_inductor_core.cost import BodyCost
+from fxloom_inductor_core.numbers import Float
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_inductor_core.tensors import (
     AnyTensor,
@@ -133,6 +134,7 @@ class Lowering:
         self.keep_ir = keep_ir
         self._uses: dict[torch.fx.Node, int] = {}
         self._count = 0
+        self._floats: dict[tuple[str, str], Tensor] = {}
 
     # ------------------------------------------------------------------------------------------------ the walk
 
@@ -191,6 +193,8 @@ class Lowering:
             self.out.inputs.append(ProgramInput(name))
             if isinstance(fake, (int, float, bool)) and not isinstance(fake, (torch.SymInt, torch.SymFloat)):
                 return fake
+            if isinstance(fake, torch.SymFloat):
+                return Float(name)
             expr = as_expr(fake)
             self._bind(expr, name, None)
             return expr
@@ -250,6 +254,17 @@ class Lowering:
         if rule is None:
             raise GraphRejected(node, f"no lowering for {node.target} on sizes")
         return rule(*args)
+
+    def float_tensor(self, value: Float, device: str) -> Tensor:
+        """A float as a tensor without axes, for kernels to read."""
+        key = (value.text, device)
+        if key not in self._floats:
+            layout = Layout(device, "float64", (), ())
+            keywords = {"dtype": TorchRef("torch.float64"), "device": TorchRef(f"torch.device({device!r})")}
+            (self._floats[key],) = self.library(
+                "torch.scalar_tensor", (TorchRef(value.text),), [layout], keywords, out=False, op="scalar_tensor"
+            )
+        return self._floats[key]
 
     def _settle(self, node: torch.fx.Node, result: Any) -> None:
         """Give a new tensor its layout preference, and store it when recomputing it costs more."""
@@ -514,6 +529,8 @@ class Lowering:
             return value
         lowered = self.env[value]
         if not isinstance(lowered, (Tensor, View)):
+            if isinstance(lowered, Float):
+                return TorchRef(lowered.text)
             return lowered if isinstance(lowered, (bool, float)) or lowered is None else SizeRef(lowered)
         fake = meta.get_fake(value)
         strides = tuple(as_expr(s) for s in fake.stride())
@@ -597,6 +614,8 @@ def _spell(value: Any) -> Any:
         return TorchRef(f"torch.device({str(value)!r})")
     if isinstance(value, sympy.Basic):
         return SizeRef(value)
+    if isinstance(value, Float):
+        return TorchRef(value.text)
     raise InternalError("inductor.lower", f"argument {value!r} of type {type(value).__name__} of an eager call")
 
 

@@ -35,6 +35,8 @@ from fxloom_interfaces.program import (
 _HEAD = '''\
 """Compiled graph. `call(inputs)` returns the outputs; it empties the list to free inputs early."""
 
+import math
+
 import torch
 from torch import as_strided, empty_strided
 

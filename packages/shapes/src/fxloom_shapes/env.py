@@ -73,6 +73,8 @@ class SymbolEnv:
         #: statements about unbacked symbols that the program asserted; checked when the graph runs
         self.deferred: dict[Statement, SizeGuard] = {}
         self.site: Callable[[], Site | None] = lambda: None
+        #: called when a symbol is made
+        self.on_symbol: Callable[[], None] = lambda: None
         #: float symbols whose very value the trace relied on
         self.pinned_floats: dict[str, SizeGuard] = {}
         self.frozen = False
@@ -147,6 +149,7 @@ class SymbolEnv:
         count = sum(1 for name in self.symbols if name.startswith(prefix))
         atom = Atom("", (), f"{prefix}{count}", len(self.symbols))
         made = self.symbols[atom.text] = Symbol(atom, hint)
+        self.on_symbol()
         if hint is not None:
             self._hints[atom.text] = hint  # type: ignore[assignment]  # floats are read by their own nodes
         return made

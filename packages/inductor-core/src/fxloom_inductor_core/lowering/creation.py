@@ -9,6 +9,8 @@ import torch
 
 from fxloom_inductor_core.graph import as_expr
 from fxloom_inductor_core.lowering.registry import lowering
+from fxloom_inductor_core.numbers import Float, is_number
+from fxloom_inductor_core.tensors import Tensor
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, opmath
 
 if TYPE_CHECKING:
@@ -20,16 +22,20 @@ aten = torch.ops.aten
 def _constant(cx: Lowering, value: Any) -> Any:
     fake = cx.fake
     dtype = dtype_name(fake.dtype)
-    if dtype_info(dtype).kind == "complex" or not isinstance(value, (bool, int, float, sympy.Basic)):
+    if dtype_info(dtype).kind == "complex" or not is_number(value):
         return NotImplemented
+    if isinstance(value, Float):
+        value = cx.float_tensor(value, str(fake.device))
     size = tuple(as_expr(s) for s in fake.size())
 
     def body(ops: Any, index: Any) -> Any:
+        if isinstance(value, Tensor):
+            return ops.to_dtype(value.load(ops, ()), dtype)
         if isinstance(value, sympy.Basic):
             return ops.to_dtype(ops.index_expr(value, "int64"), dtype)
         return ops.constant(value, dtype)
 
-    return cx.compute(size, dtype, str(fake.device), body, ops=0)
+    return cx.compute(size, dtype, str(fake.device), body, [value] if isinstance(value, Tensor) else [], ops=0)
 
 
 @lowering(aten.full.default, aten.full_like.default)

@@ -36,7 +36,7 @@ def embedding(cx: Lowering, weight: Any, index: Any, padding: int = -1, scale: b
     return cx.compute((*index.size, *weight.size[1:]), weight.dtype, weight.device, body, [weight, index], ops=2)
 
 
-@lowering(aten.index.Tensor)
+@lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index_tensor(cx: Lowering, x: Any, indices: Sequence[Any]) -> Any:
     used = [d for d, i in enumerate(indices) if i is not None]
     if any(not is_integer(indices[d].dtype) for d in used) or any(indices[d].device != x.device for d in used):

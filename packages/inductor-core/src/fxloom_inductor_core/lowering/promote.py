@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
+from fxloom_inductor_core.numbers import Float
 from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View
 from fxloom_interfaces.dtypes import dtype_name, is_float, opmath, torch_dtype
 from fxloom_interfaces.errors import GraphRejected
@@ -73,6 +74,8 @@ def promote(values: Sequence[Any]) -> str:
             )
         elif isinstance(number, sympy.Basic) and result is not None:
             result = dtype_name(torch.result_type(_sample(result, zero_dim), 1))
+        elif isinstance(number, Float) and result is not None:
+            result = dtype_name(torch.result_type(_sample(result, zero_dim), 1.0))
     return str(result)
 
 
@@ -95,6 +98,8 @@ def elementwise(
 
     compute: the dtype that every value is converted to first (low-precision floats to float32), or one for each.
     """
+    device = result_device([v for v in inputs if is_tensor(v)]) if any(map(is_tensor, inputs)) else "cpu"
+    inputs = [cx.float_tensor(value, device) if isinstance(value, Float) else value for value in inputs]
     tensors: list[AnyTensor] = [v for v in inputs if is_tensor(v)]
     if not tensors:
         raise GraphRejected(cx.current, "elementwise op without a tensor operand")

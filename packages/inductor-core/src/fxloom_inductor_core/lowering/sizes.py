@@ -1,27 +1,67 @@
-"""Arithmetic on symbolic sizes: Python operators of the aten dialect that act on ints and SymInts."""
+"""Arithmetic on sizes and floats that are known when the graph runs: Python operators of the aten dialect."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import sympy
+import torch
 
+from fxloom_inductor_core.numbers import Float, function, infix
 from fxloom_interfaces.expr import Max, Min, floor_div, mod, normalize
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args: normalize(function(*args))
+def _integers(on_sizes: Callable[..., Any], symbol: str) -> Callable[..., Any]:
+    """An operator on sizes; text where a float takes part."""
+
+    def operate(*args: Any) -> Any:
+        if any(isinstance(value, (Float, float)) for value in args):
+            return infix(symbol, *args)
+        return on_sizes(*args)
+
+    return operate
+
+
+def _plain(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: normalize(operation(*args))
+
+
+def _extreme(kind: Any, name: str) -> Callable[..., Any]:
+    def operate(a: Any, b: Any) -> Any:
+        if any(isinstance(value, (Float, float)) for value in (a, b)):
+            return function(name)(a, b)
+        return normalize(kind(sympy.sympify(a), sympy.sympify(b)))
+
+    return operate
+
+
+def _negate(value: Any) -> Any:
+    return Float(f"(-{value.text})") if isinstance(value, Float) else normalize(-value)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(exponent, int) and exponent >= 0 and not isinstance(base, (Float, float)):
+        return normalize(base**exponent)
+    return infix("**", base, exponent)
 
 
 SIZE_OPS: dict[Any, Callable[..., Any]] = {
-    operator.add: _plain(operator.add),
-    operator.sub: _plain(operator.sub),
-    operator.mul: _plain(operator.mul),
-    operator.neg: _plain(operator.neg),
-    operator.floordiv: floor_div,
-    operator.mod: mod,
-    max: lambda a, b: normalize(Max(sympy.sympify(a), sympy.sympify(b))),
-    min: lambda a, b: normalize(Min(sympy.sympify(a), sympy.sympify(b))),
+    operator.add: _integers(_plain(operator.add), "+"),
+    operator.sub: _integers(_plain(operator.sub), "-"),
+    operator.mul: _integers(_plain(operator.mul), "*"),
+    operator.neg: _negate,
+    operator.floordiv: _integers(floor_div, "//"),
+    operator.mod: _integers(mod, "%"),
+    operator.truediv: lambda a, b: infix("/", a, b),
+    operator.pow: _power,
+    operator.abs: function("abs"),
+    torch.sym_float: function("float"),
+    math.sqrt: function("math.sqrt"),
+    math.exp: function("math.exp"),
+    math.log: function("math.log"),
+    torch.sym_max: _extreme(Max, "max"),
+    torch.sym_min: _extreme(Min, "min"),
 }
