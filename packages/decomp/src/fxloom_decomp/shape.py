@@ -36,8 +36,9 @@ def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
     extent = x.shape[dim]
     if size == 0:
         return NotImplemented
-    starts = range(0, extent, size) if extent else [0]
-    return [_slice(x, dim, start, min(start + size, extent)) for start in starts]
+    count = max(int((extent + size - 1) // size), 1)  # of a symbolic extent only the number of pieces is fixed
+    ends = [size * number for number in range(1, count)]
+    return [_slice(x, dim, start, end) for start, end in zip([0, *ends], [*ends, extent], strict=True)]
 
 
 @decomposition(aten.split_with_sizes.default)

@@ -97,6 +97,8 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
             if restart.step in breaks:
                 return Skip(f"{restart.report.key}: {restart.report.details}")
             breaks[restart.step] = restart.report
+        except ConstraintViolated:
+            raise  # what the user promised of a size does not hold
         except _GiveUp as give_up:
             if config.fullgraph:
                 first = next(iter(breaks.values()), give_up.report)  # what the last attempt tried to end before
@@ -274,6 +276,8 @@ class _Attempt:
                 raise BackendCompilerFailed(_backend_name(backend), error) from error
             site = meta.get_site(error.node)
             raise _Restart(step, Break("backend_rejected", error.reason, site)) from error
+        except ConstraintViolated:
+            raise
         except Exception as error:
             if self.config.suppress_errors:
                 report = Break("backend_rejected", f"{type(error).__name__}: {error}", None)

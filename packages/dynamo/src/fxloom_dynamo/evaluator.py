@@ -29,7 +29,7 @@ from fxloom_dynamo.recorder import Recorder
 from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, GlobalsSource
-from fxloom_shapes import FakeMode, FakeTensor
+from fxloom_shapes import ConstraintViolated, FakeMode, FakeTensor
 
 #: what a handler returns to leave the loop
 RETURN = Mark("RETURN")
@@ -200,7 +200,7 @@ class Evaluator:
         """Call C code. What it raises is the program's exception; Python functions that it calls back are evaluated."""
         try:
             result = _native.intercepted(self._intercept, fn, args, kwargs)
-        except (GraphBreak, Raised, InternalError, BreakHere):
+        except (GraphBreak, Raised, InternalError, BreakHere, ConstraintViolated):
             raise
         except BaseException as exc:
             if self._lost is not None:
@@ -277,7 +277,7 @@ class Evaluator:
             self.heap.fill_deep(kwargs)
         try:
             return fn(*args, **kwargs)
-        except (GraphBreak, Raised, InternalError, BreakHere):
+        except (GraphBreak, Raised, InternalError, BreakHere, ConstraintViolated):
             raise
         except Exception as exc:
             raise Raised(self.clean(exc)) from None
@@ -287,7 +287,7 @@ class Evaluator:
         self.heap.fill_deep(args)
         try:
             return self.recorder.call_function(fn, args, kwargs)
-        except (GraphBreak, Raised, InternalError, BreakHere):
+        except (GraphBreak, Raised, InternalError, BreakHere, ConstraintViolated):
             raise
         except Exception as exc:
             raise Raised(self.clean(exc)) from None

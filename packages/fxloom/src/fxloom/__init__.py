@@ -5,6 +5,7 @@ import torch as torch  # first: the extensions find torch's libraries through it
 from fxloom import exc
 from fxloom.api import compile, compile_fx, explain, list_backends, plugins, reset, stats
 from fxloom_dynamo.controls import disable, graph_break, skip
+from fxloom_dynamo.dynamic import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 
 __version__ = "0.1.0"
 
@@ -16,6 +17,10 @@ __all__ = [
     "explain",
     "graph_break",
     "list_backends",
+    "mark_dynamic",
+    "mark_static",
+    "mark_unbacked",
+    "maybe_mark_dynamic",
     "plugins",
     "reset",
     "skip",

@@ -12,6 +12,7 @@ from fxloom.config import settings
 from fxloom.debug import DebugFolder
 from fxloom.stats import RECORDER, Stats
 from fxloom_dynamo import controls
+from fxloom_dynamo.dynamic import parse_dynamic_shapes
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found
@@ -42,8 +43,11 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     model: a function, method or nn.Module; left out, `compile(...)` is a decorator. A module stays one: parameters,
     `state_dict` and hooks are the original's.
     backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`.
-    mode, options: for the backend. dynamic: sizes are static so far, whatever it says: each new one is compiled for again, up
-    to the recompile limit.
+    mode, options: for the backend.
+    dynamic: None compiles for the sizes that it sees, and once more for any size of what turns out to change; True for any
+    size at once; False for each size anew, up to the recompile limit.
+    dynamic_shapes: by argument, which dimensions are dynamic, `{"x": {0: True, 1: (2, 512)}}`: None or "static", True (an error
+    if the program needs one size), "auto" (if it can be), a name for dimensions of one size, or (low, high).
     debug_dir: folder for the artefacts of every compilation from now on, as FXLOOM_DEBUG=1 writes them.
     fullgraph: a graph break raises `exc.Unsupported`. suppress_errors: what a backend fails at runs eager, with a warning.
 
@@ -63,8 +67,7 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
         )
     if not callable(model):
         raise ConfigError(f"fxloom.compile takes a function or an nn.Module, got {type(model).__name__}")
-    if dynamic_shapes is not None:
-        raise ConfigError("dynamic_shapes is not built yet; leave it out: a size that changes is compiled for again")
+    parse_dynamic_shapes(dynamic_shapes)  # refused here, not at the first call
     now = settings()
     if now.disable:
         return model
@@ -74,6 +77,7 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
         resolve_backend(backend, mode, options),
         fullgraph=fullgraph,
         dynamic=dynamic,
+        dynamic_shapes=dynamic_shapes,
         suppress_errors=bool(suppress_errors),
     )(model)
 

@@ -130,9 +130,14 @@ def value_symbol(name: str) -> sympy.Symbol:
 
 
 def normalize(expr: Any) -> Expr:
-    """A plain int for a constant, the expression itself otherwise."""
+    """A plain int for a constant, the expression itself otherwise, with products of sums multiplied out.
+
+    So equal sizes are equal expressions, which is how sizes are compared.
+    """
     if isinstance(expr, int):
         return expr
+    if expr.is_Mul and any(factor.is_Add or factor.is_Pow for factor in expr.args):
+        expr = expr.expand()
     return int(expr) if expr.is_Integer else expr
 
 

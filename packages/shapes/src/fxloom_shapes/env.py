@@ -106,6 +106,9 @@ class SymbolEnv:
         """
         if self.specialize and hint in SPECIAL:
             return hint
+        if low is not None and hint < low or high is not None and hint > high:
+            where = source.name if source is not None else label
+            raise ConstraintViolated(where, f"{where} == {hint}, outside of the range [{low}, {high}] that was promised", self.site())
         key = (hint, duck_key)
         shared = self._by_hint.get(key) if self.duck and not label else None
         if shared is None:

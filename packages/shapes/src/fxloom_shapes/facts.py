@@ -202,10 +202,26 @@ class Facts:
         known = self._bounds.get(poly)
         if known is None:
             self._bounds[poly] = (None, None)  # against recursion through Min and Max
-            low = _best(max, self._shifted(poly), self._interval(poly)[0])
-            high = _best(min, _negative(self._shifted(-poly)), self._interval(poly)[1])
+            low = _best(max, self._least(poly), self._interval(poly)[0])
+            high = _best(min, _negative(self._least(-poly)), self._interval(poly)[1])
             known = self._bounds[poly] = (low, high)
         return known
+
+    def _least(self, poly: Poly) -> int | None:
+        """A lower bound, with functions replaced by what bounds them (c * (a // c) lies in [a - c + 1, a])."""
+        low = self._shifted(poly)
+        for monomial, value in poly.terms.items():
+            if len(monomial) != 1 or not monomial[0].kind:
+                continue
+            a, b = monomial[0].args
+            rest = poly - Poly({monomial: value})
+            if monomial[0].kind == "FloorDiv" and (divisor := b.constant) is not None and divisor > 0:
+                bound = self.bounds(rest.scaled(divisor) + (a if value < 0 else a - const(divisor - 1)).scaled(value))[0]
+                low = _best(max, low, None if bound is None else -(-bound // divisor))
+            elif (monomial[0].kind == "Max") == (value > 0) and monomial[0].kind in ("Max", "Min"):
+                for side in (a, b):
+                    low = _best(max, low, self.bounds(rest + side.scaled(value))[0])
+        return low
 
     def _shifted(self, poly: Poly) -> int | None:
         """A lower bound: with atom = low + t every coefficient but the constant's is non-negative."""
