@@ -30,8 +30,8 @@ from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.modes import keep_modes
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import body_start, continuation_count
-from fxloom_dynamo.size_guards import size_guards
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
+from fxloom_dynamo.size_guards import size_guards
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, GraphBreak, GraphRejected, Site, Unsupported
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source

@@ -168,10 +168,8 @@ class Policy:
                 moved.add(dim)
             if dim in asked:
                 continue
-            if self.dynamic:
-                found[dim] = DimPolicy()
-            elif changed:
-                found[dim] = DimPolicy(duck_key=tuple(sizes[dim].values))
+            if changed or self.dynamic:
+                found[dim] = DimPolicy(duck_key=None if self.dynamic else tuple(sizes[dim].values))
         return found, frozenset(moved)
 
     def number(self, value: int | float, source: Source) -> bool:

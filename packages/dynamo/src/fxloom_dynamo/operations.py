@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_dynamo import symbolic
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo import symbolic
 from fxloom_dynamo.symbolic import SYMBOLIC, concrete, settled
 from fxloom_shapes import FakeTensor
 

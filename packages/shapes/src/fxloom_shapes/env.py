@@ -108,7 +108,7 @@ class SymbolEnv:
             return hint
         if low is not None and hint < low or high is not None and hint > high:
             where = source.name if source is not None else label
-            raise ConstraintViolated(where, f"{where} == {hint}, outside of the range [{low}, {high}] that was promised", self.site())
+            raise ConstraintViolated(where, f"{where} == {hint}, out of the promised range [{low}, {high}]", self.site())
         key = (hint, duck_key)
         shared = self._by_hint.get(key) if self.duck and not label else None
         if shared is None:

@@ -372,7 +372,7 @@ class Facts:
             self.equal[atom] = value
             for known, old in list(self.equal.items()):
                 if known is not atom:
-                    self.equal[known] = old.rebuilt(lambda a: value if a == atom else None)
+                    self.equal[known] = old.rebuilt({atom: value}.get)
             single = next(iter(value.atoms()), None)
             if single is not None and value.terms == {(single,): 1}:
                 self.ranges[single] = (

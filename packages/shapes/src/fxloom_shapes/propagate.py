@@ -506,10 +506,14 @@ def _compute_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return wrap(result)
 
 
+def _may_be_known(desc: Descriptor) -> bool:
+    return desc.device == _CPU and desc.env is None and _numel(desc.size) <= _CONSTANT_NUMEL
+
+
 def _carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Compute a small operator on known values along with the shapes."""
     outputs = list(tensors_of((out,), None))
-    if not outputs or any(item.desc.device != _CPU or item.desc.env is not None or _numel(item.desc.size) > _CONSTANT_NUMEL for item in outputs):
+    if not outputs or not all(_may_be_known(item.desc) for item in outputs):
         return
     try:
         real_args, real_kwargs = _constants_of(args), {name: _constants_of(value) for name, value in kwargs.items()}

@@ -1,0 +1,127 @@
+"""Ten Hugging Face architectures whose batch and length change at every call.
+
+python benchmarks/dynamic_shapes.py [--backend inductor] [--dynamic] [names...]
+
+Per architecture: compilations over 12 sizes (wanted: at most 2, 1 with --dynamic), whether all results are eager's, guards on
+sizes, and the time of a call of the dynamic code over that of code compiled for this very size (wanted: at most 1.05).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import fxloom
+
+SIZES = [(2, 8), (3, 11), (4, 17), (5, 33), (2, 5), (7, 64), (6, 21), (9, 40), (8, 3), (3, 100), (12, 16), (5, 77)]
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 128}
+
+
+def _config(name: str) -> tuple[str, dict[str, Any]]:
+    return {
+        "bert": ("BertConfig", {**SMALL, "max_position_embeddings": 128}),
+        "roberta": ("RobertaConfig", {**SMALL, "max_position_embeddings": 132}),
+        "distilbert": (
+            "DistilBertConfig",
+            {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128, "vocab_size": 128, "max_position_embeddings": 128},
+        ),
+        "albert": ("AlbertConfig", {**SMALL, "embedding_size": 32, "max_position_embeddings": 128}),
+        "electra": ("ElectraConfig", {**SMALL, "embedding_size": 32, "max_position_embeddings": 128}),
+        "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 128, "n_positions": 128}),
+        "opt": (
+            "OPTConfig",
+            {**SMALL, "ffn_dim": 128, "word_embed_proj_dim": 64, "max_position_embeddings": 128, "dropout": 0.0},
+        ),
+        "gpt_neox": ("GPTNeoXConfig", {**SMALL, "max_position_embeddings": 128}),
+        "llama": ("LlamaConfig", {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 128}),
+        "mistral": ("MistralConfig", {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 128}),
+    }[name]
+
+
+NAMES = ("bert", "roberta", "distilbert", "albert", "electra", "gpt2", "opt", "gpt_neox", "llama", "mistral")
+
+
+def make_model(name: str) -> torch.nn.Module:
+    """A small model of the architecture, in eval mode."""
+    import transformers
+
+    torch.manual_seed(0)
+    kind, fields = _config(name)
+    config = getattr(transformers, kind)(**fields)
+    config.use_cache = False
+    return transformers.AutoModel.from_config(config).eval()  # type: ignore[no-any-return]  # untyped
+
+
+def ids(batch: int, length: int) -> torch.Tensor:
+    return torch.randint(3, 120, (batch, length), generator=torch.Generator().manual_seed(batch * 1000 + length))
+
+
+def seconds(call: Callable[[], Any], least: float = 0.2) -> float:
+    """Median time of a call."""
+    call()
+    times: list[float] = []
+    until = time.perf_counter() + least
+    while time.perf_counter() < until or len(times) < 5:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def run(name: str, backend: str, dynamic: bool | None, timing: bool) -> dict[str, Any]:
+    fxloom.reset()
+    model = make_model(name)
+    compiled = fxloom.compile(model, backend=backend, dynamic=dynamic)
+    worst = 0.0
+    with torch.no_grad():
+        for size in SIZES:
+            given = ids(*size)
+            expected, got = model(given).last_hidden_state, compiled(given).last_hidden_state
+            worst = max(worst, (expected - got).abs().max().item())
+        stats = fxloom.stats()
+        result = {
+            "compiles": stats.compiles,
+            "graphs": stats.graphs,
+            "breaks": len(stats.break_reasons),
+            "error": worst,
+            "why": stats.recompile_reasons[1:],
+        }
+        if timing:
+            ratios = []
+            for size in ((4, 64), (8, 128 if name not in ("roberta",) else 120)):
+                given = ids(*size)
+                static = fxloom.compile(model, backend=backend, dynamic=False)
+                ratios.append(seconds(lambda given=given: compiled(given)) / seconds(lambda given=given, f=static: f(given)))  # type: ignore[misc]  # bound now
+            result["ratio"] = statistics.geometric_mean(ratios)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", default=list(NAMES))
+    parser.add_argument("--backend", default="inductor")
+    parser.add_argument("--dynamic", action="store_true")
+    parser.add_argument("--time", action="store_true")
+    options = parser.parse_args()
+    ratios = []
+    for name in options.names or NAMES:
+        result = run(name, options.backend, True if options.dynamic else None, options.time)
+        ratio = result.get("ratio")
+        ratios += [ratio] if ratio is not None else []
+        print(
+            f"{name:12s} compiles {result['compiles']}  graphs {result['graphs']}  breaks {result['breaks']}  "
+            f"largest difference {result['error']:.1e}" + (f"  dynamic / static {ratio:.3f}" if ratio is not None else ""),
+            *result["why"][:2],
+            flush=True,
+        )
+    if ratios:
+        print(f"geometric mean of dynamic / static: {statistics.geometric_mean(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()
