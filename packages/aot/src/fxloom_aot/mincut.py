@@ -32,6 +32,7 @@ from fxloom_aot.partition import (
 )
 from fxloom_interfaces.errors import ConfigError
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.nodes import estimate
 from fxloom_shapes.operators import Op
 
 aten = torch.ops.aten
@@ -201,8 +202,12 @@ def _computed_again(log: FunctionalLog, needed: list[FakeTensor], saved: list[Fa
 # ---- prices ---------------------------------------------------------------------------------------------------------
 
 
+def _numel(value: FakeTensor) -> int:
+    return estimate(value.numel())
+
+
 def _bytes(value: FakeTensor) -> int:
-    return value.numel() * value.dtype.itemsize
+    return _numel(value) * value.dtype.itemsize
 
 
 def _kept_bytes(joint: Joint, saved: list[FakeTensor]) -> int:
@@ -241,11 +246,11 @@ def _arithmetic(log: FunctionalLog, number: int) -> float:
     operands = inputs_of(log, number)
     results = list(values_of([call.out]))
     if call.op in (aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default):
-        return float(results[0].numel() * operands[-2].shape[-1])
+        return float(_numel(results[0]) * estimate(operands[-2].shape[-1]))
     if call.op is aten.convolution.default:
         weight = operands[1]
-        return results[0].numel() * weight.numel() / max(1, weight.shape[0])
-    return float(sum(value.numel() for value in [*operands, *results]))
+        return _numel(results[0]) * _numel(weight) / max(1, estimate(weight.shape[0]))
+    return float(sum(_numel(value) for value in [*operands, *results]))
 
 
 # ---- the flow network -----------------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ class Policy:
             if dim in asked:
                 continue
             if changed or self.dynamic:
-                found[dim] = DimPolicy(duck_key=None if self.dynamic else tuple(sizes[dim].values))
+                found[dim] = DimPolicy(duck_key=dim if self.dynamic else tuple(sizes[dim].values))
         return found, frozenset(moved)
 
     def number(self, value: int | float, source: Source) -> bool:

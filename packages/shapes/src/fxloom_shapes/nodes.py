@@ -614,6 +614,14 @@ def _truth(node: Node) -> bool:
     return node.bool_() if isinstance(node, (BoolNode, IntNode)) else bool(node)
 
 
+def estimate(number: Any) -> int:
+    """About how large a size is, for choices that may be wrong: that of the traced call, or a guess. Leaves no guard."""
+    if isinstance(number, int):
+        return number
+    hint = number.node.hint
+    return 4096 if hint is None else int(hint)
+
+
 def symbol_names(values: Any) -> dict[str, None]:
     """Names of the symbols in numbers, plain ones among them."""
     found: dict[str, None] = {}
