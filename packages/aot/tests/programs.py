@@ -103,6 +103,6 @@ def gradients(inputs: list[Any], outputs: list[Any]) -> list[Any]:
     leaves += [value.leaf for value in inputs if hasattr(value, "leaf")]
     if not differentiable or not leaves:
         return []
-    weights = [torch.arange(value.numel(), dtype=value.dtype).view(value.shape) for value in differentiable]
+    weights = [torch.arange(value.numel()).to(value.dtype).view(value.shape) for value in differentiable]
     total = sum((value * weight).sum() for value, weight in zip(differentiable, weights, strict=True))
     return list(torch.autograd.grad(total, leaves, allow_unused=True))

@@ -63,6 +63,13 @@ CASES: dict[str, tuple[Any, Any]] = {
         lambda: [grad(base(4, 75).view(4, 3, 5, 5)), grad(torch.ones(3)), grad(torch.zeros(3)), torch.zeros(3), torch.ones(3)],
     ),
     "layer_norm": (lambda x, w: F.layer_norm(x, (8,), w), lambda: [grad(base()), grad(torch.ones(8))]),
+    "transposed_in_place": (lambda x: (x * 2).transpose_(0, 1).sin(), lambda: [grad(base())]),
+    "swapped_in_place": (lambda x: (x * 2).swapaxes_(0, 1).sin(), lambda: [grad(base())]),
+    "written_then_squeezed_in_place": (lambda x: (x[:1] * 2).lerp_(x[1:2], 0.5).squeeze_(0), lambda: [grad(base())]),
+    "unsqueezed_in_place_then_written": (lambda x: (x * 2).unsqueeze_(0).mul_(3), lambda: [grad(base())]),
+    "quantile": (lambda x: torch.quantile(x, 0.3), lambda: [grad(base())]),
+    "conjugated": (lambda x: x.conj() * 2, lambda: [grad(base().to(torch.cfloat))]),
+    "conjugated_result": (lambda x: (x * 2).conj(), lambda: [grad(base().to(torch.cfloat))]),
     "checkpointed": (
         lambda x, w: checkpoint(lambda a: (a @ w).sin().cos(), x, use_reentrant=False, preserve_rng_state=False),
         lambda: [grad(base()), grad(base(8, 4, 1))],

@@ -79,12 +79,16 @@ class Placeholder:
 
 @dataclass(slots=True)
 class Functionalizer:
-    """State of the pass. `start` once, then `run` over stretches of the log, `read` in between."""
+    """State of the pass. `start` once, then `run` over stretches of the log, `read` in between.
+
+    made: for fakes whose metadata changes in place later, by id, what it was when they were made.
+    """
 
     fake_mode: FakeMode
     decompositions: Decompositions
     inputs: list[ProgramInput]
     constants: dict[int, tuple[FakeTensor, torch.Tensor]]
+    made: dict[int, Descriptor]
     log: FunctionalLog = field(init=False)
     placeholders: list[Placeholder] = field(default_factory=list)
     views: dict[int, View] = field(default_factory=dict)
@@ -151,6 +155,10 @@ class Functionalizer:
             self.memories[given.storage.ident] = memory
             self.views[id(given.fake)] = View(memory, chain, replay(self.log, value, chain), 0, desc)
 
+    def desc_of(self, fake: FakeTensor) -> Descriptor:
+        """The metadata of a fake when it was made: by the end of the program it may be another."""
+        return self.made.get(id(fake), fake.desc)
+
     # --- reading and writing ---
 
     def view_of(self, fake: FakeTensor) -> View:
@@ -160,9 +168,9 @@ class Functionalizer:
             if constant is None:
                 raise InternalError("aot functionalize", f"a tensor that no logged operator made: {fake!r}")
             value = self.log.constant(constant[1])
-            memory = Memory(value, fake.desc, fake, constant=True)
+            memory = Memory(value, self.desc_of(fake), fake, constant=True)
             self.memories[fake.storage_token.ident] = memory
-            known = self.views[id(fake)] = View(memory, (), value, 0, fake.desc)
+            known = self.views[id(fake)] = View(memory, (), value, 0, self.desc_of(fake))
         return known
 
     def read(self, argument: Any) -> Any:
@@ -201,9 +209,9 @@ class Functionalizer:
 
     def define(self, fake: FakeTensor, value: FakeTensor) -> None:
         """`fake` is new memory that holds `value`."""
-        memory = Memory(value, fake.desc, fake)
+        memory = Memory(value, self.desc_of(fake), fake)
         self.memories[fake.storage_token.ident] = memory
-        self.views[id(fake)] = View(memory, (), value, 0, fake.desc)
+        self.views[id(fake)] = View(memory, (), value, 0, self.desc_of(fake))
 
     # --- the pass ---
 
@@ -262,9 +270,9 @@ class Functionalizer:
             return
         base = entry.args[0] if entry.args else None
         twin = known.owner
-        if twin is not None and twin.desc == fake.desc and any(twin is made for made in values_of([entry.out])):
+        if twin is not None and self.desc_of(twin) == self.desc_of(fake) and any(twin is made for made in values_of([entry.out])):
             # one operator returned the same memory twice
-            self.views[id(fake)] = View(known, (), value, known.version, fake.desc)
+            self.views[id(fake)] = View(known, (), value, known.version, self.desc_of(fake))
             return
         if type(base) is not FakeTensor or base.storage_token is not fake.storage_token:
             self.reject(entry, f"result {item or 0} of {entry.op} shares memory with something that is not its first argument")
@@ -277,19 +285,19 @@ class Functionalizer:
             self._define_strided(fake, value, source, step)
             return
         chain = (*source.chain, Step(step, source.desc))
-        self.views[id(fake)] = View(source.memory, chain, value, source.memory.version, fake.desc)
+        self.views[id(fake)] = View(source.memory, chain, value, source.memory.version, self.desc_of(fake))
 
     def _define_strided(self, fake: FakeTensor, value: FakeTensor, source: View, step: ViewStep) -> None:
         """as_strided sees the memory, not the view that it is applied to."""
         memory = source.memory
-        if fake.desc.dtype != memory.whole.dtype:
+        if self.desc_of(fake).dtype != memory.whole.dtype:
             raise UnsupportedView("as_strided of memory seen with another element type")
         if memory.members:
             self.offset_sensitive = True
-        strided = ViewStep(step.op, (list(fake.desc.size), list(fake.desc.stride), fake.desc.offset))
+        strided = ViewStep(step.op, (list(self.desc_of(fake).size), list(self.desc_of(fake).stride), self.desc_of(fake).offset))
         chain = (Step(strided, memory.whole),)
         value = replay(self.log, memory.value, chain)
-        self.views[id(fake)] = View(memory, chain, value, memory.version, fake.desc)
+        self.views[id(fake)] = View(memory, chain, value, memory.version, self.desc_of(fake))
 
     def _mutate(self, entry: Entry) -> None:
         op, args, kwargs = entry.op, entry.args, entry.kwargs
@@ -368,17 +376,14 @@ class Functionalizer:
             chain: Chain = (Step(strided, view.memory.whole),)
             value = replay(self.log, view.memory.value, chain)
         else:
-            step = Step(ViewStep(_view_twin(entry), tuple(entry.args[1:]), tuple(entry.kwargs.items())), view.desc)
+            twin = twin_of(entry.op)
+            if twin is None:
+                raise UnsupportedView(f"{entry.op} changes metadata and has no functional form")
+            step = Step(ViewStep(twin, tuple(entry.args[1:]), tuple(entry.kwargs.items())), view.desc)
             chain = (*view.chain, step)
             value = self.log.emit(step.view.op, (value, *step.view.args), dict(step.view.kwargs))
         self.views[id(target)] = View(view.memory, chain, value, view.memory.version, after)
         self.metadata_changed[id(target)] = target
-
-
-def _view_twin(entry: Entry) -> Any:
-    """`aten.t` for `aten.t_`."""
-    name = entry.op._schema.name.partition("::")[2].removesuffix("_")
-    return getattr(getattr(aten, name), entry.op._overloadname)
 
 
 def _touched(entries: list[Entry]) -> tuple[set[int], set[int]]:

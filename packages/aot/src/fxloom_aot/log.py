@@ -107,6 +107,7 @@ class FunctionalLog(TorchDispatchMode):
     def emit(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, merge: bool = True) -> Any:
         """The value(s) of `op(*args, **kwargs)`; `merge=False` for a call that must not be merged with an equal one."""
         kwargs = kwargs or {}
+        op = _EVALUATED.get(op, op)
         rule = self.decompositions.get(op)
         if rule is not None:
             with below_autograd(), self:
@@ -303,10 +304,15 @@ def _same_size(value: FakeTensor, size: Any, **kwargs: Any) -> FakeTensor | None
     )
 
 
+#: views whose elements are conjugated or negated on reading: a value here has its elements as they read
+_EVALUATED: dict[Op, Op] = {aten._conj.default: aten.conj_physical.default, aten._neg_view.default: aten.neg.default}
+
 _IDENTITIES: dict[Op, Callable[..., FakeTensor | None]] = {
     aten.detach.default: _first,
     aten.alias.default: _first,
     aten.lift.default: _first,
+    aten.resolve_conj.default: _first,
+    aten.resolve_neg.default: _first,
     aten.lift_fresh_copy.default: _first,
     aten.clone.default: _clone,
     aten._to_copy.default: _to_copy,

@@ -32,6 +32,8 @@ from fxloom_shapes.propagate import SYMBOLIC
 
 aten = torch.ops.aten
 
+#: make views that carry a bit saying that elements are conjugated or negated on reading: outputs get it by making the view
+_LAZY = frozenset({aten._conj.default, aten._neg_view.default})
 
 @dataclass(slots=True)
 class ForwardOutputs:
@@ -79,7 +81,7 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             found.results.append(FromConstant(state.constants[id(output)][1]))
         elif memory.members:
             found.results.append(_from_input(state, output, view))
-        elif id(memory) in shared or not is_dense(output.desc):
+        elif id(memory) in shared or not is_dense(output.desc) or any(step.view.op in _LAZY for step in view.chain):
             base = bases.get(id(memory))
             if base is None:
                 base = bases[id(memory)] = _add_base(state, found, memory)

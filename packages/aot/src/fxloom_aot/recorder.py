@@ -59,6 +59,7 @@ class Recorder(TorchDispatchMode):
         self.fake_mode = fake_mode
         self.log: list[Entry] = []
         self.constants: dict[int, tuple[FakeTensor, torch.Tensor]] = {}
+        self.made: dict[int, Descriptor] = {}  # metadata, when it was made, of what changed it in place
         self.node: torch.fx.Node | None = None
         self.in_backward = False
         # autograd numbers what it records: the first number of each node of the graph finds a backward operator's cause
@@ -97,6 +98,7 @@ class Recorder(TorchDispatchMode):
             before = (target.desc, target.storage_token)
             out = propagate(func, args, kwargs, self.fake_mode)
             after = (target.desc, target.storage_token)
+            self.made.setdefault(id(target), before[0])
             self.log.append(Entry(func, args, kwargs, out, self.cause(), before, after, region))
             return out
         out = propagate(func, args, kwargs, self.fake_mode)

@@ -82,7 +82,7 @@ class _Tracer:
         self.mode = FakeMode(context.env if context is not None else None)
         self.recorder = Recorder(self.mode)
         self.inputs = make_inputs(self.mode, self.examples, [n for n in self.gm.graph.nodes if n.op == "placeholder"])
-        self.state = Functionalizer(self.mode, self.decompositions, self.inputs, self.recorder.constants)
+        self.state = Functionalizer(self.mode, self.decompositions, self.inputs, self.recorder.constants, self.recorder.made)
 
     def trace(self) -> Traced:
         for node, given in zip([n for n in self.gm.graph.nodes if n.op == "placeholder"], self.inputs, strict=True):
