@@ -104,5 +104,6 @@ def gradients(inputs: list[Any], outputs: list[Any]) -> list[Any]:
     if not differentiable or not leaves:
         return []
     weights = [torch.arange(value.numel()).to(value.dtype).view(value.shape) for value in differentiable]
-    total = sum((value * weight).sum() for value, weight in zip(differentiable, weights, strict=True))
+    weighed = [value * weight for value, weight in zip(differentiable, weights, strict=True)]
+    total = sum((value.abs() if value.is_complex() else value).sum() for value in weighed)
     return list(torch.autograd.grad(total, leaves, allow_unused=True))

@@ -314,6 +314,12 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 
 # ---------------------------------------------------------------------- classes
 
+#: constructors written in C that keep a number as it is, so a symbolic one stays symbolic
+_KEEP_NUMBERS = frozenset(
+    {functools.partial, types.MethodType, types.CellType, property, staticmethod, classmethod, slice, types.GenericAlias,
+     types.SimpleNamespace}
+)  # fmt: skip
+
 
 def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """cls(*args, **kwargs)"""
@@ -323,7 +329,7 @@ def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any
         result = symbolic.call(ev, cls, args, kwargs)
         if result is not NotImplemented:
             return result
-        if not cls.__flags__ & _HEAPTYPE and cls not in _KEEP_ARGUMENTS and cls is not type and not cls.__module__.startswith("torch"):
+        if not cls.__flags__ & _HEAPTYPE and cls not in _KEEP_NUMBERS and cls is not type and not cls.__module__.startswith("torch"):
             args = [concrete(arg) for arg in args]
     model = models.CLASSES.get(cls)
     if model is not None:
