@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from fxloom_aot import aot_module, eager_compiler
+from fxloom_aot import aot_graph, eager_compiler
 from fxloom_interfaces.signature import GraphSignature
 
 
@@ -56,7 +56,7 @@ def compile_program(
 ) -> tuple[Any, Compilations]:
     compiler = Compilations()
     gm = one_node_graph(as_tuple(fn), len(inputs))
-    run = aot_module(
+    run = aot_graph(
         gm, inputs, compiler=compiler, decompositions=decompositions, partitioner=partitioner, verify_graphs=True
     )
     return run, compiler

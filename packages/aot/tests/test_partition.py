@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import as_tuple, check, one_node_graph
 
-from fxloom_aot import Joint, MinCut, Partition, aot_export, aot_module, eager_compiler, mincut, save_all
+from fxloom_aot import Joint, MinCut, Partition, aot_graph, eager_compiler, export_graph, mincut, save_all
 from fxloom_aot.log import values_of
 from fxloom_aot.partition import backward_only, inputs_of, needed_by
 from fxloom_interfaces import telemetry
@@ -49,7 +49,7 @@ class Spy:
 
 def export(fn: Callable[..., Any], inputs: list[Any], partitioner: Any, decompositions: Any = None) -> Spy:
     spy = Spy(partitioner)
-    aot_export(one_node_graph(as_tuple(fn), len(inputs)), inputs, partitioner=spy, decompositions=decompositions)
+    export_graph(one_node_graph(as_tuple(fn), len(inputs)), inputs, partitioner=spy, decompositions=decompositions)
     return spy
 
 
@@ -162,7 +162,7 @@ def test_calls_computed_again_come_just_before_their_use() -> None:
 def test_second_call_trains_like_the_first() -> None:
     inputs = block_inputs()
     gm = one_node_graph(as_tuple(block), 3)
-    run = aot_module(gm, inputs, compiler=eager_compiler, partitioner=MinCut(), verify_graphs=True)
+    run = aot_graph(gm, inputs, compiler=eager_compiler, partitioner=MinCut(), verify_graphs=True)
     for _ in range(2):
         (out,) = run(*inputs)
         (expected,) = as_tuple(block)(*inputs)
@@ -173,7 +173,7 @@ def test_second_call_trains_like_the_first() -> None:
 
 
 def test_saved_values_are_inputs_of_the_backward_graph() -> None:
-    traced = aot_export(one_node_graph(as_tuple(block), 3), block_inputs(), partitioner=MinCut())
+    traced = export_graph(one_node_graph(as_tuple(block), 3), block_inputs(), partitioner=MinCut())
     assert traced.backward is not None
     kinds = [spec.kind for spec in traced.backward.signature.inputs]
     assert kinds.count(InputKind.SAVED) == len(kinds) - 1
@@ -260,7 +260,7 @@ def test_hooks_on_saved_tensors_see_what_is_kept_and_no_fakes() -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        run = aot_module(one_node_graph(as_tuple(block), 3), inputs, compiler=eager_compiler, partitioner=MinCut())
+        run = aot_graph(one_node_graph(as_tuple(block), 3), inputs, compiler=eager_compiler, partitioner=MinCut())
         assert not seen
         (out,) = run(*inputs)
     assert seen and all(type(tensor) is torch.Tensor for tensor in seen)

@@ -1,8 +1,9 @@
 """Ahead-of-time autograd: functionalization, joint tracing, partitioning, runtime wrappers."""
 
 from fxloom_aot.eager import eager_compiler
+from fxloom_aot.functions import aot_export, aot_function, aot_module
 from fxloom_aot.mincut import MinCut
-from fxloom_aot.module import Compiler, aot_export, aot_module, verify_traced
+from fxloom_aot.module import Compiler, aot_graph, export_graph, verify_traced
 from fxloom_aot.partition import Joint, Partition, Partitioner, save_all
 from fxloom_aot.trace import Traced, TracedGraph
 
@@ -15,8 +16,11 @@ __all__ = [
     "Traced",
     "TracedGraph",
     "aot_export",
+    "aot_function",
+    "aot_graph",
     "aot_module",
     "eager_compiler",
+    "export_graph",
     "save_all",
     "verify_traced",
 ]

@@ -1,4 +1,4 @@
-"""The public functions: `aot_module` compiles a torch-dialect graph, `aot_export` shows the aten-dialect graphs."""
+"""What a backend calls: `aot_graph` makes a callable of a torch-dialect graph by way of aten-dialect graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fxloom_interfaces.signature import GraphSignature
 Compiler = Callable[[torch.fx.GraphModule, GraphSignature], Compiled]
 
 
-def aot_module(
+def aot_graph(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
     *,
@@ -34,7 +34,7 @@ def aot_module(
     Trains when grad mode is on and an output requires grad; a second differentiation raises. `compiler` returns a callable
     of one list (which it may clear) to the flat outputs. Raises GraphRejected for what can't be treated soundly.
     """
-    traced = aot_export(gm, example_inputs, decompositions=decompositions, partitioner=partitioner)
+    traced = export_graph(gm, example_inputs, decompositions=decompositions, partitioner=partitioner)
     if verify_graphs:
         verify_traced(traced)
     forward = compiler(traced.forward.gm, traced.forward.signature)
@@ -46,7 +46,7 @@ def aot_module(
     )
 
 
-def aot_export(
+def export_graph(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
     *,

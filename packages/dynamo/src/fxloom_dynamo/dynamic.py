@@ -193,9 +193,7 @@ class Policy:
             return None
         spec = self.shapes.get(here.local)
         for step in reversed(steps):
-            if isinstance(spec, list) and isinstance(step, int) and step < len(spec):
-                spec = spec[step]
-            elif isinstance(spec, dict) and step in spec:
+            if isinstance(spec, list) and isinstance(step, int) and step < len(spec) or isinstance(spec, dict) and step in spec:
                 spec = spec[step]
             else:
                 return None

@@ -40,28 +40,28 @@ class InductorBackendOptions:
 
 
 def load_aot_eager() -> Backend:
-    from fxloom_aot import aot_module, eager_compiler
+    from fxloom_aot import aot_graph, eager_compiler
 
     def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
         """Functionalized graphs, forward and backward, run operator by operator."""
-        return aot_module(gm, example_inputs, compiler=eager_compiler)
+        return aot_graph(gm, example_inputs, compiler=eager_compiler)
 
     return aot_eager
 
 
 def load_aot_eager_decomp() -> Backend:
-    from fxloom_aot import aot_module, eager_compiler
+    from fxloom_aot import aot_graph, eager_compiler
     from fxloom_decomp import table
 
     def aot_eager_decomp(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
         """As `aot_eager`, with the decompositions that `inductor` uses."""
-        return aot_module(gm, example_inputs, decompositions=table("inductor"), compiler=eager_compiler)
+        return aot_graph(gm, example_inputs, decompositions=table("inductor"), compiler=eager_compiler)
 
     return aot_eager_decomp
 
 
 def load_inductor() -> Backend:
-    from fxloom_aot import MinCut, aot_module
+    from fxloom_aot import MinCut, aot_graph
     from fxloom_decomp import table
     from fxloom_interfaces.graph_text import readable, runnable
 
@@ -81,7 +81,7 @@ def load_inductor() -> Backend:
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm)))
         partitioner = MinCut(own_options(options or {}).memory_budget)
-        return aot_module(gm, example_inputs, decompositions=table("inductor"), compiler=compiler, partitioner=partitioner)
+        return aot_graph(gm, example_inputs, decompositions=table("inductor"), compiler=compiler, partitioner=partitioner)
 
     return inductor
 
