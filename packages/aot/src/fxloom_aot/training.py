@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from fxloom_aot.late import late
 from fxloom_aot.runtime import Compiled, StorageCheck, finisher, input_gatherer
@@ -45,6 +44,19 @@ def training_wrapper(
     gradient_of = [spec.index for spec in backward_signature.outputs]
     count = signature.caller_inputs
 
+    def gather_backward(ctx: Any, gradients: Sequence[Any]) -> list[Any]:
+        # a function of its own: what the compiled graph lets go of early must have no other holder in `backward`
+        tensors = iter(ctx.saved_tensors)
+        saved = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
+        given = dict(zip(visible, gradients, strict=True))
+        inputs: list[Any] = [None] * (len(backward_signature.inputs) - len(constants))
+        for place, value in zip(saved_inputs, saved, strict=True):
+            inputs[place] = value
+        for place, position, desc, layout in zip(tangent_inputs, differentiable, tangents, layouts, strict=True):
+            inputs[place] = _as_traced(given[position], desc, *layout(inputs))
+        inputs.extend(constants)
+        return inputs
+
     class CompiledFunction(torch.autograd.Function):
         """Runs the compiled graphs. Inputs: the caller's flat inputs. Outputs: the forward graph's, without saved ones."""
 
@@ -61,18 +73,13 @@ def training_wrapper(
             return tuple([outputs[position] for position in visible])
 
         @staticmethod
-        @once_differentiable  # type: ignore[untyped-decorator]  # torch's
         def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-            tensors = iter(ctx.saved_tensors)
-            saved = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
-            given = dict(zip(visible, gradients, strict=True))
-            inputs: list[Any] = [None] * (len(backward_signature.inputs) - len(constants))
-            for place, value in zip(saved_inputs, saved, strict=True):
-                inputs[place] = value
-            for place, position, desc, layout in zip(tangent_inputs, differentiable, tangents, layouts, strict=True):
-                inputs[place] = _as_traced(given[position], desc, *layout(inputs))
-            inputs.extend(constants)
-            outputs = backward(inputs)
+            inputs = gather_backward(ctx, gradients)
+            again = torch.is_grad_enabled()  # create_graph=True
+            with torch.no_grad():
+                outputs = backward(inputs)
+            if again:
+                outputs = _DifferentiatedTwice.apply(torch.zeros((), requires_grad=True), *outputs)
             result: list[Any] = [None] * count
             for index, gradient in zip(gradient_of, outputs, strict=True):
                 result[index] = gradient
@@ -94,6 +101,22 @@ def training_wrapper(
         return finish(args, outputs)
 
     return run
+
+
+class _DifferentiatedTwice(torch.autograd.Function):
+    """Gradients made with `create_graph=True`: to use them is fine, to differentiate them raises."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, *gradients: Any) -> tuple[Any, ...]:
+        return tuple([g.view_as(g) if isinstance(g, torch.Tensor) else g for g in gradients])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(
+            "a graph that fxloom compiled is differentiated twice: its gradients were made with create_graph=True and are "
+            "differentiated again, and a compiled graph has a first derivative only. Run this part with "
+            "fxloom.disable(function), or compile it with backend='eager'."
+        )
 
 
 def _as_traced(
