@@ -339,7 +339,7 @@ def test_no_grad_is_in_the_graph() -> None:
 
 
 def silent() -> None:
-    print(end="")
+    print(end="", file=sys.stdout)
 
 
 def test_data_dependent_branch_has_both_ways() -> None:

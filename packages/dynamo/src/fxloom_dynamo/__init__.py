@@ -1,7 +1,36 @@
 """Graph capture from Python bytecode."""
 
-from fxloom_dynamo.api import Capture, capture, explain, optimize
+from fxloom_dynamo.api import Capture, capture, explain, export, optimize
 from fxloom_dynamo.breaks import CATALOGUE, BreakKind
 from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.controls import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    graph_break,
+    reset,
+    run,
+    skip,
+)
+from fxloom_dynamo.policy import is_compiling
 
-__all__ = ["CATALOGUE", "BreakKind", "Capture", "CaptureConfig", "capture", "explain", "optimize"]
+__all__ = [
+    "CATALOGUE",
+    "BreakKind",
+    "Capture",
+    "CaptureConfig",
+    "allow_in_graph",
+    "assume_constant_result",
+    "capture",
+    "disable",
+    "disallow_in_graph",
+    "explain",
+    "export",
+    "graph_break",
+    "is_compiling",
+    "optimize",
+    "reset",
+    "run",
+    "skip",
+]

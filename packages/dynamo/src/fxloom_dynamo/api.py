@@ -22,6 +22,7 @@ from fxloom_dynamo.guards import Guard
 from fxloom_dynamo.runtime import CapturedFrame, compile_callable
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.config import from_options
+from fxloom_interfaces.errors import Unsupported
 
 
 def optimize(backend: Backend | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -88,8 +89,13 @@ class Capture:
         return "\n".join(lines)
 
 
-def capture(fn: Callable[..., Any], *args: Any, backend: Backend | None = None, **kwargs: Any) -> Capture:
-    """Call `fn(*args, **kwargs)` once, captured; the graphs, guards and breaks of the frames that it ran."""
+def capture(
+    fn: Callable[..., Any], *args: Any, backend: Backend | None = None, fullgraph: bool = False, **kwargs: Any
+) -> Capture:
+    """Call `fn(*args, **kwargs)` once, captured; the graphs, guards and breaks of the frames that it ran.
+
+    fullgraph: a break raises `Unsupported` instead.
+    """
     frames: list[CapturedFrame] = []
     seconds: dict[str, float] = {}
 
@@ -97,13 +103,21 @@ def capture(fn: Callable[..., Any], *args: Any, backend: Backend | None = None, 
         if isinstance(event, telemetry.PhaseEnded) and event.phase.startswith("dynamo."):
             seconds[event.phase] = seconds.get(event.phase, 0.0) + event.seconds
 
-    config = CaptureConfig(backend=backend, on_capture=frames.append)
+    config = CaptureConfig(backend=backend, fullgraph=fullgraph, on_capture=frames.append)
     with telemetry.listen(listen):
         result = compile_callable(fn, config)(*args, **kwargs)
     breaks = tuple(
         frame.info.broke for frame in frames if frame.info.broke is not None and frame.info.broke.key != "raises"
     )
     return Capture(result, tuple(frames), breaks, seconds)
+
+
+def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:
+    """`capture` that insists on one whole graph: `.graph` and `.guards` of the result. Unsupported, with the break, otherwise."""
+    found = capture(fn, *args, fullgraph=True, **kwargs)
+    if len(found.graphs) != 1:
+        raise Unsupported(f"{getattr(fn, '__qualname__', fn)} was captured into {len(found.graphs)} graphs:\n{found}")
+    return found
 
 
 def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:

@@ -521,8 +521,9 @@ def _module_namespace(ev: Evaluator, obj: types.ModuleType) -> Any:
 
 
 def _store_tensor(ev: Evaluator, obj: FakeTensor, name: str, value: Any) -> None:
-    if hasattr(torch.Tensor, name) or id(obj) in ev.recorder.input_info:
-        graph_break("torch_call", f"writes attribute {name!r} of a tensor")
+    if name == "requires_grad":
+        ev.torch_native(torch.Tensor.requires_grad_, obj, value)
+        return
     graph_break("torch_call", f"writes attribute {name!r} of a tensor")
 
 

@@ -20,9 +20,11 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.heap import LITERALS, c_descriptor_of
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_dynamo.policy import Wish, wish_for
 from fxloom_dynamo.recorder import UNMODELLED_METHODS
 from fxloom_dynamo.symbolic import SYMBOLIC, concrete, has_symbolic
 from fxloom_interfaces.errors import FxloomError, InternalError
+from fxloom_interfaces.regions import GraphFunction
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -80,6 +82,10 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
 
 def _call_cached(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     """An `lru_cache`d function. On literals its author declared the answer a constant: take it from the real cache."""
+    from fxloom_dynamo import output
+
+    if output.log_once(ev, fn, args, kwargs):
+        return None
     values = (*args, *kwargs.values())
     if all(type(value) in LITERALS for value in values):
         try:
@@ -105,10 +111,41 @@ def call_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs
     """A call of a Python function: its model if it has one."""
     from fxloom_dynamo import models
 
+    wish = wish_for(fn)
+    if wish is not None:
+        return _as_wished(ev, fn, wish, args, kwargs)
     model = models.FUNCTIONS.get(fn)
     if model is not None:
         return model(ev, args, kwargs)
     return inline_function(ev, fn, args, kwargs)
+
+
+def _as_wished(ev: Evaluator, fn: Any, wish: Wish, args: list[Any], kwargs: Kwargs) -> Any:
+    """A call of a function of which the program said how it is to be captured."""
+    name = getattr(fn, "__qualname__", repr(fn))
+    if wish is Wish.DISALLOW:
+        graph_break("asked_for", f"{name} is not to be in graphs (disallow_in_graph)")
+    values = [*args, *kwargs.values()]
+    if wish is Wish.ALLOW:
+        if not all(map(is_plain, values)):
+            graph_break("asked_for", f"{name} (allow_in_graph) gets more than tensors, numbers and nests of them")
+        return ev.record_call(GraphFunction(fn, name), *args, **kwargs)
+    real = [_real_value(ev, value, name) for value in values]
+    try:
+        result = fn(*real[: len(args)], **dict(zip(kwargs, real[len(args) :], strict=True)))
+    except Exception as exc:
+        raise Raised(exc) from None
+    return result if type(result) in LITERALS else ev.heap.adopt(result)
+
+
+def _real_value(ev: Evaluator, value: Any, name: str) -> Any:
+    """What a stand-in stands for, where the program has not changed it."""
+    if type(value) in LITERALS:
+        return value
+    record = ev.heap.record(value)
+    if record is None:
+        graph_break("asked_for", f"{name} (assume_constant_result) gets a {type(value).__qualname__} that was made inside")
+    return record.original
 
 
 def call_bound(ev: Evaluator, fn: types.FunctionType, values: Kwargs) -> Any:
@@ -494,6 +531,9 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
     kind = type(fn)
     if issubclass(kind, types.BuiltinFunctionType):
         kind = types.BuiltinFunctionType  # the interpreter has a subclass for methods that know their class
+    wish = wish_for(fn)
+    if wish is not None:
+        return _as_wished(ev, fn, wish, args, kwargs)
     if has_symbolic(args) or kwargs and has_symbolic(kwargs.values()):
         result = symbolic.call(ev, fn, args, kwargs)
         if result is not NotImplemented:

@@ -1,4 +1,4 @@
-"""What a program says about how it is captured: `disable`, `skip`, `graph_break`; and `reset`."""
+"""What a program says about how it is captured, from `disable` to `assume_constant_result`; and `run`, `reset`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fxloom_dynamo import _native
-from fxloom_dynamo.runtime import live_regions, without_capture
+from fxloom_dynamo import _native, policy
+from fxloom_dynamo.policy import Wish
+from fxloom_dynamo.runtime import live_regions, only_compiled, without_capture
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +37,47 @@ _break_here = without_capture(_no_op)
 def graph_break() -> None:
     """Split the graph here. Does nothing when run in eager."""
     _break_here()
+
+
+def allow_in_graph(fn: F) -> F:
+    """`fn` itself; from now on a call of it is one node of the graph, and what happens inside is not looked at.
+
+    Its arguments and results have to be tensors, numbers, strings and nests of them, and it must do nothing else than
+    compute its results from them. The backend gets it as it is: `eager` calls it, others trace its operators.
+    """
+    policy.express(_function(fn, "allow_in_graph"), Wish.ALLOW)
+    return fn
+
+
+def disallow_in_graph(fn: F) -> F:
+    """`fn` itself (it may be torch's or written in C); from now on a call of it is a graph break, and it runs in eager."""
+    policy.express(_function(fn, "disallow_in_graph"), Wish.DISALLOW)
+    return fn
+
+
+def assume_constant_result(fn: F) -> F:
+    """`fn` itself; from now on it is called while capturing, and its result is a constant of the compiled code.
+
+    Nothing guards that: that the result stays the same is a promise.
+    """
+    policy.express(_function(fn, "assume_constant_result"), Wish.CONSTANT)
+    return fn
+
+
+def _function(fn: Any, asked: str) -> Any:
+    if not callable(fn):
+        raise TypeError(f"fxloom.{asked} takes a function, got {type(fn).__name__}")
+    return getattr(fn, "__func__", fn)
+
+
+def run(fn: F) -> F:
+    """`fn`, which uses what was compiled before and compiles nothing new: frames without an entry that fits run in eager."""
+
+    def use(*args: Any, **kwargs: Any) -> Any:
+        with only_compiled():
+            return fn(*args, **kwargs)
+
+    return _named(use, fn)  # type: ignore[no-any-return]  # with the signature of fn
 
 
 def reset() -> None:

@@ -25,6 +25,7 @@ from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.marks import ABSENT, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
+from fxloom_dynamo.output import PutOff
 from fxloom_dynamo.recorder import Recorder
 from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
@@ -64,6 +65,7 @@ class Evaluator:
         self.locals_are_new = VERSION >= (3, 13)
         self.steps = 0
         self.modes = Modes()
+        self.put_off: list[PutOff] = []
         self.recorder.sites = self.sites
         self.heap.site = self.site
         self.heap.on_fresh = self._note_made

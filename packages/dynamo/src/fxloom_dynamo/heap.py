@@ -36,6 +36,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.guards import Guard, GuardKind, TensorProperties, identity_guard
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, own_dict
+from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -57,6 +58,7 @@ FROZEN: frozenset[type] = frozenset({dataclasses.Field, inspect.Signature, inspe
 LITERALS: frozenset[type] = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range}
     | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}
+    | NUMPY_SCALARS
 )
 _SINGLETONS = frozenset({bool, type(None), type(...), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format})
 _CONTAINER_BASES: tuple[type, ...] = (OrderedDict, defaultdict, dict, list, set, deque)

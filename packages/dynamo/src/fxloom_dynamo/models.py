@@ -15,6 +15,7 @@ import enum
 import functools
 import inspect
 import itertools
+import logging
 import operator
 import os
 import re
@@ -27,13 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _torch_private, attributes, calls, classes, operations, polyfills
+from fxloom_dynamo import _torch_private, attributes, calls, classes, custom_functions, operations, output, policy, polyfills
 from fxloom_dynamo import heap as heap_module
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised, Traceback
+from fxloom_dynamo.numpy_values import ELEMENTWISE
 from fxloom_interfaces import regions
 from fxloom_interfaces.errors import InternalError
 from fxloom_shapes import FakeTensor
@@ -386,9 +388,10 @@ def _globals(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     graph_break("opaque_object", "the globals dict as an object")
 
 
-@function(builtins.print)
-def _print(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    graph_break("native_call", "print()")
+FUNCTIONS[builtins.print] = output.print_
+FUNCTIONS[logging.getLogger] = output.get_logger
+for _method in output.LOGGER_METHODS:
+    FUNCTIONS[_method] = functools.partial(output.log, _method)
 
 
 @function(builtins.__import__)
@@ -879,7 +882,7 @@ OBJECT_CALLS[operator.methodcaller] = _methodcaller
 # ---------------------------------------------------------------------- libraries
 
 
-@function(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+@function(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, policy.is_compiling)
 def _is_compiling(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     """True: libraries that branch on it take the branch made for capture. Eager code between graphs answers False."""
     return True
@@ -957,6 +960,17 @@ def _clear_autocast_cache(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 @method(torch.device, "__enter__", "__exit__")
 def _device_context(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     graph_break("torch_call", "with torch.device(...) changes where factories put tensors")
+
+
+def _numpy_function(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An element-wise function of NumPy, of literals."""
+    if kwargs or not all(type(value) in LITERALS for value in args):
+        graph_break("native_call", f"numpy.{fn.__name__} of more than numbers")
+    return ev.native(fn, *args)
+
+
+for _kind in ELEMENTWISE:
+    OBJECT_CALLS[_kind] = _numpy_function
 
 
 def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -1062,29 +1076,12 @@ for _name in ("join", "split", "basename", "dirname", "splitext", "normpath", "i
     _on_literals(getattr(os.path, _name))
 
 
-@function(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]  # a classmethod, bound
-def _function_apply(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    """A custom autograd function whose gradient nobody can ask for: its forward, without gradients."""
-    cls, *rest = args
-    if kwargs or (torch.is_grad_enabled() and any(type(value) is FakeTensor and value.requires_grad for value in rest)):
-        graph_break("torch_call", f"{cls.__qualname__}.apply on tensors that require gradients")
-    context = ev.heap.add_fresh(polyfills.FunctionContext())
-    context.needs_input_grad = tuple(type(value) is FakeTensor and value.requires_grad for value in rest)
-    grad = torch.is_grad_enabled()
-    _set_grad_enabled(ev, [False], {})
-    try:
-        ev.heap.class_lookup(cls, "setup_context")
-        if cls.setup_context is not torch.autograd.Function.setup_context:
-            result = ev.call(ev.getattr(cls, "forward"), rest)
-            ev.call(ev.getattr(cls, "setup_context"), [context, tuple(rest), result])
-        else:
-            result = ev.call(ev.getattr(cls, "forward"), [context, *rest])
-    finally:
-        _set_grad_enabled(ev, [grad], {})
-    outputs = result if isinstance(result, tuple) else (result,)
-    if any(output is value for output in outputs for value in rest if type(output) is FakeTensor):
-        graph_break("torch_call", f"{cls.__qualname__}.forward returns one of its inputs")
-    return result
+FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
+
+
+@function(polyfills.FunctionContext.mark_dirty, polyfills.FunctionContext.set_materialize_grads)
+def _refuse_dirty(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("torch_call", "a custom autograd function that writes into its inputs or takes None for gradients")
 
 
 FUNCTIONS[copy.deepcopy] = lambda ev, args, kwargs: (

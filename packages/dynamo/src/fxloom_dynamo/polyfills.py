@@ -215,7 +215,7 @@ def pass_through(iterator: Iterator[Any]) -> Iterator[Any]:
 
 
 class FunctionContext:
-    """`ctx` of a custom autograd function whose backward nobody can ask for: keeps what it is given."""
+    """`ctx` of a custom autograd function while it is evaluated: keeps what it is given."""
 
     needs_input_grad: tuple[bool, ...]
 
@@ -226,10 +226,13 @@ class FunctionContext:
         self.saved_for_forward = tensors
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        pass
+        self.non_differentiable = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """A graph break: see `models`."""
 
     def set_materialize_grads(self, value: bool) -> None:
-        pass
+        """A graph break: see `models`."""
 
 
 def deepcopy(value: Any, known: list[tuple[Any, Any]] | None = None) -> Any:

@@ -26,6 +26,8 @@ from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, Torch
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.heap import is_buffer
 from fxloom_dynamo.marks import Mark
+from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
+from fxloom_dynamo.policy import Wish, wish_for
 from fxloom_dynamo.symbolic import SYMBOLIC
 from fxloom_interfaces import meta
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
@@ -176,6 +178,34 @@ class Recorder:
         self._register(value, node)
         return value
 
+    def record_as(self, target: Callable[..., Any], args: tuple[Any, ...], value: Any) -> Any:
+        """Record a call of `target` whose result on fakes is known to be `value`."""
+        return self._record("call_function", target, lambda *_: value, args, {})
+
+    def mark(self) -> torch.fx.Node | None:
+        """The last node so far; for `take_back`."""
+        return next(iter(reversed(self.graph.nodes)), None)
+
+    def take_back(self, mark: torch.fx.Node | None, known: list[FakeTensor]) -> str:
+        """Drop all nodes behind `mark` but placeholders.
+
+        The name of a tensor that they read, that existed before, and that is not in `known`; empty if there is none.
+        """
+        dropped = []
+        for node in reversed(self.graph.nodes):
+            if node is mark:
+                break
+            if node.op != "placeholder":
+                dropped.append(node)
+        allowed = {self.nodes.get(id(fake)) for fake in known}
+        gone = set(dropped)
+        foreign = next((n for node in dropped for n in node.all_input_nodes if n not in gone and n not in allowed), None)
+        self.nodes = {key: node for key, node in self.nodes.items() if node not in gone}
+        for node in dropped:
+            self.step_of.pop(node, None)
+            self.graph.erase_node(node)
+        return "" if foreign is None else str(foreign)
+
     def add_effect(self, target: Callable[..., Any], *args: Any) -> torch.fx.Node:
         """Record a call that has no tensor result (a change of mode), without running it."""
         node = self.graph.call_function(target, args)
@@ -225,7 +255,9 @@ class Recorder:
             raise InternalError("dynamo.record", f"{value!r} as an argument")
         if isinstance(value, (torch.Generator, torch.Tensor)):
             graph_break("torch_call", f"an argument of type {kind.__qualname__} that is no traced value")
-        for plain in (int, float, complex, str):  # enum members, NumPy scalars and other subclasses
+        if kind in NUMPY_SCALARS:
+            return to_number(value)
+        for plain in (int, float, complex, str):  # enum members and other subclasses
             if isinstance(value, plain):
                 return getattr(plain, "__str__" if plain is str else f"__{plain.__name__}__")(value)
         graph_break("torch_call", f"an argument of type {kind.__qualname__}")
@@ -242,6 +274,10 @@ class Recorder:
                 return self._value(func, name, args, kwargs)
             if name == "is_inference":
                 return self._is_inference(args[0])
+            if name == "requires_grad_" and id(args[0]) in self.input_info:
+                if args[0].requires_grad == (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)):
+                    return args[0]
+                graph_break("torch_call", "requires_grad_ changes a tensor that existed before")
             if name in UNMODELLED_METHODS:
                 graph_break("torch_call", f"Tensor.{name} is not modelled")
             if name in _OPERATORS:
@@ -251,7 +287,7 @@ class Recorder:
             if not isinstance(args[0], FakeTensor):
                 return self._record("call_function", func, func, args, kwargs)
             return self._record("call_method", name, func, args, kwargs)
-        if func in _REFUSED:
+        if func in _REFUSED or wish_for(func) is Wish.DISALLOW:
             graph_break("torch_call", f"{getattr(func, '__module__', 'torch')}.{name}")
         return self._record("call_function", func, func, args, kwargs)
 
@@ -314,7 +350,7 @@ _ASKS_VALUES = frozenset(
 UNMODELLED_METHODS = frozenset(
     {"backward", "register_hook", "data_ptr", "untyped_storage", "storage", "set_", "resize_", "share_memory_", "__reduce_ex__",
      "register_post_accumulate_grad_hook", "retain_grad", "__deepcopy__", "__repr__", "__format__", "__str__", "to_sparse",
-     "requires_grad_", "apply_", "map_", "map2_", "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
+     "apply_", "map_", "map2_", "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
 )
 #: Python methods of Tensor that only arrange calls of others: run them, what they call is recorded
 _PLAIN_METHODS = frozenset({"__len__", "__hash__", "dim_order"})

@@ -24,9 +24,11 @@ from fxloom_dynamo.heap import ordered_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL
 from fxloom_dynamo.modes import set_modes
+from fxloom_dynamo.output import call_put_off
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, continuation_of, first_parameter, make_continuation, origin_of
+from fxloom_dynamo.runtime import without_capture
 from fxloom_interfaces.sources import Source
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Residual:
         writes = self._collect_writes()
         self.rebuilder.scan(value)
         self._run_graph()
+        self._make_calls()
         self._own_cells()
         self.rebuilder.load(value)
         if writes:
@@ -90,6 +93,7 @@ class Residual:
         for value in (*stack, *(frame.locals[name] for name in live)):
             rebuilder.scan(value)
         self._run_graph()
+        self._make_calls()
         loaded = []
         for name in live:
             rebuilder.load(frame.locals[name])
@@ -163,6 +167,22 @@ class Residual:
             rebuilder.begin_call(set_modes)
             self.out.extend([*emit.load_const(modes.left), *emit.call(1), *emit.pop()])
 
+    def _scan_calls(self) -> None:
+        for call in self.ev.put_off:
+            for value in call.args:
+                self.rebuilder.scan(value)
+
+    def _make_calls(self) -> None:
+        """What the program printed and logged."""
+        for call in self.ev.put_off:
+            self.rebuilder.begin_call(_CALL_PUT_OFF)
+            self.out.extend(emit.load_const(call.function))
+            for value in call.args:
+                self.rebuilder.load(value)
+            self.out.extend(emit.build_tuple(len(call.args)))
+            self.rebuilder.load_dict(call.kwargs)
+            self.out.extend([*emit.call(3), *emit.pop()])
+
     def _own_cells(self) -> None:
         """Contents of the frame's own cells, where something can still see them."""
         for name in self.rebuilder.needed_cells:
@@ -175,7 +195,8 @@ class Residual:
             self.out.extend(emit.store_deref(name))
 
     def _collect_writes(self) -> list[tuple[Any, ...]]:
-        """What has to be written to the real heap; scans the values."""
+        """What has to be written to the real heap; scans the values, and those of calls that were put off."""
+        self._scan_calls()
         ev, scan = self.ev, self.rebuilder.scan
         writes: list[tuple[Any, ...]] = []
         changed = changed_records(ev)
@@ -426,4 +447,6 @@ def _group(instructions: list[Instruction], index: int) -> tuple[int, int]:
     return start, end
 
 
+#: handlers and streams are the program's, but not what it wants compiled
+_CALL_PUT_OFF = without_capture(call_put_off)
 _ = torch

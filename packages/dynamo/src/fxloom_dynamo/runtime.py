@@ -13,7 +13,9 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +42,17 @@ if torch.__version__.split("+")[0] != _native.TORCH_VERSION.split("+")[0]:
 INPUTS_LOCAL = "__fxloom_inputs"
 
 _lock = threading.RLock()
+_frozen: ContextVar[bool] = ContextVar("fxloom_only_compiled", default=False)
+
+
+@contextmanager
+def only_compiled() -> Iterator[None]:
+    """Within the block nothing new is compiled; frames without an entry that fits run as they are."""
+    token = _frozen.set(True)
+    try:
+        yield
+    finally:
+        _frozen.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +155,7 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
         if entries >= config.recompile_limit:
             _give_up(region, code, f"it was compiled {entries} times (recompile_limit); the last time because {reason}")
             return None
-        if foreign_modes():
+        if _frozen.get() or foreign_modes():
             return None  # this call only: operators have to run one by one
         state = global_state_guard()
         with telemetry.phase("dynamo.frame"):

@@ -3,19 +3,33 @@
 import torch as torch  # first: the extensions find torch's libraries through it
 
 from fxloom import exc
-from fxloom.api import compile, compile_fx, explain, list_backends, plugins, reset, stats
-from fxloom_dynamo.controls import disable, graph_break, skip
+from fxloom.api import compile, compile_fx, explain, export, list_backends, plugins, reset, stats
+from fxloom_dynamo.controls import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    graph_break,
+    run,
+    skip,
+)
 from fxloom_dynamo.dynamic import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from fxloom_dynamo.policy import is_compiling
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
     "compile",
     "compile_fx",
     "disable",
+    "disallow_in_graph",
     "exc",
     "explain",
+    "export",
     "graph_break",
+    "is_compiling",
     "list_backends",
     "mark_dynamic",
     "mark_static",
@@ -23,6 +37,7 @@ __all__ = [
     "maybe_mark_dynamic",
     "plugins",
     "reset",
+    "run",
     "skip",
     "stats",
 ]

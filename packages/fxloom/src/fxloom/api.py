@@ -124,6 +124,11 @@ def explain(fn: Callable[..., Any]) -> Callable[..., fxloom_dynamo.Capture]:
     return functools.partial(fxloom_dynamo.capture, fn)
 
 
+def export(fn: Callable[..., Any]) -> Callable[..., fxloom_dynamo.Capture]:
+    """`export(fn)(*args)` runs `fn` once and gives its one whole graph (`.graph`) and guards; `exc.Unsupported` where it breaks."""
+    return functools.partial(fxloom_dynamo.export, fn)
+
+
 def list_backends() -> tuple[str, ...]:
     """Names of all backends: builtin, installed and registered."""
     return BACKENDS.names()

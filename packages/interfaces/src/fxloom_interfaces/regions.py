@@ -5,6 +5,7 @@ A mode change is a node of its own at the place where the program makes it, so a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +28,25 @@ def enter_autocast(device_type: str, dtype: torch.dtype | None, enabled: bool, c
 def exit_autocast(region: Any) -> None:
     """Leave the autocast region that `enter_autocast` entered."""
     region.__exit__(None, None, None)
+
+
+class GraphFunction:
+    """A function of the program that stands in graphs as one call; `function` is run as it is, with its own gradient.
+
+    That is what `allow_in_graph` asks for, and what the `apply` of a custom autograd function is.
+    """
+
+    def __init__(self, function: Callable[..., Any], label: str = "") -> None:
+        """label: for printed graphs; any text."""
+        self.function = function
+        name = label or getattr(function, "__qualname__", type(function).__name__)
+        self.__name__ = "".join(char if char.isalnum() else "_" for char in name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"GraphFunction({self.__name__})"
 
 
 #: Nodes calling these are kept by dead-code removal. torch's own are what its autocast regions are made of.

@@ -75,7 +75,8 @@ def _known_target(node: torch.fx.Node) -> str | None:
         return None if isinstance(target, str) and hasattr(torch.Tensor, target) else f"tensors have no method {target!r}"
     if node.op != "call_function":
         return None
-    if target in BUILTIN_TARGETS or target in regions.MODE_CHANGES or _is_operator(target) or _is_torch(target):
+    of_regions = target in regions.MODE_CHANGES or isinstance(target, regions.GraphFunction)
+    if of_regions or target in BUILTIN_TARGETS or _is_operator(target) or _is_torch(target):
         return None
     return f"{target!r} is no function of torch, operator or region"
 

@@ -1,0 +1,165 @@
+"""Custom autograd functions: `MyFunction.apply(...)` as one node of the graph, with the gradient that its author wrote.
+
+The node calls the real `apply`, so forward and backward are the author's at run time. Before it is recorded, both are
+evaluated for what they read, for guards, and to prove that they do nothing else than compute tensors from tensors; what
+that recorded is taken back. Where nothing requires a gradient, forward's operators stand in the graph as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo import calls, polyfills
+from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.heap import LITERALS
+from fxloom_dynamo.marks import Raised
+from fxloom_dynamo.rebuild import changed_records, changed_slots
+from fxloom_interfaces.regions import GraphFunction
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+Function = torch.autograd.Function
+
+
+def apply(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The model of `torch.autograd.Function.apply`."""
+    cls, *rest = args
+    if kwargs:
+        _refuse(cls, "gets keyword arguments")
+    context = ev.heap.add_fresh(polyfills.FunctionContext())
+    context.needs_input_grad = tuple(type(value) is FakeTensor and value.requires_grad for value in rest)
+    if not (torch.is_grad_enabled() and any(context.needs_input_grad)):
+        return _forward(ev, cls, context, rest)
+    if not all(_is_simple(value) for value in rest):
+        _refuse(cls, "gets more than tensors, numbers and tuples of them")
+    before, mark = _effects(ev), ev.recorder.mark()
+    result = _forward(ev, cls, context, rest)
+    outputs = result if isinstance(result, tuple) else (result,)
+    if not all(type(output) is FakeTensor or type(output) in LITERALS for output in outputs):
+        _refuse(cls, "returns more than tensors")
+    tensors = [output for output in outputs if type(output) is FakeTensor]
+    given = {id(value.storage_token) for value in _tensors(rest)}
+    if any(id(output.storage_token) in given for output in tensors):
+        _refuse(cls, "returns a view of one of its inputs")
+    _backward(ev, cls, context, outputs)
+    if _effects(ev) != before:
+        _refuse(cls, "does more than compute tensors")
+    foreign = ev.recorder.take_back(mark, _tensors(rest))
+    if foreign:
+        _refuse(cls, f"reads the tensor {foreign}, which is none of its arguments")
+    plain = set(map(id, getattr(context, "non_differentiable", ())))
+    with DisableTorchFunction():
+        _Differentiable.apply(tuple(tensors), tuple(output for output in tensors if id(output) in plain), *_tensors(rest))
+        return ev.recorder.record_as(GraphFunction(cls.apply, cls.__qualname__), tuple(rest), result)
+
+
+def _refuse(cls: type, why: str) -> None:
+    graph_break("torch_call", f"custom autograd function {cls.__qualname__}: {why}")
+
+
+def _forward(ev: Evaluator, cls: Any, context: Any, args: list[Any]) -> Any:
+    """What forward returns; operators are recorded, without gradients."""
+    with _no_grad(ev):
+        ev.heap.class_lookup(cls, "setup_context")
+        if cls.setup_context is not Function.setup_context:
+            result = ev.call(ev.getattr(cls, "forward"), args)
+            ev.call(ev.getattr(cls, "setup_context"), [context, tuple(args), result])
+        else:
+            result = ev.call(ev.getattr(cls, "forward"), [context, *args])
+    outputs = result if isinstance(result, tuple) else (result,)
+    if any(output is value for output in outputs for value in args if type(output) is FakeTensor):
+        _refuse(cls, "returns one of its inputs")
+    return result
+
+
+def _backward(ev: Evaluator, cls: Any, context: Any, outputs: tuple[Any, ...]) -> None:
+    """Evaluate backward on gradients like `outputs`, for its guards and effects only."""
+    name = next((name for name in ("backward", "vjp") if getattr(cls, name) is not getattr(Function, name)), None)
+    if name is None:
+        return
+    ev.heap.class_lookup(cls, name)
+    with _no_grad(ev):
+        grads = [ev.torch_native(torch.empty_like, output) if type(output) is FakeTensor else None for output in outputs]
+        try:
+            ev.call(ev.getattr(cls, name), [context, *grads])
+        except Raised as raised:
+            _refuse(cls, f"{name} raises {type(raised.exc).__name__}: {raised.exc}")
+
+
+class _no_grad:
+    """Grad mode is off for what is evaluated within; nodes say so."""
+
+    def __init__(self, ev: Evaluator) -> None:
+        self.ev = ev
+
+    def __enter__(self) -> None:
+        self.before = torch.is_grad_enabled()
+        calls.call(self.ev, set_grad_enabled_raw, [False], {})
+
+    def __exit__(self, *_: object) -> None:
+        calls.call(self.ev, set_grad_enabled_raw, [self.before], {})
+
+
+def _is_simple(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_simple, value))
+    return type(value) is FakeTensor or type(value) in LITERALS
+
+
+def _tensors(values: Any) -> list[FakeTensor]:
+    """Tensors among arguments, in order."""
+    found = []
+    for value in values:
+        if type(value) is FakeTensor:
+            found.append(value)
+        elif type(value) is tuple:
+            found += _tensors(value)
+    return found
+
+
+def _effects(ev: Evaluator) -> Any:
+    """All that the program has changed so far, by identity; equal when nothing was changed in between."""
+    heap = ev.heap
+    records = []
+    for record, kind in changed_records(ev):
+        held = record.stand_in
+        if kind == "cell":
+            parts: Any = (id(heap.cell_get(held)),)
+        elif kind == "dict":
+            parts = tuple((key, id(value)) for key, value in dict.items(held))
+        else:
+            parts = tuple(map(id, list(held)))
+        records.append((id(record), kind, parts))
+    slots = [
+        (id(record), id(slot), id(value))
+        for record in heap.by_stand_in.values()
+        if record.kind == "instance"
+        for slot, value in changed_slots(record)
+    ]
+    names = [(id(space), name, id(space.values[name])) for space in heap.namespaces.values() for name in space.written]
+    classes = [(key, id(value)) for key, value in heap.class_writes.items()]
+    with DisableTorchFunction():
+        written = [
+            (key, fake._version)
+            for key, (fake, _, _) in ev.recorder.input_info.items()
+            if fake._version != ev.recorder.versions[key]
+        ]
+    return records, slots, names, classes, written
+
+
+class _Differentiable(Function):
+    """Makes fakes the results of something that is differentiated with respect to `inputs`; never run backward."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Any, plain: Any, *inputs: Any) -> Any:
+        ctx.mark_non_differentiable(*plain)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError("a fake's gradient")

@@ -1,0 +1,26 @@
+"""What capture knows of NumPy, when it is installed: its scalars are literals, its element-wise functions of literals constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    import numpy
+except ImportError:  # torch works without it
+    numpy = None  # type: ignore[assignment]  # a missing module
+
+#: types of numbers; those of dates, texts and records are left out
+NUMPY_SCALARS: frozenset[type] = (
+    frozenset()
+    if numpy is None
+    else frozenset(
+        {numpy.bool_, numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.uint8, numpy.uint16, numpy.uint32, numpy.uint64,
+         numpy.float16, numpy.float32, numpy.float64, numpy.complex64, numpy.complex128}
+    )
+)  # fmt: skip
+ELEMENTWISE: tuple[type, ...] = () if numpy is None else (numpy.ufunc,)
+
+
+def to_number(value: Any) -> Any:
+    """The Python number of a NumPy scalar; anything else as it is."""
+    return value.item() if type(value) in NUMPY_SCALARS else value

@@ -1,0 +1,94 @@
+"""What a program prints and logs: put off until the graph has run, in order, where that can't be told apart.
+
+That is so for texts and numbers, which are what they are. What shows a tensor or an object is a break, or is evaluated
+down to a logger that is not interested.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import logging
+import sys
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import calls
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.heap import LITERALS
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """A call that replacement code makes after the graph."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def print_(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """The model of `print`."""
+    marks = [kwargs.get("sep"), kwargs.get("end")]
+    sound = kwargs.keys() <= {"sep", "end", "flush"} and all(mark is None or type(mark) is str for mark in marks)
+    if not sound or not _are_literals(args, kwargs):
+        graph_break("native_call", "print() of more than texts and numbers, or into a file")
+    if "stdout" in ev.heap.namespace(vars(sys)).written:
+        graph_break("native_call", "print() while sys.stdout is redirected")
+    ev.put_off.append(PutOff(builtins.print, tuple(args), dict(kwargs)))
+
+
+def log(method: Any, ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The model of a logger's methods."""
+    if not args or not isinstance(args[0], logging.Logger) or kwargs or not _are_literals(args[1:], {}):
+        return calls.inline_function(ev, method, args, kwargs)
+    ev.put_off.append(PutOff(method, tuple(args), {}))
+    return None
+
+
+def log_once(ev: Evaluator, cached: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """Put off a cached function that only logs (`warning_once`); False if it is none."""
+    if not args or not isinstance(args[0], logging.Logger) or kwargs or not _are_literals(args[1:], {}):
+        return False
+    wrapped = cached.__wrapped__
+    if not isinstance(wrapped, types.FunctionType) or not returns_nothing(wrapped.__code__):
+        return False
+    ev.put_off.append(PutOff(cached, tuple(args), {}))
+    return True
+
+
+def get_logger(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The model of `logging.getLogger`."""
+    if not _are_literals(args, kwargs):
+        return calls.inline_function(ev, logging.getLogger, args, kwargs)
+    return ev.heap.adopt(ev.native(logging.getLogger, *args, **kwargs))
+
+
+def _are_literals(args: list[Any], kwargs: dict[str, Any]) -> bool:
+    return all(type(value) in LITERALS for value in (*args, *kwargs.values()))
+
+
+@functools.lru_cache(maxsize=256)
+def returns_nothing(code: types.CodeType) -> bool:
+    """Whether every `return` of a function returns None."""
+    before = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return False
+        if instruction.opname == "RETURN_VALUE" and (before is None or before.opname != "LOAD_CONST" or before.argval is not None):
+            return False
+        before = instruction
+    return True
+
+
+LOGGER_METHODS = tuple(getattr(logging.Logger, name) for name in ("debug", "info", "warning", "error", "critical", "log"))
+
+
+def call_put_off(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Make one call; runs in replacement code."""
+    function(*args, **kwargs)

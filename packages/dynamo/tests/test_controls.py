@@ -1,0 +1,82 @@
+"""What programs say about single functions: allow, disallow, constant, run; export and is_compiling."""
+
+import pytest
+import torch
+
+import fxloom_dynamo
+from fxloom_dynamo import capture, export, optimize, policy
+from fxloom_interfaces.dialects import torch_dialect
+from fxloom_interfaces.errors import Unsupported
+
+
+@pytest.fixture(autouse=True)
+def _wishes_end_with_the_test(monkeypatch):
+    monkeypatch.setattr(policy, "_WISHES", {})
+
+
+def hidden(x, scale):
+    return torch.sin(x) * scale
+
+
+def test_allow_in_graph_is_one_node_with_its_gradient():
+    fxloom_dynamo.allow_in_graph(hidden)
+    x = torch.randn(3, requires_grad=True)
+    found = capture(lambda x: hidden(x, 2.0) + 1, x)
+    assert [node.op for node in found.graph.graph.nodes] == ["placeholder", "call_function", "call_function", "output"]
+    torch_dialect.verify(found.graph)
+    assert torch.equal(found.result, torch.sin(x) * 2.0 + 1)
+    found.result.sum().backward()
+    assert torch.equal(x.grad, torch.cos(x.detach()) * 2.0)
+
+
+def test_disallow_in_graph_breaks_at_functions_of_torch():
+    fxloom_dynamo.disallow_in_graph(torch.sin)
+    found = capture(lambda x: torch.sin(x + 1) * 2, torch.ones(3))
+    assert len(found.graphs) == 2
+    assert found.breaks[0].key in ("asked_for", "torch_call")
+    assert torch.equal(found.result, torch.sin(torch.ones(3) + 1) * 2)
+
+
+def test_assume_constant_result_is_called_once():
+    calls = []
+
+    @fxloom_dynamo.assume_constant_result
+    def factor():
+        calls.append(1)
+        return 3
+
+    compiled = optimize()(lambda x: x * factor())
+    assert torch.equal(compiled(torch.ones(2)), torch.ones(2) * 3)
+    assert torch.equal(compiled(torch.ones(2)), torch.ones(2) * 3)
+    assert len(calls) == 1
+
+
+def test_is_compiling_only_inside():
+    def f(x):
+        return x + 1 if fxloom_dynamo.is_compiling() else x - 1
+
+    assert torch.equal(optimize()(f)(torch.zeros(1)), torch.ones(1))
+    assert torch.equal(f(torch.zeros(1)), -torch.ones(1))
+
+
+def test_run_compiles_nothing_new():
+    frames = []
+    compiled = optimize(on_capture=frames.append)(lambda x: x + 1)
+    assert torch.equal(fxloom_dynamo.run(compiled)(torch.zeros(2)), torch.ones(2))
+    assert not frames
+    compiled(torch.zeros(2))
+    fxloom_dynamo.run(compiled)(torch.zeros(3))
+    assert len(frames) == 1
+
+
+def test_export_gives_the_whole_graph_or_the_break():
+    found = export(lambda x: torch.relu(x) + 1, torch.randn(3))
+    assert found.op_count == 2
+    assert found.guards
+    with pytest.raises(Unsupported, match="data_dependent"):
+        export(lambda x: x + 1 if x.sum() > 0 else x, torch.randn(3))
+
+
+def test_controls_refuse_what_is_no_function():
+    with pytest.raises(TypeError, match="allow_in_graph takes a function, got int"):
+        fxloom_dynamo.allow_in_graph(3)

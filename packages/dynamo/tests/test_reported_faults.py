@@ -1,0 +1,159 @@
+"""Programs after public bug reports about capture, and others of their kinds: stale code, wrong values, wrong flags."""
+
+import itertools
+from collections import deque
+
+import pytest
+import torch
+
+from fxloom_dynamo import optimize
+
+TABLE = [1, 2, 3]
+
+
+def first_helper(x):
+    return x + 100
+
+
+helper = first_helper
+
+
+class Knobs:
+    gain = 1.0
+    names = {"low": 2.0}
+
+
+def same(program, *calls, between=None, fullgraph=True):
+    """Compare each call with eager, one compiled callable for all."""
+    compiled = optimize(fullgraph=fullgraph)(program)
+    for number, args in enumerate(calls):
+        if between is not None:
+            between(number)
+        expected, got = program(*args), compiled(*args)
+        expected, got = (value if isinstance(value, tuple) else (value,) for value in (expected, got))
+        assert len(expected) == len(got)
+        for one, other in zip(expected, got, strict=True):
+            assert type(one) is type(other)
+            if isinstance(one, torch.Tensor):
+                assert torch.equal(one, other)
+                assert one.requires_grad == other.requires_grad
+            else:
+                assert one == other
+
+
+def doubling(queue, upto):
+    for item in queue:
+        if len(queue) < upto:
+            queue.append(item * 2)
+        yield item
+
+
+def popping(queue):
+    for item in queue:
+        if len(queue) > 2:
+            queue.pop()
+        yield item
+
+
+@pytest.mark.parametrize("walk", [lambda xs: doubling(xs, 4), popping], ids=["grows", "shrinks"])
+def test_a_list_changes_while_it_is_walked(walk):
+    same(lambda x: torch.stack(list(walk([x.mean(), x.sum(), x.amax()]))), (torch.tensor([1.0, 3.0]),))
+
+
+@pytest.mark.parametrize("size", [lambda x: x.amax(1, keepdim=True).size(), lambda x: x.shape[:1], lambda x: torch.Size([2])])
+def test_the_legacy_constructor_takes_a_size_as_a_shape(size):
+    same(lambda x: torch.Tensor(size(x)).fill_(1.5), (torch.arange(12.0).view(3, 4),))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [reversed, iter, lambda xs: iter(tuple(xs)), lambda xs: map(torch.neg, xs), lambda xs: itertools.islice(xs, 3), lambda xs: zip(xs)],
+    ids=["reversed", "list", "tuple", "map", "islice", "zip"],
+)
+def test_iter_of_a_half_used_iterator_goes_on(make):
+    def program(x):
+        it = make([x, x * 10, x * 100])
+        parts = [next(it), next(iter(it)), next(iter(it))]
+        parts = [part[0] if isinstance(part, tuple) else part for part in parts]
+        return parts[0] - parts[1] + parts[2]
+
+    same(program, (torch.tensor([1.0, 2.0]),))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda y: y.detach_(), lambda y: y.detach().requires_grad_(), lambda y: y.data, lambda y: y.detach()],
+    ids=["detach_", "requires_grad_", "data", "detach"],
+)
+def test_flags_of_gradients_are_those_of_eager(change):
+    def program(x):
+        y = torch.exp(x)
+        z = change(y)
+        return y * x, int(y.requires_grad), int(z.requires_grad), z
+
+    same(program, (torch.ones(3, requires_grad=True),), fullgraph=False)
+
+
+def test_a_global_function_is_rebound(monkeypatch):
+    def between(number):
+        monkeypatch.setitem(globals(), "helper", first_helper if number == 0 else (lambda x: x - 1))
+
+    same(lambda x: helper(x) * 2, *[(torch.ones(3),)] * 3, between=between)
+
+
+def test_default_arguments_are_replaced(monkeypatch):
+    def scaled(x, factor=2.0, *, shift=1.0):
+        return x * factor + shift
+
+    def between(number):
+        scaled.__defaults__ = (2.0 + number,)
+        scaled.__kwdefaults__["shift"] = 1.0 - number
+
+    same(lambda x: scaled(x), *[(torch.ones(3),)] * 3, between=between)
+
+
+def test_an_argument_is_the_list_that_a_global_names():
+    one = torch.ones(2)
+    lists = [TABLE, [3, 2, 1], [7, 8], [5, 5, 5, 9], TABLE]
+    same(lambda items, x: x * TABLE[-1] + items[-1], *[(items, one) for items in lists])
+
+
+def test_an_argument_is_the_deque_of_another_argument():
+    shared = deque([1, 2])
+    calls = [(shared, shared), (shared, deque([1, 2])), (deque([1, 2]), shared)]
+    same(lambda left, right, x=torch.ones(1): x * (left is right) + left[0] * right[-1], *calls)
+
+
+def test_class_attributes_change(monkeypatch):
+    def between(number):
+        monkeypatch.setattr(Knobs, "gain", (1.0, 10.0, 0.25)[number])
+        monkeypatch.setitem(Knobs.names, "low", float(number))
+
+    same(lambda x: x * Knobs.gain + Knobs.names["low"], *[(torch.tensor([4.0]),)] * 3, between=between)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(3, 2)
+        self.both = True
+
+    def forward(self, x):
+        y = torch.nn.functional.dropout(self.lin(x), 1.0, self.training)
+        return (y, x) if self.both else y
+
+
+def test_flags_of_a_module_flip():
+    net = Net()
+
+    def between(number):
+        net.both = number != 1
+        net.train(number == 2)
+
+    compiled = optimize(fullgraph=True)(net)
+    x = torch.ones(1, 3)
+    for number in (0, 1, 2, 0):
+        between(number)
+        expected, got = net(x), compiled(x)
+        assert isinstance(got, tuple) == isinstance(expected, tuple) == (number != 1)
+        assert torch.equal(expected[0], got[0])
