@@ -193,10 +193,10 @@ class Policy:
             return None
         spec = self.shapes.get(here.local)
         for step in reversed(steps):
-            if isinstance(spec, list) and isinstance(step, int) and step < len(spec) or isinstance(spec, dict) and step in spec:
-                spec = spec[step]
-            else:
+            listed = isinstance(spec, list) and isinstance(step, int) and step < len(spec)
+            if not listed and not (isinstance(spec, dict) and step in spec):
                 return None
+            spec = spec[step]
         return spec
 
 

@@ -109,22 +109,27 @@ class SymbolEnv:
         if low is not None and hint < low or high is not None and hint > high:
             where = source.name if source is not None else label
             raise ConstraintViolated(where, f"{where} == {hint}, out of the promised range [{low}, {high}]", self.site())
-        key = (hint, duck_key)
-        shared = self._by_hint.get(key) if self.duck and not label else None
+        key = ("label", label) if label else (hint, duck_key)
+        shared = self._by_hint.get(key) if self.duck or label else None
         if shared is None:
             shared = self._new("s", hint)
-            if self.specialize:
-                bounds = (low if low is not None else 2, high if high is not None else LARGEST) if hint > 1 else (low, high if high is not None else -1)
-            else:
-                bounds = (low if low is not None else (0 if hint >= 0 else None), high)
-            self.facts.ranges[shared.atom] = bounds
-            if self.duck and not label:
+            self.facts.ranges[shared.atom] = self._first_range(hint, low, high)
+            if self.duck or label:
                 self._by_hint[key] = shared
+        elif shared.hint != hint:
+            where = source.name if source is not None else label
+            raise ConstraintViolated(where, f"{where} == {hint}, though {label!r} is {shared.hint} elsewhere", self.site())
         if source is not None and source not in shared.sources:
             shared.sources.append(source)
         shared.pinned = shared.pinned or pinned
         shared.label = shared.label or label
         return self.number(of_atom(shared.atom))
+
+    def _first_range(self, hint: int, low: int | None, high: int | None) -> tuple[int | None, int | None]:
+        least = 2 if self.specialize else 0
+        if hint >= least:
+            return (least if low is None else max(low, least)), (LARGEST if high is None else high)
+        return low, (-1 if high is None else high)
 
     def create_unbacked(self, low: int | None = None, high: int | None = None) -> torch.SymInt:
         """A number that only running the program tells."""
