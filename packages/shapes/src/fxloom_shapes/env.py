@@ -86,6 +86,8 @@ class SymbolEnv:
         self._by_hint: dict[Any, Symbol] = {}
         self._numbers: dict[Poly, torch.SymInt | int] = {}
         self._hints: dict[str, int] = {}
+        #: nodes of plain ints
+        self.constants: dict[int, IntNode] = {}
 
     # --- symbols ---
 
@@ -180,7 +182,12 @@ class SymbolEnv:
         from fxloom_shapes.nodes import IntNode
 
         found = self.number(poly)
-        return IntNode(self, const(found)) if isinstance(found, int) else found.node
+        if not isinstance(found, int):
+            return found.node
+        made = self.constants.get(found)
+        if made is None:
+            made = self.constants[found] = IntNode(self, const(found))
+        return made
 
     def hint(self, poly: Poly) -> int | None:
         """The number that `poly` is in the traced call; None when an unbacked symbol is in it."""

@@ -96,6 +96,8 @@ class Facts:
         self.nonzero: set[Poly] = set()
         self.equal: dict[Atom, Poly] = {}
         self.version = 0
+        #: results that hold until something new is known; for those who ask often
+        self.memo: dict[Any, Any] = {}
         self._bounds: dict[Poly, Range] = {}
         self._simple: dict[Poly, Poly] = {}
 
@@ -103,6 +105,7 @@ class Facts:
         self.version += 1
         self._bounds.clear()
         self._simple.clear()
+        self.memo.clear()
 
     # --- simplification ---
 

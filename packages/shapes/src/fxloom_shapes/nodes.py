@@ -66,7 +66,11 @@ class Node:
         return self
 
     def wrap_int(self, value: int) -> IntNode:
-        return IntNode(self.env, const(int(value)))
+        constants = self.env.constants
+        found = constants.get(value)
+        if found is None:
+            found = constants[value] = IntNode(self.env, const(int(value)))
+        return found
 
     def wrap_float(self, value: float) -> FloatNode:
         return FloatNode(self.env, Real("const", (float(value),)))
@@ -84,6 +88,14 @@ class Node:
         """Axes, innermost first, step through memory without gaps; a statement, decided by who asks."""
         if len(sizes) != len(order):
             return self.wrap_bool(False)
+        key = ("contiguous", *[node.poly for node in sizes], *[node.poly for node in strides], *order)
+        memo = self.env.facts.memo
+        found: BoolNode | None = memo.get(key)
+        if found is None:
+            found = memo[key] = self._contiguity(sizes, strides, order)
+        return found
+
+    def _contiguity(self, sizes: Any, strides: Any, order: Any) -> BoolNode:
         env = self.env
         statement: Statement | bool = True
         empty: Statement | bool = False
@@ -110,6 +122,15 @@ class Node:
         env = self.env
         if len(sizes) != len(order):
             return self.wrap_bool(False)
+        key = ("strides", *[node.poly for node in sizes], *[node.poly for node in strides], *order)
+        found: BoolNode | None = env.facts.memo.get(key)
+        if found is None:
+            found = self._look_at_strides(sizes, strides, order)
+            env.facts.memo[key] = found
+        return found
+
+    def _look_at_strides(self, sizes: Any, strides: Any, order: Any) -> BoolNode:
+        env = self.env
 
         def holds(op: str, poly: Poly) -> bool:
             return env.decide_or(relation(op, poly), False)
@@ -147,12 +168,13 @@ class Node:
 class IntNode(Node):
     """An integer: a polynomial."""
 
-    __slots__ = ("poly",)
+    __slots__ = ("_constant", "poly")
     pytype = int
 
     def __init__(self, env: SymbolEnv, poly: Poly) -> None:
         self.env = env
         self.poly = poly
+        self._constant = poly.constant
 
     @property
     def expr(self) -> Any:
@@ -171,10 +193,7 @@ class IntNode(Node):
         return self.hint is not None
 
     def maybe_as_int(self) -> int | None:
-        return self.poly.constant
-
-    def is_constant(self) -> bool:
-        return False
+        return self._constant
 
     def __str__(self) -> str:
         return repr(self.poly)
@@ -203,14 +222,24 @@ class IntNode(Node):
     def _made(self, poly: Poly) -> IntNode:
         return self.env.node(poly)
 
+    def _known(self, op: str, other: IntNode, make: Any) -> Any:
+        """What `make(self, other)` gives, asked once for equal numbers until something new is known."""
+        memo = self.env.facts.memo
+        key = (op, self.poly, other.poly)
+        found = memo.get(key)
+        if found is None:
+            found = make(self, other)
+            memo[key] = found
+        return found
+
     def add(self, other: Node) -> Node:
-        return self._made(self.poly + other.poly) if isinstance(other, IntNode) else _real("add", self, other)
+        return self._known("add", other, _add) if isinstance(other, IntNode) else _real("add", self, other)
 
     def sub(self, other: Node) -> Node:
-        return self._made(self.poly - other.poly) if isinstance(other, IntNode) else _real("sub", self, other)
+        return self._known("sub", other, _sub) if isinstance(other, IntNode) else _real("sub", self, other)
 
     def mul(self, other: Node) -> Node:
-        return self._made(self.poly * other.poly) if isinstance(other, IntNode) else _real("mul", self, other)
+        return self._known("mul", other, _mul) if isinstance(other, IntNode) else _real("mul", self, other)
 
     def neg(self) -> Node:
         return self._made(-self.poly)
@@ -224,6 +253,10 @@ class IntNode(Node):
     def _divide(self, kind: str, other: Node) -> Node:
         if not isinstance(other, IntNode):
             return _real("floordiv" if kind == "FloorDiv" else "mod", self, other)
+        result: Node = self._known(kind, other, lambda a, b: a._division(kind, b))
+        return result
+
+    def _division(self, kind: str, other: IntNode) -> Node:
         env = self.env
         a, b = env.facts.simplify(self.poly), env.facts.simplify(other.poly)
         if env.decide(relation(">=", b - const(1))):
@@ -302,30 +335,50 @@ class IntNode(Node):
         return BoolNode(self.env, _settle(self.env, relation(op, self.env.facts.simplify(poly))))
 
     def eq(self, other: Node) -> Node:
-        return self._compare("==", self.poly - other.poly) if isinstance(other, IntNode) else _compare_real("==", self, other)
+        return self._known("==", other, _eq) if isinstance(other, IntNode) else _compare_real("==", self, other)
 
     def ne(self, other: Node) -> Node:
-        return self._compare("!=", self.poly - other.poly) if isinstance(other, IntNode) else _compare_real("!=", self, other)
+        return self._known("!=", other, _ne) if isinstance(other, IntNode) else _compare_real("!=", self, other)
 
     def ge(self, other: Node) -> Node:
-        return self._compare(">=", self.poly - other.poly) if isinstance(other, IntNode) else _compare_real(">=", self, other)
+        return self._known(">=", other, _ge) if isinstance(other, IntNode) else _compare_real(">=", self, other)
 
     def gt(self, other: Node) -> Node:
-        return (
-            self._compare(">=", self.poly - other.poly - const(1))
-            if isinstance(other, IntNode)
-            else _compare_real(">", self, other)
-        )
+        return self._known(">", other, _gt) if isinstance(other, IntNode) else _compare_real(">", self, other)
 
     def le(self, other: Node) -> Node:
-        return self._compare(">=", other.poly - self.poly) if isinstance(other, IntNode) else _compare_real("<=", self, other)
+        return other._known(">=", self, _ge) if isinstance(other, IntNode) else _compare_real("<=", self, other)
 
     def lt(self, other: Node) -> Node:
-        return (
-            self._compare(">=", other.poly - self.poly - const(1))
-            if isinstance(other, IntNode)
-            else _compare_real("<", self, other)
-        )
+        return other._known(">", self, _gt) if isinstance(other, IntNode) else _compare_real("<", self, other)
+
+
+def _add(a: IntNode, b: IntNode) -> IntNode:
+    return a._made(a.poly + b.poly)
+
+
+def _sub(a: IntNode, b: IntNode) -> IntNode:
+    return a._made(a.poly - b.poly)
+
+
+def _mul(a: IntNode, b: IntNode) -> IntNode:
+    return a._made(a.poly * b.poly)
+
+
+def _eq(a: IntNode, b: IntNode) -> BoolNode:
+    return a._compare("==", a.poly - b.poly)
+
+
+def _ne(a: IntNode, b: IntNode) -> BoolNode:
+    return a._compare("!=", a.poly - b.poly)
+
+
+def _ge(a: IntNode, b: IntNode) -> BoolNode:
+    return a._compare(">=", a.poly - b.poly)
+
+
+def _gt(a: IntNode, b: IntNode) -> BoolNode:
+    return a._compare(">=", a.poly - b.poly - const(1))
 
 
 class BoolNode(Node):

@@ -13,31 +13,33 @@ from math import gcd
 from typing import Any
 
 
-class Atom:
-    """A symbol (kind ""), or a function of polynomials. text: unique among atoms of one environment, and printable."""
+class Atom(str):
+    """A symbol (kind ""), or a function of polynomials; as a string its unique, printable text, which also is its identity.
 
-    __slots__ = ("args", "kind", "rank", "text")
+    rank: order of creation of a symbol; that of a function is above those of its arguments.
+    """
 
-    def __init__(self, kind: str, args: tuple[Poly, ...], text: str, rank: int = 0) -> None:
-        self.kind, self.args, self.text = kind, args, text
-        #: order of creation of a symbol; the rank of a function is above those of its arguments
-        self.rank = rank
+    __slots__ = ("args", "kind", "rank")
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self.text == other.text)
+    kind: str
+    args: tuple[Poly, ...]
+    rank: int
 
-    def __hash__(self) -> int:
-        return hash(self.text)
+    def __new__(cls, kind: str, args: tuple[Poly, ...], text: str, rank: int = 0) -> Atom:
+        made = super().__new__(cls, text)
+        made.kind, made.args, made.rank = kind, args, rank
+        return made
 
-    def __repr__(self) -> str:
-        return self.text
+    @property
+    def text(self) -> str:
+        return str.__str__(self)
 
 
 Monomial = tuple[Atom, ...]
 
 
 def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
-    return (-len(monomial), tuple(atom.text for atom in monomial))
+    return (-len(monomial), monomial)
 
 
 class Poly:
@@ -46,21 +48,19 @@ class Poly:
     __slots__ = ("_hash", "_key", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms = {monomial: value for monomial, value in terms.items() if value}
+        self.terms = terms if all(terms.values()) else {monomial: value for monomial, value in terms.items() if value}
         self._key: tuple[Any, ...] | None = None
         self._hash: int | None = None
 
     @property
     def key(self) -> tuple[Any, ...]:
         if self._key is None:
-            self._key = tuple(
-                (tuple(atom.text for atom in monomial), self.terms[monomial]) for monomial in sorted(self.terms, key=_order)
-            )
+            self._key = tuple((monomial, self.terms[monomial]) for monomial in sorted(self.terms, key=_order))
         return self._key
 
     def __hash__(self) -> int:
         if self._hash is None:
-            self._hash = hash(self.key)
+            self._hash = hash(frozenset(self.terms.items()))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -106,7 +106,7 @@ class Poly:
         terms: dict[Monomial, int] = {}
         for left, a in self.terms.items():
             for right, b in other.terms.items():
-                monomial = tuple(sorted(left + right, key=_text)) if left and right else left or right
+                monomial = tuple(sorted(left + right)) if left and right else left or right
                 terms[monomial] = terms.get(monomial, 0) + a * b
         return Poly(terms)
 
@@ -161,10 +161,6 @@ class Poly:
                 factor *= atom_value(atom, numbers)
             total += factor
         return total
-
-
-def _text(atom: Atom) -> str:
-    return atom.text
 
 
 FUNCTIONS: dict[str, Callable[[int, int], int]] = {
