@@ -15,11 +15,11 @@ import torch.fx
 
 from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.errors import InternalError
-from fxloom_interfaces.meta import copy_origin, set_fake, set_source, set_static_address
+from fxloom_interfaces.meta import copy_origin, get_fake, set_fake, set_source, set_static_address
 from fxloom_interfaces.signature import InputKind, InputSpec
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
-from fxloom_shapes.size_nodes import SizeNodes
+from fxloom_shapes.size_nodes import SizeNodes, symbols_made
 
 
 def build_graph(
@@ -27,13 +27,18 @@ def build_graph(
     placeholders: Sequence[tuple[InputSpec, Any]],
     calls: Sequence[int],
     outputs: Sequence[Any],
+    causes: dict[str, torch.fx.Node] | None = None,
 ) -> torch.fx.GraphModule:
-    """See the module's docstring. placeholders: spec and value of each input, in order."""
+    """See the module's docstring. placeholders: spec and value of each input, in order.
+
+    causes: is filled with the torch-dialect node behind each node, by name.
+    """
     graph = torch.fx.Graph()
     nodes: dict[int, torch.fx.Node] = {}
     tuples: dict[int, torch.fx.Node] = {}
     items: dict[int, tuple[int, int]] = {}
     symbols: dict[str, torch.fx.Node] = {}
+    made: dict[str, tuple[torch.fx.Node, tuple[int, ...]]] = {}
     for spec, value in placeholders:
         node = graph.placeholder(spec.name)
         set_fake(node, value)
@@ -46,6 +51,16 @@ def build_graph(
             symbols[spec.symbol] = node
 
     def symbol(name: str) -> torch.fx.Node:
+        if name in symbols:
+            return symbols[name]
+        if name in made:
+            source, place = made[name]
+            if len(place) > 1:
+                source = graph.call_function(operator.getitem, (source, place[0]))
+                set_fake(source, get_fake(made[name][0])[place[0]])
+            node = symbols[name] = graph.call_function(torch.ops.aten.sym_size.int, (source, place[-1]))
+            set_fake(node, get_fake(source).shape[place[-1]])
+            return node
         if name not in symbols:
             raise InternalError("aot build_graph", f"no input holds the size {name}")
         return symbols[name]
@@ -82,6 +97,14 @@ def build_graph(
         set_fake(node, call.out)
         if call.node is not None:
             copy_origin(call.node, node)
+            if causes is not None:
+                causes[node.name] = call.node
+        for name, place in symbols_made(log.fake_mode.env, call.out).items():
+            if name not in symbols and name not in made:
+                if place is None:
+                    symbols[name] = node
+                else:
+                    made[name] = (node, place)
         if type(call.out) is FakeTensor:
             nodes.setdefault(id(call.out), node)
         elif type(call.out) in (tuple, list):

@@ -25,6 +25,7 @@ from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describ
 from fxloom_shapes.descriptor import extent_of
 from fxloom_shapes.layout import same_size
 from fxloom_shapes.operators import facts_of
+from fxloom_shapes.size_nodes import symbols_made
 
 aten = torch.ops.aten
 
@@ -250,7 +251,11 @@ class Functionalizer:
         if facts.writes:
             self._mutate(entry)
             return
-        values = self.log.emit(op, self.read(args), {name: self.read(value) for name, value in kwargs.items()})
+        read, named = self.read(args), {name: self.read(value) for name, value in kwargs.items()}
+        if (facts.data_dependent or facts.dynamic_shape) and symbols_made(self.fake_mode.env, out):
+            values = self.log.record(op, read, named, out)
+        else:
+            values = self.log.emit(op, read, named)
         self._define_results(entry, out, values)
 
     def _define_results(self, entry: Entry, out: Any, values: Any) -> None:

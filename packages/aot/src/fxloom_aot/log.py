@@ -20,9 +20,11 @@ from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import InternalError
 from fxloom_shapes import Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.layout import same_size
+from fxloom_shapes.nodes import symbol_names
 from fxloom_shapes.operators import Op, facts_of
 from fxloom_shapes.propagate import SYMBOLIC, SymbolicKey
 from fxloom_shapes.rules.view import view_stride
+from fxloom_shapes.size_nodes import symbols_made
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]
@@ -67,6 +69,8 @@ class FunctionalLog(TorchDispatchMode):
         self.node: torch.fx.Node | None = None
         self.backward = False
         self.region = 0
+        #: of symbols that a call makes
+        self.symbol_calls: dict[str, int] = {}
         self._merged: dict[tuple[Any, ...], Any] = {}
         self._constants: dict[int, FakeTensor] = {}
         self._kept: list[torch.Tensor] = []  # ids above are only good while the tensors live
@@ -146,6 +150,23 @@ class FunctionalLog(TorchDispatchMode):
             self._merged[key] = out
         return out
 
+    def record(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        """A call whose answer depends on values: its result is like `out`, of the same symbols."""
+        args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
+        made = _like(out)
+        for name in symbols_made(self.fake_mode.env, made):
+            self.symbol_calls.setdefault(name, len(self.calls))
+        self._append(op, args, kwargs, made)
+        return made
+
+    def _calls_behind(self, nest: Any) -> Iterator[int]:
+        """Numbers of the calls that values and symbolic numbers in a nest come from."""
+        for value in values_of(nest):
+            yield self.origins[id(value)].call
+        if self.symbol_calls:
+            for name in symbol_names(numbers_of(nest)):
+                yield self.symbol_calls.get(name, -1)
+
     def _append(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         number = len(self.calls)
         self.calls.append(Call(op, args, kwargs, out, self.node, self.backward, self.region))
@@ -212,18 +233,13 @@ class FunctionalLog(TorchDispatchMode):
     def live_calls(self, outputs: list[Any]) -> list[int]:
         """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay."""
         needed: set[int] = set()
-        todo = list(values_of(outputs))
-        todo += [
-            value
-            for number, call in enumerate(self.calls)
-            if has_effect(call.op) and not needed.add(number)  # type: ignore[func-returns-value]  # add gives None
-            for value in values_of([call.args, call.kwargs])
-        ]
+        todo = list(self._calls_behind(outputs))
+        todo += [number for number, call in enumerate(self.calls) if has_effect(call.op)]
         while todo:
-            number = self.origins[id(todo.pop())].call if todo else -1
+            number = todo.pop()
             if number >= 0 and number not in needed:
                 needed.add(number)
-                todo.extend(values_of([self.calls[number].args, self.calls[number].kwargs]))
+                todo.extend(self._calls_behind([self.calls[number].args, self.calls[number].kwargs]))
         return sorted(needed)
 
 
@@ -243,6 +259,28 @@ def values_of(nest: Any) -> Iterator[FakeTensor]:
     elif kind is dict:
         for item in nest.values():
             yield from values_of(item)
+
+
+def numbers_of(nest: Any) -> Iterator[Any]:
+    """The symbolic numbers in a nest of tuples, lists and dicts, in order."""
+    kind = type(nest)
+    if kind in SYMBOLIC:
+        yield nest
+    elif kind is tuple or kind is list:
+        for item in nest:
+            yield from numbers_of(item)
+    elif kind is dict:
+        for item in nest.values():
+            yield from numbers_of(item)
+
+
+def _like(out: Any) -> Any:
+    """New fakes with the same metadata; numbers as they are."""
+    if type(out) is FakeTensor:
+        return make_fake(out.desc)
+    if type(out) in (tuple, list):
+        return type(out)([_like(item) for item in out])
+    return out
 
 
 def _key(value: Any) -> Any:

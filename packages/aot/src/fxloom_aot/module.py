@@ -10,9 +10,10 @@ import torch.fx
 
 from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.runtime import Compiled, inference_wrapper
-from fxloom_aot.trace import Traced, trace_graph
+from fxloom_aot.trace import Traced, TracedGraph, trace_graph
 from fxloom_aot.training import training_wrapper
 from fxloom_interfaces.dialects.aten_dialect import verify
+from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.signature import GraphSignature
 
 Compiler = Callable[[torch.fx.GraphModule, GraphSignature], Compiled]
@@ -37,13 +38,24 @@ def aot_graph(
     traced = export_graph(gm, example_inputs, decompositions=decompositions, partitioner=partitioner)
     if verify_graphs:
         verify_traced(traced)
-    forward = compiler(traced.forward.gm, traced.forward.signature)
+    forward = _compiled(compiler, traced.forward)
     if traced.backward is None:
         return inference_wrapper(forward, traced.forward.signature, traced.checks)
-    backward = (backward_compiler or compiler)(traced.backward.gm, traced.backward.signature)
+    backward = _compiled(backward_compiler or compiler, traced.backward)
     return training_wrapper(
         forward, backward, traced.forward.signature, traced.backward.signature, traced.tangents, traced.checks
     )
+
+
+def _compiled(compiler: Compiler, graph: TracedGraph) -> Compiled:
+    """What the compiler rejects, said of the node that capture knows."""
+    try:
+        return compiler(graph.gm, graph.signature)
+    except GraphRejected as error:
+        cause = graph.causes.get(error.node.name) if error.node.graph is graph.gm.graph else None
+        if cause is None:
+            raise
+        raise GraphRejected(cause, error.reason) from error
 
 
 def export_graph(

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fxloom_aot.functionalize import Functionalizer, Memory, View
+from fxloom_aot.log import numbers_of
 from fxloom_aot.views import Chain, UnsupportedView, is_dense, with_strides_of
 from fxloom_interfaces.signature import (
     FromConstant,
@@ -155,7 +156,11 @@ def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeT
 
 
 def _steps(chain: Chain) -> tuple[ViewStep, ...]:
-    return tuple(step.view for step in chain)
+    steps = tuple(step.view for step in chain)
+    late = [number for step in steps for number in numbers_of([step.args, dict(step.kwargs)]) if not number.node.has_hint()]
+    if late:
+        raise UnsupportedView(f"an output is a view whose size depends on values ({late[0]})")
+    return steps
 
 
 def _separate(state: Functionalizer, found: ForwardOutputs) -> None:

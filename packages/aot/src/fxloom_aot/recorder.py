@@ -25,6 +25,7 @@ from fxloom_aot._torch_private import (
 from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.meta import get_site
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
+from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.operators import Op, facts_of
 
 Where = tuple[Descriptor, FakeStorage]
@@ -104,6 +105,13 @@ class Recorder(TorchDispatchMode):
         out = propagate(func, args, kwargs, self.fake_mode)
         self.log.append(Entry(func, args, kwargs, out, self.cause(), region=region))
         return out
+
+    def asserts(self, statement: Any) -> None:
+        """The program asserts `statement` of numbers that only running it tells."""
+        assert self.fake_mode.env is not None
+        truth = torch.SymBool(BoolNode(self.fake_mode.env, statement))
+        op = torch.ops.aten._assert_scalar.default
+        self.log.append(Entry(op, (truth, f"torch._check: {statement} does not hold"), {}, None, self.cause()))
 
     def constant(self, real: torch.Tensor) -> FakeTensor:
         """The fake that stands for a tensor belonging to the graph."""

@@ -41,6 +41,8 @@ class TracedGraph:
 
     gm: torch.fx.GraphModule
     signature: GraphSignature
+    #: torch-dialect node behind each node, by name
+    causes: dict[str, torch.fx.Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class _Tracer:
                 raise GraphRejected(node, "a number as a graph input that capture did not make symbolic")
         grad_fns = {id(given.fake): given.fake.grad_fn for given in self.inputs if given.fake is not None}
         with phase("aot.trace"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
+            if self.mode.env is not None:
+                self.mode.env.on_deferred = self.recorder.asserts
             outputs = run_graph(
                 self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder
             )
@@ -145,7 +149,7 @@ class _Tracer:
             if part.report and wants_artifacts():
                 emit(ArtifactWritten("partition.txt", part.report + "\n"))
             saved, copies = self._protect_saved(found, part.saved)
-        with phase("aot.build_fx"):
+        with phase("aot.build_fx"), self._rejecting():
             forward_calls = sorted({*part.forward, *copies})
             known = {id(value) for value in found.values}
             extra = [value for value in saved if log.origins[id(value)].placeholder < 0 and id(value) not in known]
@@ -163,7 +167,8 @@ class _Tracer:
             placed.extend(self._constants_used(part.backward, values))
             outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number, _ in wanted)
             signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
-            backward = TracedGraph(build_graph(log, placed, part.backward, values), signature)
+            causes: dict[str, torch.fx.Node] = {}
+            backward = TracedGraph(build_graph(log, placed, part.backward, values, causes), signature, causes)
         return Traced(forward, backward, tangent_descs, self._checks())
 
     def _run_autograd(
@@ -215,7 +220,8 @@ class _Tracer:
         signature = GraphSignature(
             tuple(spec for spec, _ in placed), specs, tuple(found.results), tuple(found.metadata), len(self.inputs)
         )
-        return TracedGraph(build_graph(self.state.log, placed, calls, outputs), signature)
+        causes: dict[str, torch.fx.Node] = {}
+        return TracedGraph(build_graph(self.state.log, placed, calls, outputs, causes), signature, causes)
 
     def _placed(self, found: ForwardOutputs) -> list[tuple[InputSpec, Any]]:
         """Spec and value of every placeholder of the forward graph but constants."""
@@ -242,15 +248,18 @@ class _Tracer:
         """The caller's numbers that a backward graph needs, as values that the forward graph got."""
         log = self.state.log
         numbers = [given.number for given in self.inputs if type(given.number) in SYMBOLIC]
-        if not numbers:
+        if not numbers and not log.symbol_calls:
             return
-        values: list[Any] = list(_numbers_in([[log.calls[number].args, log.calls[number].kwargs] for number in calls]))
+        values: list[Any] = list(numbers_of([[log.calls[number].args, log.calls[number].kwargs] for number in calls]))
         for fake in values_of([*inputs, *outputs]):
             values += [*fake.desc.size, *fake.desc.stride]
         for number in calls:
             for fake in values_of([log.calls[number].out]):
                 values += [*fake.desc.size, *fake.desc.stride]
         used = symbol_names(values)
+        late = [name for name in used if name in log.symbol_calls]
+        if late:
+            raise UnsupportedView(f"the backward pass needs {', '.join(late)}, which depends on values")
         for position, number in enumerate(numbers, len(self.state.placeholders)):
             if str(number) in used:
                 name = str(number)
@@ -292,24 +301,12 @@ class _Tracer:
         """Faults that belong to no operator become the rejection of the last node that did something."""
         try:
             yield
-        except UnsupportedView as error:
+        except (UnsupportedView, GraphBreak) as error:
             raise GraphRejected(self._last_node(), str(error)) from error
 
     def _last_node(self) -> torch.fx.Node:
         logged = (entry.node for entry in reversed(self.recorder.log) if entry.node is not None)
         return next(logged, None) or next(iter(self.gm.graph.nodes))
-
-
-def _numbers_in(nest: Any) -> Iterator[Any]:
-    kind = type(nest)
-    if kind in SYMBOLIC:
-        yield nest
-    elif kind is tuple or kind is list:
-        for item in nest:
-            yield from _numbers_in(item)
-    elif kind is dict:
-        for item in nest.values():
-            yield from _numbers_in(item)
 
 
 def _requires_grad(given: ProgramInput) -> bool:

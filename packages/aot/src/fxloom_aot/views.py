@@ -17,7 +17,7 @@ import torch
 from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
-from fxloom_shapes.descriptor import extent_of, is_empty
+from fxloom_shapes.descriptor import equal, extent_of, is_empty
 from fxloom_shapes.layout import same_size
 
 aten = torch.ops.aten
@@ -104,12 +104,12 @@ def _from_memory_order(log: FunctionalLog, flat: FakeTensor, memory: Descriptor)
 
 def _dense_order(desc: Descriptor) -> tuple[int, ...] | None:
     """Axes from outermost to innermost when the elements fill one piece of memory, each cell once; else None."""
-    axes = sorted(range(len(desc.size)), key=lambda axis: (-desc.stride[axis], desc.size[axis] == 1, axis))
+    axes = sorted(range(len(desc.size)), key=lambda axis: (-desc.stride[axis], equal(desc.size[axis], 1), axis))
     step = 1
     for axis in reversed(axes):
-        if desc.size[axis] == 1:
+        if equal(desc.size[axis], 1):
             continue
-        if desc.stride[axis] != step:
+        if not equal(desc.stride[axis], step):
             return None
         step = step * desc.size[axis]
     return tuple(axes)
@@ -202,7 +202,7 @@ def _write_by_index(log: FunctionalLog, base: FakeTensor, memory: Descriptor, ch
 
 def overlaps_itself(desc: Descriptor) -> bool:
     """True when two elements are one memory cell."""
-    axes = sorted((step, extent) for step, extent in zip(desc.stride, desc.size, strict=True) if extent != 1)
+    axes = sorted((step, extent) for step, extent in zip(desc.stride, desc.size, strict=True) if not equal(extent, 1))
     if is_empty(desc.size) or not axes:
         return False
     reach = 0

@@ -362,6 +362,8 @@ def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any
     """cls(*args, **kwargs)"""
     from fxloom_dynamo import models
 
+    if cls in (int, float) and len(args) == 1 and type(args[0]) is FakeTensor and symbolic.is_captured(ev, args[0]):
+        args = [ev.torch_native(torch.Tensor.item, args[0])]
     if has_symbolic(args):
         result = symbolic.call(ev, cls, args, kwargs)
         if result is not NotImplemented:

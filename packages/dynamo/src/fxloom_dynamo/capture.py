@@ -160,7 +160,10 @@ class _Attempt:
         self.config = config
         self.breaks = breaks
         self.number = number
-        self.context = TraceContext(env=SymbolEnv())
+        env = SymbolEnv()
+        env.capture_scalars = config.capture_scalar_outputs
+        env.capture_shapes = config.capture_dynamic_output_shape_ops
+        self.context = TraceContext(env=env)
         policy = Policy(history, config.dynamic, parse_dynamic_shapes(config.dynamic_shapes))
         self.ev = Evaluator(config, self.context.fake_mode, policy, frozenset(breaks))
         self.gm: torch.fx.GraphModule | None = None

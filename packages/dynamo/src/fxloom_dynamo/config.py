@@ -18,6 +18,8 @@ class CaptureConfig:
     recompile_limit: entries per code object before the frame runs eager.
     dynamic: None decides by what is seen; False keeps every size static; True makes sizes symbolic at once.
     dynamic_shapes: which dimensions of which arguments are dynamic; see `dynamic.parse_dynamic_shapes`.
+    capture_scalar_outputs: `.item()` and `.tolist()` stay in the graph, as numbers that only running it tells.
+    capture_dynamic_output_shape_ops: so do operators whose shapes depend on values (`nonzero`, `x[mask]`, `unique`).
     suppress_errors: a backend's failure runs eager instead of raising.
     on_capture: called with every CapturedFrame; for reports.
     on_heap: called with the heap of every captured frame, which knows all that was read; for `fxloom_dynamo.testing`.
@@ -29,6 +31,8 @@ class CaptureConfig:
     recompile_limit: int = 8
     dynamic: bool | None = None
     dynamic_shapes: Mapping[str, Any] | None = None
+    capture_scalar_outputs: bool = False
+    capture_dynamic_output_shape_ops: bool = False
     suppress_errors: bool = False
     break_limit: int = 64
     on_capture: Callable[[Any], None] | None = None

@@ -1043,6 +1043,24 @@ def _is_function_mode_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool
     return False
 
 
+@function(torch._check)
+def _check(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    """torch._check: what it says of numbers that only running the graph tells is checked there."""
+    condition, *rest = [*args, *kwargs.values()]
+    if type(condition) is torch.SymBool:
+        ev.torch_native(torch._check, condition)
+        ev.recorder.check(condition)
+        return
+    if not ev.truth(condition):
+        message = ev.call(rest[0], []) if rest and rest[0] is not None else "Expected cond to be True, but got False"
+        raise Raised(RuntimeError(message))
+
+
+@function(torch._check_is_size)
+def _check_is_size(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    _check(ev, [operations.compare(ev, ">=", args[0], 0)], {})
+
+
 @function(torch.is_tensor)
 def _is_tensor(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return is_instance(ev, args[0], torch.Tensor)

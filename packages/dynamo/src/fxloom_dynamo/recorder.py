@@ -35,7 +35,7 @@ from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor
 from fxloom_shapes.poly import of_atom
 from fxloom_shapes.propagate import symbolic_kernels
-from fxloom_shapes.size_nodes import SizeNodes
+from fxloom_shapes.size_nodes import SizeNodes, symbols_made
 
 _NUMBERS = (int, float, complex, bool, str, bytes, type(None))
 _PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format, type(...), torch.finfo, torch.iinfo)
@@ -57,6 +57,7 @@ class Recorder:
         self.inputs: list[tuple[Source, Any, torch.fx.Node]] = []
         self.numbers = SizeNodes(self._number_call, self._symbol)
         self.symbols: dict[str, torch.fx.Node] = {}
+        self._sized: dict[str, tuple[torch.fx.Node, tuple[int, ...]]] = {}
         self.input_info: dict[int, tuple[FakeTensor, torch.Tensor, Source]] = {}
         self.python_type: dict[int, type] = {}
         self.versions: dict[int, int] = {}  # of inputs, when the program first read them
@@ -118,6 +119,15 @@ class Recorder:
         node = self.symbols.get(name)
         if node is None:
             env = self.fake_mode.env
+            if name in self._sized:
+                made, place = self._sized[name]
+                if len(place) > 1:
+                    made = self.graph.call_function(operator.getitem, (made, place[0]))
+                node = self.symbols[name] = self.graph.call_method("size", (made, place[-1]))
+                if env is not None:
+                    meta.set_fake(node, env.number(of_atom(env.symbols[name].atom)))
+                self.step_of[node] = self.step
+                return node
             if env is None or not env.symbols[name].sources:
                 raise InternalError("dynamo.record", f"no node makes the number {name}")
             symbol = env.symbols[name]
@@ -170,11 +180,8 @@ class Recorder:
         if not _has_tensor(value) and value is not None and not _is_effect(target):
             return value  # metadata: answered by the fake
         node = self.graph.create_node(op, target, self._argument(args), self._argument(kwargs))
-        meta.set_sites(node, self.sites())
-        self.step_of[node] = self.step
-        self.calls += 1
         self._keep.append((args, kwargs))
-        meta.set_fake(node, value)
+        self._note(node, value)
         self._register(value, node)
         return value
 
@@ -321,11 +328,44 @@ class Recorder:
     def _value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`bool(x)`, `x.item()` and the like: known for small constants, else a break."""
         try:
+            env = self.fake_mode.env
+            scalars = env is not None and env.capture_scalars
+            if name == "tolist" and scalars and type(args[0]) is FakeTensor and args[0].constant is None:
+                return self._numbers_of(args[0])
             if type(args[0]) is FakeTensor and name in FakeTensor.__dict__:
                 func = getattr(FakeTensor, name)
-            return func(*args, **kwargs)
+            value = func(*args, **kwargs)
+            if type(value) in SYMBOLIC:
+                node = self.graph.create_node("call_method", name, self._argument(args), self._argument(kwargs))
+                self._note(node, value)
+            return value
         except GraphBreak as error:
             graph_break("data_dependent", error.details or f"Tensor.{name} needs the values of a tensor")
+
+    def _numbers_of(self, tensor: FakeTensor) -> Any:
+        """`tolist()`: one number after the other."""
+        if not tensor.dim():
+            return self._value(torch.Tensor.item, "item", (tensor,), {})
+        rows = self._record("call_method", "unbind", torch.Tensor.unbind, (tensor,), {})
+        return [self._numbers_of(row) for row in rows]
+
+    def check(self, condition: Any) -> None:
+        """Record that the program asserts `condition`, a symbolic truth value."""
+        argument = self.numbers.node_of(condition)
+        if isinstance(argument, torch.fx.Node):
+            self.add_effect(torch._check, argument)
+
+    def _note(self, node: torch.fx.Node, value: Any) -> None:
+        """`node` was recorded, and gave `value`."""
+        meta.set_sites(node, self.sites())
+        meta.set_fake(node, value)
+        self.step_of[node] = self.step
+        self.calls += 1
+        for name, place in symbols_made(self.fake_mode.env, value).items():
+            if place is None:
+                self.symbols.setdefault(name, node)
+            else:
+                self._sized.setdefault(name, (node, place))
 
     # ------------------------------------------------------------------ the end
 

@@ -142,6 +142,12 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
+def is_captured(ev: Evaluator, tensor: Any) -> bool:
+    """Whether reading a number out of `tensor` stays in the graph."""
+    env = ev.heap.fake_mode.env
+    return env is not None and env.capture_scalars and tensor.constant is None
+
+
 # --- at run time -----------------------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.errors import GraphRejected, InternalError
-from fxloom_interfaces.expr import Expr, normalize, symbol
+from fxloom_interfaces.expr import Expr, free_symbols, normalize, symbol
 from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, Reduction
 from fxloom_interfaces.loop_ir import Node as LoopNode
 from fxloom_interfaces.ops import ReductionKind
@@ -488,6 +488,10 @@ class Lowering:
         if outputs is None or not all(f is None or isinstance(f, (torch.Tensor, int)) for f in outputs):
             raise GraphRejected(node, f"its result is no tensor ({type(fake).__name__}), and it has no lowering")
         layouts = [layout_of(f) if isinstance(f, torch.Tensor) else Layout("cpu", "float32", (0,), (1,)) for f in outputs]
+        for layout in layouts:
+            unknown = [s for e in layout.size for s in free_symbols(e) if s.name not in self.out.sizes]
+            if unknown:
+                raise GraphRejected(node, f"a size that depends on values ({unknown[0]}) is not compiled yet")
         single = isinstance(fake, torch.Tensor)
         tensors = self.library(
             f"torch.ops.{target}",

@@ -73,6 +73,11 @@ class SymbolEnv:
         #: statements about unbacked symbols that the program asserted; checked when the graph runs
         self.deferred: dict[Statement, SizeGuard] = {}
         self.site: Callable[[], Site | None] = lambda: None
+        #: called when the program asserts something of a number that only running it tells
+        self.on_deferred: Callable[[Statement], None] = lambda statement: None
+        #: whether reading a number out of a tensor, and operators whose shapes depend on values, make symbols
+        self.capture_scalars = False
+        self.capture_shapes = False
         #: called when a symbol is made
         self.on_symbol: Callable[[], None] = lambda: None
         #: float symbols whose very value the trace relied on
@@ -140,6 +145,15 @@ class SymbolEnv:
         result = self.number(of_atom(made.atom))
         assert not isinstance(result, int)
         return result
+
+    def create_float_unbacked(self) -> torch.SymFloat:
+        """A float that only running the program tells."""
+        from fxloom_shapes.nodes import FloatNode
+        from fxloom_shapes.reals import Real
+
+        made = self._new("z", None)
+        made.is_float = True
+        return torch.SymFloat(FloatNode(self, Real("symbol", (made.name,))))
 
     def create_float(self, hint: float, source: Source | None = None) -> torch.SymFloat:
         """The symbolic number for a Python float."""
@@ -244,6 +258,7 @@ class SymbolEnv:
             return known
         if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
             self.deferred[statement] = SizeGuard(statement, self.site())
+            self.on_deferred(statement)
             self.facts.state(statement)
             return True
         return self.decide(statement)

@@ -6,6 +6,7 @@ In: descriptors of the operands. Out: strides of the result (in elements), its t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -73,9 +74,8 @@ def broadcast(*sizes: Sizes) -> Sizes | None:
             if equal(extent, 1) or equal(result[axis], extent):
                 continue
             if not equal(result[axis], 1):
-                if type(extent) is int and type(result[axis]) is int or not _unbacked(extent, result[axis]):
+                if not agree(extent, result[axis]):  # neither is known to be 1
                     return None
-                torch._check(extent == result[axis])  # neither is known to be 1, so eager would want them equal
                 continue
             result[axis] = extent
     return tuple(result)
@@ -83,6 +83,24 @@ def broadcast(*sizes: Sizes) -> Sizes | None:
 
 def _unbacked(*extents: int) -> bool:
     return any(type(extent) is not int and not extent.node.has_hint() for extent in extents)  # type: ignore[attr-defined]
+
+
+def agree(a: int, b: int) -> bool:
+    """a == b, taken for granted where only running the program tells: it then is checked."""
+    if equal(a, b):
+        return True
+    if not _unbacked(a, b):
+        return False
+    torch._check(a == b)
+    return True
+
+
+def is_size(extent: int) -> bool:
+    """extent >= 0, taken for granted where only running the program tells: it then is checked."""
+    if type(extent) is int or not _unbacked(extent):
+        return bool(extent >= 0)
+    torch._check(extent >= 0)
+    return True
 
 
 def same_size(a: Sizes, b: Sizes) -> bool:
@@ -110,11 +128,11 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
 
     def compare(a: int, b: int) -> int:
         for stride in strides:
-            if stride[a] == 0 or stride[b] == 0:
+            if equal(stride[a], 0) or equal(stride[b], 0):
                 continue
-            if stride[a] != stride[b]:
-                return -1 if stride[a] < stride[b] else 1
-            if size[a] > size[b]:
+            if not equal(stride[a], stride[b]):
+                return -1 if _surely(stride[a] < stride[b]) else 1
+            if _surely(size[a] > size[b]):
                 return 1
         return 0
 
@@ -131,10 +149,15 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
     return order
 
 
+def _surely(outcome: Any) -> bool:
+    """The truth of a comparison; False where only running the program tells."""
+    return outcome if type(outcome) is bool else bool(outcome.node.guard_or_false("", 0))
+
+
 def _expanded(operand: Descriptor, size: Sizes) -> Sizes:
     lead = len(size) - len(operand.size)
     own = tuple(
-        0 if extent == 1 and size[axis + lead] != 1 else step
+        0 if equal(extent, 1) and not equal(size[axis + lead], 1) else step
         for axis, (extent, step) in enumerate(zip(operand.size, operand.stride, strict=True))
     )
     return (0,) * lead + own

@@ -11,7 +11,7 @@ from typing import Any
 
 from fxloom_shapes.env import SymbolEnv, both, either
 from fxloom_shapes.errors import DataDependent
-from fxloom_shapes.facts import Logic, Relation, Statement, relation
+from fxloom_shapes.facts import Logic, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import Poly, const
 from fxloom_shapes.reals import OPERATIONS, Real
 
@@ -684,6 +684,8 @@ def symbol_names(values: Any) -> dict[str, None]:
             found.update({atom.text: None for atom in node.env.facts.simplify(node.poly).symbols()})
         elif isinstance(node, FloatNode):
             found.update(node.real.symbols())
+        elif isinstance(node, BoolNode) and not isinstance(node.statement, bool):
+            found.update({atom.text: None for atom in symbols_of(node.statement)})
     return found
 
 

@@ -21,6 +21,7 @@ from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 from fxloom_shapes.nodes import FloatNode, IntNode
 from fxloom_shapes.operators import Op, OpFacts, facts_of
+from fxloom_shapes.unbacked import dynamic_shape, unbacked_number
 
 if TYPE_CHECKING:
     from fxloom_shapes.env import SymbolEnv
@@ -127,6 +128,11 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
             known = _compute_constant(func, args, kwargs or {})
             if known is not None:
                 return known
+            asked = _symbols_of_context(mode)
+            if asked is not None and asked.capture_shapes and facts.dynamic_shape:
+                made = dynamic_shape(asked, func, args, kwargs or {}) if _shape_depends_on_values(func, args, kwargs or {}) else None
+                if made is not None:
+                    return made
         plan = _make_plan(func, facts, args, kwargs or {})
         if plan is None:
             return func.decompose(*args, **(kwargs or {}))
@@ -539,9 +545,26 @@ def _numel(size: tuple[int, ...]) -> int:
 def _read_scalar(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Any:
     value = args[0].constant if type(args[0]) is FakeTensor else args[0]
     if value is None:
+        env = _symbols_of_context(mode)
+        number = unbacked_number(env, args[0]) if env is not None and env.capture_scalars else None
+        if number is not None:
+            return number
         raise DataDependent(str(func), "reading a number out of a tensor (.item(), int(), float(), bool(), if)")
     with disable_torch_dispatch():
         return value.item()
+
+
+def _symbols_of_context(mode: FakeMode | None) -> SymbolEnv | None:
+    if mode is not None:
+        return mode.env
+    from fxloom_shapes.context import trace_context
+
+    context = trace_context()
+    return None if context is None else context.env
+
+
+def _assert_scalar(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> None:
+    """A check of numbers when the graph runs; its statement was taken as a fact when it was made."""
 
 
 def _lift_fresh(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> FakeTensor:
@@ -594,6 +617,7 @@ def _set_storage(func: Op, target: FakeTensor, rest: tuple[Any, ...]) -> FakeTen
 _HANDLERS: dict[Op, Callable[[Op, tuple[Any, ...], dict[str, Any], FakeMode | None], Any]] = {
     aten._local_scalar_dense.default: _read_scalar,
     aten.lift_fresh.default: _lift_fresh,
+    aten._assert_scalar.default: _assert_scalar,
 }
 for _name in (
     "t_",

@@ -15,6 +15,8 @@ import torch.fx
 
 from fxloom_interfaces import meta
 from fxloom_shapes.env import SymbolEnv
+from fxloom_shapes.fake import FakeTensor
+from fxloom_shapes.facts import Relation, Statement
 from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode
 from fxloom_shapes.poly import Atom, Poly, const, of_atom
 from fxloom_shapes.reals import Real
@@ -44,7 +46,42 @@ REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log": math.log,
 }
 
+_RELATIONS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
+
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+
+
+def symbols_made(env: SymbolEnv | None, value: Any) -> dict[str, tuple[int, ...] | None]:
+    """Unbacked symbols that a call's result makes: name -> where it is, None for the number itself, else (item,) dim."""
+    if env is None:
+        return {}
+    found: dict[str, tuple[int, ...] | None] = {}
+
+    def look(item: Any, path: tuple[int, ...]) -> None:
+        node = getattr(item, "node", None)
+        if isinstance(node, IntNode):
+            name = _lone(node.poly)
+            if name is not None and env.symbols[name].hint is None:
+                found.setdefault(name, None)
+        elif isinstance(node, FloatNode) and node.real.kind == "symbol" and env.symbols[node.real.args[0]].hint is None:
+            found.setdefault(node.real.args[0], None)
+        elif type(item) is FakeTensor and item.desc.env is not None:
+            for dim, extent in enumerate(item.desc.size):
+                if type(extent) is not int and (name := _lone(extent.node.poly)) is not None:  # type: ignore[attr-defined]  # symbolic
+                    if env.symbols[name].hint is None:
+                        found.setdefault(name, (*path, dim))
+        elif isinstance(item, (tuple, list)) and not path:
+            for place, part in enumerate(item):
+                look(part, (place,))
+
+    look(value, ())
+    return found
+
+
+def _lone(poly: Poly) -> str | None:
+    """The name of the symbol that a polynomial is."""
+    atom = next(iter(poly.atoms()), None)
+    return atom.text if atom is not None and not atom.kind and poly.terms == {(atom,): 1} else None
 
 
 class SizeNodes:
@@ -63,8 +100,24 @@ class SizeNodes:
         if isinstance(node, FloatNode):
             return self.real(node.env, node.real)
         if isinstance(node, BoolNode):
-            return bool(value)
+            return node.statement if isinstance(node.statement, bool) else self.statement(node.env, node.statement)
         raise TypeError(f"{value!r} is no number of this compilation")
+
+    def statement(self, env: SymbolEnv, statement: Statement) -> Any:
+        """The node of a truth value."""
+        known = self._known.get(statement)
+        if known is None:
+            if isinstance(statement, Relation):
+                known = self._create(_RELATIONS[statement.op], (self.poly(env, statement.poly), 0))
+            else:
+                known = self.statement(env, statement.parts[0])
+                for part in statement.parts[1:]:
+                    function = operator.and_ if statement.kind == "and" else operator.or_
+                    known = self._create(function, (known, self.statement(env, part)))
+                    meta.set_fake(known, torch.SymBool(BoolNode(env, statement)))
+            meta.set_fake(known, torch.SymBool(BoolNode(env, statement)))
+            self._known[statement] = known
+        return known
 
     def know(self, value: Any, node: torch.fx.Node) -> None:
         """`node` computes `value`."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe, equal, is_empty
+from fxloom_shapes.layout import agree, is_size
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
 from fxloom_shapes.rules.registry import shape_rule
 
@@ -226,7 +227,7 @@ def split(device: torch.device, x: Any, size: int, dim: int = 0) -> Plan | None:
 @shape_rule(aten.split_with_sizes.default)
 def split_with_sizes(device: torch.device, x: Any, sizes: Any, dim: int = 0) -> Plan | None:
     axis = _axis(dim, len(x.desc.size))
-    if axis is None or not x.desc.size or sum(sizes) != x.desc.size[axis] or any(size < 0 for size in sizes):
+    if axis is None or not x.desc.size or not all(map(is_size, sizes)) or not agree(sum(sizes), x.desc.size[axis]):
         return None
     return _pieces(x.desc, axis, list(sizes))
 
