@@ -1,0 +1,242 @@
+"""Dynamic sizes and numbers seen from capture alone: when they become symbolic, what is guarded, what users may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fxloom_dynamo import _native, optimize
+from fxloom_dynamo.dynamic import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic, parse_dynamic_shapes
+from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.runtime import CapturedFrame
+from fxloom_interfaces.errors import ConfigError
+from fxloom_shapes import ConstraintViolated
+
+
+def close(got: Any, expected: Any) -> None:
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(got, expected)
+    elif isinstance(expected, (tuple, list)):
+        assert type(got) is type(expected)
+        for one, other in zip(got, expected, strict=True):
+            close(one, other)
+    else:
+        assert type(got) is type(expected) and got == expected
+
+
+class Captured:
+    """A function run through capture; `frames` are the compilations."""
+
+    def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
+        self.fn = fn
+        self.frames: list[CapturedFrame] = []
+        self.compiled = optimize(None, on_capture=self.frames.append, **options)(fn)
+
+    def __call__(self, *args: Any) -> None:
+        close(self.compiled(*args), self.fn(*args))
+
+    @property
+    def breaks(self) -> list[Any]:
+        return [frame.info.broke for frame in self.frames if frame.info.broke is not None]
+
+    def size_guards(self) -> list[str]:
+        return [str(guard.expected) for guard in self.frames[-1].guards if guard.kind is GuardKind.SIZES]
+
+
+def test_a_dimension_is_static_until_a_second_size_is_seen() -> None:
+    run = Captured(lambda x: x.view(-1) * x.shape[0])
+    for n in (3, 3, 5, 7, 9):
+        run(torch.ones(n, 4))
+    assert len(run.frames) == 2
+    assert run.size_guards() == ["2 <= L['x'].size(0)"]
+
+
+def test_sizes_zero_and_one_are_compiled_apart() -> None:
+    run = Captured(lambda x: x + 1, dynamic=True)
+    for n in (5, 1, 0, 7):
+        run(torch.ones(n, 4))
+    assert len(run.frames) == 3
+
+
+def test_only_what_was_decided_is_guarded_and_names_the_line() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 10:
+            return x + 1
+        return x - 1
+
+    run = Captured(fn, dynamic=True)
+    for n in (4, 7, 10):
+        run(torch.ones(n))
+    assert len(run.frames) == 1 and run.size_guards() == ["2 <= L['x'].size(0) <= 10"]
+    run(torch.ones(11))
+    assert len(run.frames) == 2 and run.size_guards() == ["11 <= L['x'].size(0)"]
+
+
+def test_equal_sizes_of_several_tensors_are_one_guard() -> None:
+    run = Captured(lambda x, y: x + y, dynamic=True)
+    run(torch.ones(4, 6), torch.ones(4, 6))
+    assert run.size_guards() == ["2 <= L['x'].size(0) == L['y'].size(0)", "2 <= L['x'].size(1) == L['y'].size(1)"]
+
+
+@pytest.mark.parametrize("values", [(3, 5, 7, 9, 12), (0.5, 0.25, 0.125, 3.0)])
+def test_numbers_become_dynamic_too(values: tuple[Any, ...]) -> None:
+    run = Captured(lambda x, n: (x * n + n, n * 2))
+    for n in values:
+        run(torch.ones(3), n)
+    assert len(run.frames) == 2
+
+
+def test_what_needs_the_very_number_gets_it_under_a_guard() -> None:
+    def fn(x: torch.Tensor, n: int) -> Any:
+        return x + sum(range(n)), {n: "n"}, f"{n}", [0] * n, n.bit_length()
+
+    run = Captured(fn, dynamic=True)
+    run(torch.ones(3), 5)
+    run(torch.ones(3), 6)
+    assert len(run.frames) == 2 and not run.breaks
+
+
+def test_a_marked_dimension_is_dynamic_at_once() -> None:
+    run = Captured(lambda x: x * x.shape[0])
+    for n in (6, 9, 12):
+        x = torch.ones(n, 3)
+        mark_dynamic(x, 0)
+        run(x)
+    assert len(run.frames) == 1
+
+
+def test_specializing_a_marked_dimension_names_the_line_that_did_it() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] == 6 else x
+
+    x = torch.ones(6)
+    mark_dynamic(x, 0)
+    with pytest.raises(ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic.* s0 == 6 at .*test_dynamic.py:\d+ in .*fn: return"):
+        optimize(None)(fn)(x)
+    y = torch.ones(6)
+    maybe_mark_dynamic(y, 0)
+    assert torch.equal(optimize(None)(fn)(y), y + 1)
+
+
+def test_a_promised_range_is_held() -> None:
+    x = torch.ones(12)
+    mark_dynamic(x, 0, min=2, max=10)
+    with pytest.raises(ConstraintViolated, match="out of the promised range"):
+        optimize(None)(lambda x: x + 1)(x)
+
+
+def test_a_static_mark_wins() -> None:
+    run = Captured(lambda x: x + 1, dynamic=True)
+    for n in (3, 4):
+        x = torch.ones(n)
+        mark_static(x, 0)
+        run(x)
+    assert len(run.frames) == 2 and not run.size_guards()
+
+
+def test_an_unbacked_mark_serves_zero_and_one_as_well() -> None:
+    run = Captured(lambda x: x * 2)
+    for n in (5, 1, 0, 8):
+        x = torch.ones(n)
+        mark_unbacked(x, 0)
+        run(x)
+    assert len(run.frames) == 1
+
+
+def test_dynamic_shapes_by_argument() -> None:
+    run = Captured(lambda x, ys: x + ys[0], dynamic_shapes={"x": {0: "n"}, "ys": [{0: "n"}]})
+    for n in (4, 6, 8):
+        run(torch.ones(n, 3), [torch.ones(n, 3)])
+    assert len(run.frames) == 1
+
+
+def test_dynamic_shapes_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"dynamic_shapes for x\[0\]"):
+        parse_dynamic_shapes({"x": {0: 3.5}})
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (lambda x, n: x * n.item(), (4, 6)),
+        (lambda x, n: (x + 1, int(n) + 2), (4, 6)),
+        (lambda x, n: [a + 1 for a in n.expand(2).tolist()], (4, 6)),
+        (lambda x, n: torch.zeros(n.item()).sum() + x, (4, 6)),
+    ],
+)
+def test_numbers_out_of_tensors_stay_in_the_graph_when_asked(fn: Callable[..., Any], args: tuple[int, ...]) -> None:
+    run = Captured(fn, capture_scalar_outputs=True)
+    for n in args:
+        run(torch.ones(3), torch.tensor(n))
+    assert len(run.frames) == 1 and not run.breaks
+
+
+@pytest.mark.parametrize("fn", [lambda x: x[x > 0] * 2, lambda x: x.nonzero() + 1, lambda x: x[x > 0].shape[0] * 3, torch.unique])
+def test_shapes_that_depend_on_values_stay_in_the_graph_when_asked(fn: Callable[..., Any]) -> None:
+    run = Captured(lambda x: fn(x), capture_dynamic_output_shape_ops=True)
+    for x in (torch.tensor([1.0, 0, 2]), torch.tensor([1.0, 3, 2])):
+        run(x)
+    assert len(run.frames) == 1 and not run.breaks
+
+
+def test_an_assertion_about_a_captured_number_is_checked_at_run_time() -> None:
+    def fn(n: torch.Tensor) -> torch.Tensor:
+        k = n.item()
+        torch._check(k <= 8)
+        return torch.zeros(k) if k < 9 else torch.ones(k)
+
+    run = Captured(fn, capture_scalar_outputs=True)
+    run(torch.tensor(4))
+    assert len(run.frames) == 1 and not run.breaks
+    with pytest.raises(RuntimeError):
+        run.compiled(torch.tensor(9))
+
+
+# --- the machine that checks sizes ---------------------------------------------------------------------------------------
+
+_OPCODES = ["const", "load", "add", "mul", "FloorDiv", "Mod", "Min", "Max", "==", "!=", ">=", "and", "or"]
+
+
+def _run(code: list[int], values: tuple[int, ...]) -> bool:
+    tree = _native.GuardTree()
+    for slot in range(len(values)):
+        tree.export_value(tree.add_node(-1, 0, slot, None, 0), slot)
+    tree.add_size_program(list(range(len(values))), code, 0)
+    tree.freeze(0, len(values))
+    return tree.check(list(values), (), {}, {}, None) == -1
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(["add", "mul", "FloorDiv", "Mod", "Min", "Max"]),
+    st.integers(-9, 9),
+    st.integers(-9, 9),
+    st.sampled_from(["==", "!=", ">="]),
+)
+def test_the_machine_computes_as_python_does(op: str, a: int, b: int, relation: str) -> None:
+    code = [1, 0, 1, 1, _OPCODES.index(op), _OPCODES.index(relation)]
+    table = {"add": a + b, "mul": a * b, "Min": min(a, b), "Max": max(a, b)}
+    if b:
+        table |= {"FloorDiv": a // b, "Mod": a % b}
+    value = table.get(op)
+    expected = value is not None and {"==": value == 0, "!=": value != 0, ">=": value >= 0}[relation]
+    assert _run(code, (a, b)) == expected
+
+
+def test_the_machine_refuses_what_is_no_integer_or_too_large() -> None:
+    always = [1, 0, 0, 0, 3, 8]  # 0 * x == 0
+    assert _run(always, (5,))
+    assert not _run(always, (True,)) and not _run(always, (1 << 70,)) and not _run(always, (2.0,))  # type: ignore[arg-type]
+    assert not _run([1, 0, 1, 0, 3, 10], (1 << 40,))  # overflow
+
+
+def test_the_machine_refuses_broken_code() -> None:
+    tree = _native.GuardTree()
+    for code in ([], [0], [1, 3], [2], [0, 1, 0, 1], [99]):
+        with pytest.raises(ValueError, match="size program"):
+            tree.add_size_program([0], code, 0)
