@@ -18,7 +18,7 @@ import torch.fx
 from fxloom_aot._torch_private import set_grad_enabled
 from fxloom_aot.build_fx import build_graph
 from fxloom_aot.functionalize import Functionalizer, ProgramInput
-from fxloom_aot.log import Decompositions, values_of
+from fxloom_aot.log import Decompositions, numbers_of, values_of
 from fxloom_aot.outputs import ForwardOutputs, classify_outputs
 from fxloom_aot.partition import Joint, Partitioner, save_all
 from fxloom_aot.recorder import Recorder, run_graph

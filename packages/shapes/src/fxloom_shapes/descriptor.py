@@ -97,7 +97,7 @@ def _describe_symbolic(size: Sizes, stride: Sizes, dtype: torch.dtype, device: t
         nonlocal env
         if type(number) is int:
             return number
-        node = getattr(number, "node", None)
+        node: Any = getattr(number, "node", None)
         poly = getattr(node, "poly", None)
         if poly is None:
             raise UnsupportedTensor(f"a size {number!r} that is no integer of this compilation")
@@ -142,7 +142,7 @@ def is_empty(size: Sequence[int]) -> bool:
 
 def describe_tensor(tensor: torch.Tensor, device: torch.device) -> Descriptor:
     """The descriptor of `tensor`, said to be on `device`."""
-    return describe(tuple(tensor.shape), tensor.stride(), tensor.dtype, device, tensor.storage_offset())
+    return describe(tuple(tensor.shape), tensor.stride(), tensor.dtype, device, tensor.storage_offset())  # type: ignore[arg-type]  # a SymInt where sizes are symbolic
 
 
 def describe_contiguous(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Descriptor:

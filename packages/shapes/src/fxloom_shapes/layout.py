@@ -12,7 +12,7 @@ import torch
 
 from fxloom_shapes.descriptor import Descriptor, Sizes, at_least_one, contiguous_stride, equal, is_empty
 
-Scalar = bool | int | float | complex
+Scalar = bool | int | float | complex | torch.SymInt | torch.SymFloat
 #: Python's numbers and the symbolic ones, without complex
 NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat)
 

@@ -15,8 +15,8 @@ import torch.fx
 
 from fxloom_interfaces import meta
 from fxloom_shapes.env import SymbolEnv
-from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.facts import Relation, Statement
+from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode
 from fxloom_shapes.poly import Atom, Poly, const, of_atom
 from fxloom_shapes.reals import Real

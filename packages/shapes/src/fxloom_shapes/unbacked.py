@@ -34,7 +34,7 @@ def dynamic_shape(env: SymbolEnv, op: Any, args: tuple[Any, ...], kwargs: dict[s
     """The result of an operator whose shape depends on values, with new symbols for it."""
     if op is aten.nonzero.default:
         x = args[0].desc
-        count = env.create_unbacked(0, None)
+        count: Any = env.create_unbacked(0, None)
         return make_fake(describe((count, len(x.size)), (1, count), torch.int64, x.device))
     if op is aten.masked_select.default:
         return _line(args[0].desc, env)
@@ -50,12 +50,14 @@ def dynamic_shape(env: SymbolEnv, op: Any, args: tuple[Any, ...], kwargs: dict[s
         counts = make_fake(describe_contiguous(unique.desc.size, torch.int64, x.device) if return_counts else empty)
         return unique, inverse, counts
     if op is aten.repeat_interleave.Tensor:
-        return make_fake(describe_contiguous((env.create_unbacked(0, None),), torch.int64, args[0].desc.device))
+        total: Any = env.create_unbacked(0, None)
+        return make_fake(describe_contiguous((total,), torch.int64, args[0].desc.device))
     return None
 
 
 def _line(desc: Descriptor, env: SymbolEnv) -> FakeTensor:
-    return make_fake(describe_contiguous((env.create_unbacked(0, None),), desc.dtype, desc.device))
+    count: Any = env.create_unbacked(0, None)
+    return make_fake(describe_contiguous((count,), desc.dtype, desc.device))
 
 
 def _masked_index(env: SymbolEnv, desc: Descriptor, indices: Any) -> FakeTensor | None:
@@ -64,4 +66,5 @@ def _masked_index(env: SymbolEnv, desc: Descriptor, indices: Any) -> FakeTensor 
     if len(masks) != 1 or indices[0] is None or masks[0].desc.dtype is not torch.bool:
         return None
     rest = desc.size[len(masks[0].desc.size) :]
-    return make_fake(describe_contiguous((env.create_unbacked(0, None), *rest), desc.dtype, desc.device))
+    count: Any = env.create_unbacked(0, None)
+    return make_fake(describe_contiguous((count, *rest), desc.dtype, desc.device))
