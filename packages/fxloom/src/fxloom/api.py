@@ -19,6 +19,9 @@ from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: options that are no backend's
+_CAPTURE_OPTIONS = frozenset({"capture_scalar_outputs", "capture_dynamic_output_shape_ops"})
+
 _debug_listener: DebugFolder | None = None
 
 
@@ -43,7 +46,8 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     model: a function, method or nn.Module; left out, `compile(...)` is a decorator. A module stays one: parameters,
     `state_dict` and hooks are the original's.
     backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`.
-    mode, options: for the backend.
+    mode, options: for the backend; but the options capture_scalar_outputs and capture_dynamic_output_shape_ops are capture's:
+    they keep numbers and shapes that depend on values in the graph (backend "inductor" breaks the graph there still).
     dynamic: None compiles for the sizes that it sees, and once more for any size of what turns out to change; True for any
     size at once; False for each size anew, up to the recompile limit.
     dynamic_shapes: by argument, which dimensions are dynamic, `{"x": {0: True, 1: (2, 512)}}`: None or "static", True (an error
@@ -73,8 +77,11 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
         return model
     if now.debug or debug_dir is not None:
         _write_debug_folder(Path(debug_dir if debug_dir is not None else now.debug_dir))
+    capture = {name: value for name, value in (options or {}).items() if name in _CAPTURE_OPTIONS}
+    options = {name: value for name, value in (options or {}).items() if name not in capture}
     return fxloom_dynamo.optimize(
         resolve_backend(backend, mode, options),
+        **capture,
         fullgraph=fullgraph,
         dynamic=dynamic,
         dynamic_shapes=dynamic_shapes,
