@@ -116,7 +116,7 @@ def test_specializing_a_marked_dimension_names_the_line_that_did_it() -> None:
 
     x = torch.ones(6)
     mark_dynamic(x, 0)
-    with pytest.raises(ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic.* s0 == 6 at .*test_dynamic.py:\d+ in .*fn: return"):
+    with pytest.raises(ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic.* s0 == 6 at .*test_dynamic_sizes.py:\d+ in .*fn: return"):
         optimize(None)(fn)(x)
     y = torch.ones(6)
     maybe_mark_dynamic(y, 0)
