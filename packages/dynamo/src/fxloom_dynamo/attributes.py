@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_dynamo import polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.heap import FROZEN, LITERALS
-from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Raised, Traceback, own_dict
+from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
 from fxloom_dynamo.symbolic import SYMBOLIC, concrete
 from fxloom_shapes import FakeTensor
 
@@ -34,6 +35,8 @@ _module_getattr = torch.nn.Module.__getattr__
 def load(ev: Evaluator, obj: Any, name: str) -> Any:
     """obj.name"""
     if ev.heap.untraceable:
+        if ev.heap.exposed(obj) is not None and name in polyfills.NAMESPACE_METHODS:
+            return types.MethodType(polyfills.NAMESPACE_METHODS[name], obj)
         ev.heap.refuse(obj)
     cls = type(obj)
     if cls is FakeTensor:
@@ -50,6 +53,10 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
         return _function(ev, obj, name)
     if cls is types.MethodType:
         return _method(ev, obj, name)
+    if cls is FrameObject:
+        return _frame(ev, obj, name)
+    if cls is Traceback or cls is types.TracebackType:
+        graph_break("opaque_object", f"{name} of the traceback of an exception")
     if cls in FROZEN:
         value = getattr(obj, name, ABSENT)
         if value is ABSENT:
@@ -144,7 +151,12 @@ def _opaque_dict(ev: Evaluator, obj: Any, record: Any) -> dict[str, Any]:
 
 
 def _foreign_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
-    """An instance that C code handed out: made by it just now, or older than the frame; treat as the latter."""
+    """An instance that C code handed out: made by it just now, or older than the frame; treat as the latter.
+
+    Exceptions are the former: older ones are reached through what holds them.
+    """
+    if isinstance(obj, BaseException):
+        return own_dict(obj)
     ev.heap.translate(obj, ev.heap.object_source(obj))
     record = ev.heap.by_original.get(id(obj))
     if record is not None and record.stand_in is not obj:
@@ -272,7 +284,7 @@ def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
     if namespace is None:
         namespace = heap.namespace(obj.__dict__, InstanceDictSource(heap.object_source(obj)))
     if name == "__dict__":
-        graph_break("opaque_object", f"the namespace of module {obj.__name__}")
+        return heap.expose(namespace)
     value = heap.name_get(namespace, name)
     if value is not ABSENT:
         return value
@@ -310,7 +322,7 @@ def _class(ev: Evaluator, obj: type, name: str) -> Any:
             if heap.is_fresh(obj):
                 return value
             if name == "__dict__":
-                graph_break("opaque_object", f"the namespace of class {obj.__qualname__}")
+                return heap.class_namespace(obj)
             if type(value) in LITERALS or isinstance(value, (type, tuple)):
                 return value  # identity of the class is guarded; names and bases of classes are taken as fixed
             return heap.translate(value, heap.attr_source(heap.source_of(obj), name))
@@ -370,12 +382,16 @@ def _function(ev: Evaluator, obj: types.FunctionType, name: str) -> Any:
     if record is None:  # made by the program
         if name == "__dict__" and ev.heap.is_fresh(obj):
             return obj.__dict__
-        if name in ("__dict__", "__globals__"):
+        if name == "__globals__":
+            return ev.heap.expose(ev.heap.namespace(obj.__globals__))
+        if name == "__dict__":
             graph_break("opaque_object", f"{name} of a function")
         return ev.native(getattr, obj, name)
     if name == "__class__":
         return types.FunctionType
-    if name in ("__globals__", "__closure__", "__builtins__"):
+    if name == "__globals__":
+        return ev.heap.expose(ev.heap.namespace(obj.__globals__))
+    if name in ("__closure__", "__builtins__"):
         graph_break("opaque_object", f"{name} of a function")
     raw = getattr(types.FunctionType, name, ABSENT)
     if raw is not ABSENT and isinstance(raw, (types.MethodWrapperType, types.WrapperDescriptorType)):
@@ -432,8 +448,6 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
         return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
     if isinstance(obj, BaseException) and name == "__traceback__":
         return ev.traceback_of(obj)
-    if cls is Traceback:
-        graph_break("opaque_object", f"{name} of the traceback of an exception")
     value = ev.native(getattr, obj, name)
     if type(value) in LITERALS:
         record = ev.heap.record(obj)
@@ -448,6 +462,24 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
     if record is not None and record.kind == "opaque":
         return ev.heap.translate(value, ev.heap.attr_source(record.source, name))
     return value
+
+
+def _frame(ev: Evaluator, obj: FrameObject, name: str) -> Any:
+    """What a frame of the program shows."""
+    from fxloom_dynamo import classes
+
+    frame = obj.frame
+    if name == "f_globals":
+        return ev.heap.expose(ev.global_namespace(frame))
+    if name == "f_code":
+        return frame.code
+    if name == "f_lineno":
+        return frame.site().line
+    if name == "f_back" and obj.depth > 0:
+        return FrameObject(ev.frames[obj.depth - 1], obj.depth - 1)
+    if name == "f_locals":
+        return classes.snapshot(ev, frame)
+    graph_break("opaque_object", f"{name} of a frame")
 
 
 def _generator(ev: Evaluator, obj: Any, name: str) -> Any:
@@ -504,6 +536,8 @@ def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
     if ev.heap.is_fresh(obj):
         ev.native(type.__setattr__, obj, name, value)
         return
+    if obj in ev.heap.class_namespaces:
+        graph_break("mutates_foreign_state", f"writes {obj.__qualname__}.{name} after its __dict__ was looked at")
     if not is_mutable_type(obj):
         raise Raised(TypeError(f"cannot set {name!r} attribute of immutable type {obj.__name__!r}"))
     if name.startswith("__") and name.endswith("__"):
@@ -551,6 +585,8 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
         if isinstance(setter, types.FunctionType):
             ev.call(heap.class_value(kind, "__set__", setter), [heap.class_value(cls, name, raw), obj, value])
             return
+        if setter is not ABSENT and not isinstance(setter, types.WrapperDescriptorType):
+            graph_break("native_call", f"{kind.__qualname__}.__set__ is a {type(setter).__qualname__}")
         if name == "__traceback__" and isinstance(obj, BaseException):
             if value is not None and type(value) is not Traceback:
                 raise Raised(TypeError("__traceback__ must be a traceback or None"))
@@ -612,6 +648,12 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
         if raw.fdel is None:
             ev.native(raw.__delete__, obj)
         ev.call(_member(ev, cls, name, raw, raw.fdel), [obj])
+        return
+    if raw is not ABSENT and type(raw).__flags__ & _HEAPTYPE and hasattr(type(raw), "__delete__"):
+        deleter = heap.class_lookup(type(raw), "__delete__")
+        if not isinstance(deleter, types.FunctionType):
+            graph_break("native_call", f"{type(raw).__qualname__}.__delete__ is a {type(deleter).__qualname__}")
+        ev.call(heap.class_value(type(raw), "__delete__", deleter), [heap.class_value(cls, name, raw), obj])
         return
     record = heap.record(obj)
     if not cls.__dictoffset__ or (record is not None and record.stand_in is record.original):

@@ -7,9 +7,11 @@ under the recording mode; builtins that call back or look at identities have a m
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import inspect
 import types
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,8 +20,8 @@ from fxloom_dynamo import natives, polyfills, symbolic
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.frame import Frame
-from fxloom_dynamo.heap import LITERALS, c_descriptor_of
-from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_dynamo.heap import LITERALS, c_descriptor_of, can_shadow
+from fxloom_dynamo.marks import ABSENT, UNREAD, Raised, own_dict
 from fxloom_dynamo.policy import Wish, wish_for
 from fxloom_dynamo.recorder import UNMODELLED_METHODS
 from fxloom_dynamo.symbolic import SYMBOLIC, concrete, has_symbolic
@@ -562,8 +564,12 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
             if target in natives.PURE_CONSTRUCTORS:
                 return native_construct(ev, target, args[1:], kwargs)
             return allocate(ev, owner, target, args[1:], kwargs)
-        if owner is type and fn.__name__ == "__prepare__":
+        if fn.__name__ == "__prepare__" and isinstance(owner, type) and issubclass(type(owner), type):
             return {}
+        if fn.__name__ == "mro" and not args:
+            return ev.native(fn)
+        if fn.__name__ in ("__init_subclass__", "__subclasshook__") and not hasattr(fn, "__wrapped__"):
+            return ev.native(fn, *args, **kwargs)  # object's
         if fn in natives.PURE_FUNCTIONS or any(base in natives.PURE_TYPES for base in owner.__mro__[:-1]):
             ev.heap.fill_deep(args)
             return _own(ev, ev.native(fn, *args, **kwargs))
@@ -594,11 +600,7 @@ _LOOK_AT_NOTHING = frozenset({isinstance, getattr, setattr, hasattr, len, iter, 
 
 
 def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
-    try:
-        pure = fn in natives.PURE_FUNCTIONS
-    except TypeError:
-        pure = False
-    if pure:
+    if natives.is_pure_function(fn):
         name = fn.__name__
         from fxloom_dynamo import models
 
@@ -648,6 +650,8 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         if name in UNMODELLED_METHODS:  # some never reach the recording mode
             graph_break("torch_call", f"Tensor.{name} is not modelled")
         return ev.torch_native(fn, *args, **kwargs)
+    if owner in (types.MethodWrapperType, types.BuiltinFunctionType) and name == "__call__":
+        return call(ev, receiver, args[1:], kwargs)
     if owner in (types.FunctionType, types.MethodType, property, types.MethodDescriptorType, types.WrapperDescriptorType):
         if name == "__get__":
             return ev.native(fn, *args, **kwargs)
@@ -687,6 +691,68 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
     graph_break("native_call", f"{owner.__module__}.{owner.__qualname__}.{name}")
 
 
+def check_reducible(ev: Evaluator, value: Any, seen: set[int] | None = None) -> None:
+    """Break unless C code may look at all that `value` refers to (to pickle it, say)."""
+    if type(value) in LITERALS or isinstance(value, (*_NAMED, types.ModuleType)):
+        if ev.heap.is_fresh(value):
+            graph_break("native_call", "C code looking up a class or function of the program's by its name")
+        return
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    ev.heap.fill_deep(value)
+    kind = type(value)
+    if kind is FakeTensor or kind not in natives.PURE_TYPES and not isinstance(value, (BaseException, tuple)):
+        if kind in natives.CONSTANT_TYPES or isinstance(value, enum.Enum):
+            return
+        if not can_shadow(kind) and not ev.heap.is_fresh(value) or kind is FakeTensor or kind in natives.STATEFUL_TYPES:
+            graph_break("native_call", f"C code looking into a {kind.__qualname__}")
+    if kind.__flags__ & _HEAPTYPE:
+        check_reducible(ev, kind, seen)
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts += [*dict.keys(value), *dict.values(value)]
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        base = next(base for base in (list, tuple, set, frozenset, deque) if isinstance(value, base))
+        parts += base.__iter__(value)
+    elif isinstance(value, BaseException):
+        parts += value.args
+    if kind.__dictoffset__:
+        own = own_dict(value)
+        ev.heap.fill(own)
+        parts += own.values()
+    if any(base.__dict__.get("__slots__") for base in kind.__mro__) and ev.heap.record(value) is not None:
+        graph_break("native_call", f"C code looking into the slots of a {kind.__qualname__}")
+    for part in parts:
+        check_reducible(ev, part, seen)
+
+
+def own_deep(ev: Evaluator, value: Any, seen: set[int] | None = None) -> Any:
+    """What C code made of nothing but text: all its parts are the program's."""
+    seen = set() if seen is None else seen
+    kind = type(value)
+    if kind in LITERALS or id(value) in seen or isinstance(value, (type, *_NAMED)):
+        return value
+    seen.add(id(value))
+    if kind.__flags__ & _HEAPTYPE and not isinstance(value, enum.Enum) or kind in natives.STATEFUL_TYPES:
+        ev.heap.add_fresh(value)
+    if isinstance(value, dict):
+        for key, item in dict.items(value):
+            own_deep(ev, key, seen)
+            own_deep(ev, item, seen)
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        for item in list(value):
+            own_deep(ev, item, seen)
+    if kind.__dictoffset__ and not isinstance(value, enum.Enum):
+        for item in list(own_dict(value).values()):
+            own_deep(ev, item, seen)
+    return value
+
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
+
+
 def _own(ev: Evaluator, result: Any) -> Any:
     """What C code made is the program's: note those of its parts that have a state."""
     kind = type(result)
@@ -702,10 +768,10 @@ def _own(ev: Evaluator, result: Any) -> Any:
 
 def _may_be_reduced(ev: Evaluator, obj: Any) -> bool:
     """True when C code may look at the whole state of an instance."""
-    if not ev.heap.is_fresh(obj) and type(obj) not in natives.PURE_TYPES and not isinstance(obj, BaseException):
+    if isinstance(obj, (type, types.ModuleType, types.FunctionType)) or type(obj) is FakeTensor:
         return False
-    ev.heap.fill_deep(obj)
-    return ev.heap.record(obj) is None
+    check_reducible(ev, obj)
+    return True
 
 
 _OBJECT_SAFE = frozenset({"__init__", "__init_subclass__", "__subclasshook__", "__dir__", "__sizeof__"})

@@ -76,9 +76,12 @@ def new_instance(cls: type, base: type, args: tuple[Any, ...]) -> Any:
     return base.__new__(cls, *args)
 
 
-def new_exception(cls: type, base: type, args: tuple[Any, ...]) -> Any:
-    """An exception without running the program's code; base: the class written in C whose layout it has."""
-    exc = base.__new__(cls, *args)
+def new_exception(cls: type, base: type, made_of: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    """An exception without running the program's code; base: the class written in C whose layout it has.
+
+    made_of: arguments of its `__new__`. args: the exception's own, as `__init__` got them.
+    """
+    exc = base.__new__(cls, *made_of)
     base.__init__(exc, *args)  # type: ignore[misc]  # of a class written in C: sets `StopIteration.value` and the like
     return exc
 

@@ -23,7 +23,7 @@ from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.heap import Heap
-from fxloom_dynamo.marks import ABSENT, Mark, Raised, Traceback
+from fxloom_dynamo.marks import ABSENT, Address, FrameObject, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.output import PutOff
 from fxloom_dynamo.recorder import Recorder
@@ -74,6 +74,8 @@ class Evaluator:
             fake_mode.env.on_symbol = self.recorder.on_symbol
         self.handling_since = 0
         self.break_site: Site | None = None
+        #: calls that nothing in the program can tell from being made at its end: made once the effects are written
+        self.deferred: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self._lost: GraphBreak | None = None  # raised where C code called back
         self._thrown: BaseException | None = None  # the program's, last raised into C code
 
@@ -163,7 +165,9 @@ class Evaluator:
         if not raised.settled:
             raised.settled = True
             self._set_context(exc)
-        self.tracebacks[id(exc)] = (exc, Traceback())
+        traceback = Traceback()
+        self.tracebacks[id(exc)] = (exc, traceback)
+        self.created_at[id(traceback)] = self.steps - 1
         region = frame.info.regions[index]
         if region is None:
             raise raised
@@ -189,7 +193,11 @@ class Evaluator:
     def traceback_of(self, exc: BaseException) -> Any:
         """`exc.__traceback__` as the program sees it."""
         known = self.tracebacks.get(id(exc))
-        return None if known is None else known[1]
+        if known is not None:
+            return known[1]
+        if exc.__traceback__ is None:
+            return None
+        return self.heap.adopt(exc.__traceback__)  # raised before the frame
 
     def throw_into(self, frame: Frame, exc: BaseException) -> Any:
         """Resume a suspended generator frame by raising at its yield; the loop's signal."""
@@ -209,6 +217,8 @@ class Evaluator:
                 self._raise_lost()
             if not isinstance(exc, Exception) and exc is not self._thrown:
                 raise  # an interrupt of ours, not the program's
+            if isinstance(exc, RecursionError) and exc is not self._thrown:
+                graph_break("recursion", str(exc))  # the evaluator nests deeper than the program
             raise Raised(self.clean(exc)) from None
         if self._lost is not None:
             self._raise_lost()
@@ -281,6 +291,8 @@ class Evaluator:
             return fn(*args, **kwargs)
         except (GraphBreak, Raised, InternalError, BreakHere, ConstraintViolated):
             raise
+        except RecursionError as exc:
+            graph_break("recursion", str(exc))
         except Exception as exc:
             raise Raised(self.clean(exc)) from None
 
@@ -291,6 +303,8 @@ class Evaluator:
             return self.recorder.call_function(fn, args, kwargs)
         except (GraphBreak, Raised, InternalError, BreakHere, ConstraintViolated):
             raise
+        except RecursionError as exc:
+            graph_break("recursion", str(exc))
         except Exception as exc:
             raise Raised(self.clean(exc)) from None
 
@@ -305,6 +319,10 @@ class Evaluator:
             return types.GeneratorType
         if cls is Traceback:
             return types.TracebackType
+        if cls is FrameObject:
+            return types.FrameType
+        if cls is Address:
+            return int
         return PYTHON_TYPES.get(cls, cls)
 
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:

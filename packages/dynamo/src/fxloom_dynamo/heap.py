@@ -35,7 +35,7 @@ from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.guards import Guard, GuardKind, TensorProperties, identity_guard
-from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, own_dict
+from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Address, own_dict
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
@@ -201,6 +201,7 @@ class Heap:
         #: (class, name) -> what the class itself holds: read for a class of the program's that derives from it
         self.own_reads: dict[tuple[type, str], Any] = {}
         self.fresh_namespaces: dict[int, Namespace] = {}
+        self.class_namespaces: dict[type, types.MappingProxyType[str, Any]] = {}
 
     # ------------------------------------------------------------------ guards and sources
 
@@ -294,6 +295,43 @@ class Heap:
         if not isinstance(source, ObjectSource):
             self.guard(source, GuardKind.TYPE, type(original))
         return original
+
+    def expose(self, namespace: Namespace) -> dict[str, Any]:
+        """A module's dict as an object. It stays the real one, so only what looks a name up in the overlay may use it."""
+        real = namespace.real
+        if real is not namespace.values and id(real) not in self.untraceable:
+            error = GraphBreak("opaque_object", f"the namespace of module {real.get('__name__', '?')}")
+            self.untraceable[id(real)] = error
+        return real
+
+    def exposed(self, obj: Any) -> Namespace | None:
+        """The overlay of a module's dict that the program holds as an object."""
+        return self.namespaces.get(id(obj)) if self.untraceable and isinstance(obj, dict) else None
+
+    def make_address(self, obj: Any) -> Address:
+        """id() of an object that the program made. It may be compared and be a key; any other use is a break."""
+        found = Address(id(obj))
+        self._keep.extend((obj, found))
+        self.untraceable[id(found)] = GraphBreak("identity", f"id() of a {type(obj).__qualname__}")
+        return found
+
+    def class_namespace(self, cls: type) -> types.MappingProxyType[str, Any]:
+        """A class's `__dict__`, read whole."""
+        known = self.class_namespaces.get(cls)
+        if known is not None:
+            return known
+        own: dict[str, Any] = {}
+        if is_mutable_type(cls):
+            source = self._derive(InstanceDictSource, self.object_source(cls))
+            self.guard(source, GuardKind.DICT_KEYS, tuple(cls.__dict__))
+        for name, raw in cls.__dict__.items():
+            value = self.class_writes.get((cls, name), UNREAD)
+            if value is UNREAD:
+                value = raw if not is_mutable_type(cls) else self.class_value(cls, name, self.class_lookup(cls, name))
+            if value is not DELETED:
+                own[name] = value
+        found = self.class_namespaces[cls] = types.MappingProxyType(own)
+        return found
 
     def refuse(self, obj: Any) -> None:
         """Break if `obj` is something that capture can't follow."""
@@ -625,6 +663,8 @@ class Heap:
         if id(value) in seen:
             return
         seen.add(id(value))
+        if type(value) is Address:
+            self.refuse(value)
         if isinstance(value, (list, tuple, set, frozenset, deque)):
             self.fill(value)
             for item in tuple.__iter__(value) if isinstance(value, tuple) else list(value):

@@ -46,6 +46,22 @@ class Traceback:
     __slots__ = ()
 
 
+class Address(int):
+    """`id()` of an object that the program made: known to be its own, but not which number it would have been."""
+
+    __slots__ = ()
+
+
+class FrameObject:
+    """Stands for a frame of the program (`sys._getframe()`)."""
+
+    __slots__ = ("depth", "frame")
+
+    def __init__(self, frame: Any, depth: int) -> None:
+        self.frame = frame
+        self.depth = depth
+
+
 def program_error(kind: type[BaseException], *args: Any) -> Raised:
     """A `Raised` for an exception that Python itself would raise here."""
     return Raised(kind(*args))

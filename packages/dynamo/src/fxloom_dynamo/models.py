@@ -6,6 +6,9 @@ Each model gets the evaluator, the arguments and the keyword arguments, and retu
 from __future__ import annotations
 import __future__
 
+import _abc
+import _pickle
+import _warnings
 import abc
 import builtins
 import collections
@@ -13,6 +16,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import gc
 import inspect
 import itertools
 import logging
@@ -34,10 +38,11 @@ from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS
-from fxloom_dynamo.marks import ABSENT, UNREAD, Raised, Traceback
+from fxloom_dynamo.marks import ABSENT, UNREAD, Address, FrameObject, Raised, Traceback
 from fxloom_dynamo.numpy_values import ELEMENTWISE
 from fxloom_interfaces import regions
 from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -296,7 +301,7 @@ def _id(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     if record is None:
         if isinstance(args[0], type):
             return id(args[0])
-        graph_break("identity", f"id() of a {type(args[0]).__qualname__}")
+        return ev.heap.make_address(args[0])
     ev.heap.guard(record.source, GuardKind.IDENTITY, record.original, "id")
     return id(record.original)
 
@@ -307,6 +312,10 @@ def _hash(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     found = operations.python_method(ev, value, "__hash__")
     if found is not ABSENT:
         return int(ev.call(found, [value]))
+    if isinstance(value, (tuple, frozenset, int, float, str, bytes)) and type(value) is not Address:
+        ev.heap.fill_deep(value)
+        if _hashes_by_value(value):
+            return int(ev.native(hash, value))
     if type(value) in LITERALS or type(value) is tuple and all(type(item) in LITERALS for item in value):
         return int(ev.native(hash, value))
     record = ev.heap.record(value)
@@ -314,6 +323,13 @@ def _hash(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
         ev.heap.guard(record.source, GuardKind.IDENTITY, record.original, "id")
         return int(ev.native(hash, record.original))
     graph_break("identity", f"hash() of a {type(value).__qualname__}")
+
+
+def _hashes_by_value(value: Any) -> bool:
+    """True when the hash depends on no address (that of a class or of None differs from process to process only)."""
+    if isinstance(value, (tuple, frozenset)):
+        return all(_hashes_by_value(item) for item in value)
+    return type(value) in LITERALS or isinstance(type(value).__hash__, types.FunctionType) or isinstance(value, (int, float, str, bytes))
 
 
 @function(builtins.vars, arity=(0, 1))
@@ -362,6 +378,35 @@ def _run_text(ev: Evaluator, args: Args, kwargs: Kwargs, kind: str) -> Any:
     return classes.run_code(ev, code, rest, kind)
 
 
+def _abstract(fn: Any) -> None:
+    """A function of `_abc` on a class that the program made."""
+
+    @function(fn)
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        if not args or not ev.heap.is_fresh(args[0]):
+            graph_break("mutates_foreign_state", f"_abc.{fn.__name__} of a class that existed before")
+        return ev.native(fn, *args, **kwargs)
+
+
+for _name in ("_abc_init", "_abc_register", "_get_dump", "_reset_registry", "_reset_caches"):
+    _abstract(getattr(_abc, _name))
+
+
+@function(_abc._abc_instancecheck, arity=(2, 2))
+def _abc_instancecheck(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return bool(ev.native(_abc._abc_instancecheck, *args))
+
+
+@function(_abc._abc_subclasscheck, arity=(2, 2))
+def _abc_subclasscheck(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return bool(ev.native(_abc._abc_subclasscheck, *args))
+
+
+@function(_abc.get_cache_token, arity=(0, 0))
+def _cache_token(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return _abc.get_cache_token()
+
+
 @function(builtins.locals, arity=(0, 0))
 def _locals(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return classes.snapshot(ev, ev.frames[-1])
@@ -380,12 +425,72 @@ def _dir(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
             return sorted(ev.list_of(ev.call(found, [value])))
         if ev.heap.is_fresh(value):
             return ev.native(dir, value)
+    if isinstance(value, type):
+        found = operations.python_method(ev, value, "__dir__")
+        if found is not ABSENT:
+            return sorted(ev.list_of(ev.call(found, [value])))
+        for base in value.__mro__:
+            if not ev.heap.is_fresh(base):
+                ev.heap.class_namespace(base)
+        return ev.native(dir, value)
     graph_break("native_call", f"dir() of a {type(value).__qualname__}")
 
 
 @function(builtins.globals)
 def _globals(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    graph_break("opaque_object", "the globals dict as an object")
+    return ev.heap.expose(ev.global_namespace(ev.frames[-1]))
+
+
+@function(sys._getframe, arity=(0, 1))
+def _getframe(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    depth = len(ev.frames) - 1 - (args[0] if args else 0)
+    if depth < 0 or not all(type(arg) is int and arg >= 0 for arg in args):
+        graph_break("opaque_object", "a frame outside of the compiled region")
+    return FrameObject(ev.frames[depth], depth)
+
+
+@function(gc.collect)
+def _collect(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    """Weak references and finalizers are breaks, so nothing in the program sees when garbage goes, nor how much there was."""
+    ev.deferred.append((gc.collect, tuple(args)))
+    return 0
+
+
+@function(_warnings._filters_mutated, arity=(0, 0))
+def _filters_mutated(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.deferred.append((_warnings._filters_mutated, ()))
+
+
+@function(_pickle.dumps)
+def _dumps(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    for arg in (*args, *kwargs.values()):
+        calls.check_reducible(ev, arg)
+    return ev.native(_pickle.dumps, *args, **kwargs)
+
+
+@function(_pickle.loads)
+def _loads(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return calls.own_deep(ev, ev.native(_pickle.loads, *args, **kwargs))
+
+
+def _setting(read: Callable[[], Any]) -> None:
+    """A setting of the interpreter: read while capturing, and guarded."""
+
+    def getter(_: Any) -> Any:
+        return read()
+
+    @function(read, arity=(0, 0))
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        value = read()
+        if type(value) not in LITERALS:
+            graph_break("native_call", f"{read.__name__}() while one is set")
+        source = CallSource(ev.heap.object_source(read), getter=getter, label=f"{read.__name__}()")
+        ev.heap.guard(source, GuardKind.EQUALITY, value)
+        return value
+
+
+for _read in (sys.get_int_max_str_digits, sys.gettrace, sys.getprofile, sys.getrecursionlimit, sys.getswitchinterval):
+    _setting(_read)
 
 
 FUNCTIONS[builtins.print] = output.print_
@@ -1070,7 +1175,9 @@ def _is_tensor(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
 def _fields(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     target = args[0]
     cls = target if isinstance(target, type) else type(target)
-    ev.heap.class_lookup(cls, "__dataclass_fields__")
+    found = ev.heap.class_lookup(cls, "__dataclass_fields__")
+    if ev.heap.is_fresh(cls) or ev.heap.is_fresh(found):
+        return calls.inline_function(ev, dataclasses.fields, args, kwargs)  # type: ignore[arg-type]  # a Python function
     return ev.native(dataclasses.fields, cls) if not hasattr(cls, "__dataclass_fields__") else dataclasses.fields(cls)
 
 
@@ -1127,10 +1234,30 @@ def _is_plain_instance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     )
 
 
+def _class_signature(ev: Evaluator, cls: type) -> Any:
+    """The signature of a class whose instances are made by a Python `__init__` or `__new__`."""
+    heap = ev.heap
+    if heap.class_lookup(type(cls), "__call__") is not type.__call__:
+        graph_break("native_call", f"inspect.signature of {cls.__qualname__}, whose metaclass has a __call__")
+    for name in ("__signature__", "__wrapped__", "__text_signature__", "__new__", "__init__"):
+        found = heap.class_lookup(cls, name)
+        if isinstance(found, types.FunctionType) and not heap.is_fresh(found):
+            heap.adopt(found)
+            record = heap.record(found)
+            if record is not None:
+                heap.guard(record.source, GuardKind.FUNCTION_CODE, found.__code__)
+    try:
+        return ev.off_net(lambda: inspect.signature(cls))
+    except (TypeError, ValueError) as exc:
+        raise Raised(exc) from None
+
+
 @function(inspect.signature)
 def _signature(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     target = args[0]
     inner = target.__func__ if isinstance(target, types.MethodType) else target
+    if isinstance(inner, type) and not kwargs and len(args) == 1:
+        return _class_signature(ev, inner)
     if not isinstance(inner, types.FunctionType) or kwargs or len(args) > 1:
         graph_break("native_call", "inspect.signature of something that is no plain function")
     while inner is not None:
@@ -1164,6 +1291,34 @@ if hasattr(sys, "exception"):
 def _with_traceback(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     attributes.generic_store(ev, args[0], "__traceback__", args[1])
     return args[0]
+
+
+def _adopt_leaves(ev: Evaluator, group: Any) -> None:
+    """The parts of a group that existed before existed before."""
+    for part in group.exceptions:
+        ev.heap.adopt(part)
+        if isinstance(part, BaseExceptionGroup):
+            _adopt_leaves(ev, part)
+
+
+@method(BaseExceptionGroup, "subgroup", arity=(2, 2))
+def _subgroup(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return _split_group(ev, args, kwargs)[0]
+
+
+@method(BaseExceptionGroup, "split", arity=(2, 2))
+def _split_group(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """The parts of a group have the group's traceback."""
+    group, condition = args
+    if ev.heap.record(group) is not None:
+        _adopt_leaves(ev, group)
+    if any(isinstance(part, BaseExceptionGroup) and ev.traceback_of(part) is not None for part in group.exceptions):
+        graph_break("exception_group", "splits a group that holds a group which was raised")
+    parts = ev.native(BaseExceptionGroup.split, group, condition)
+    for part in parts:
+        if part is not None and part is not group and ev.traceback_of(group) is not None:
+            ev.tracebacks[id(part)] = (part, ev.traceback_of(group))
+    return parts
 
 
 @function(traceback.clear_frames)

@@ -70,7 +70,7 @@ STATEFUL_TYPES: frozenset[type] = frozenset(
 CONSTANT_TYPES: frozenset[type] = frozenset(
     {
         decimal.Decimal, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone, datetime.tzinfo,
-        fractions.Fraction, struct.Struct,
+        fractions.Fraction, type(collections.namedtuple("_Pair", "left right").left),  # type: ignore[attr-defined]  # a field
     }
 )  # fmt: skip
 
@@ -111,6 +111,28 @@ PURE_FUNCTIONS: set[Any] = {
     int.from_bytes,
     itertools.chain.from_iterable,
 }
+
+#: the same by module and name: a module of the interpreter that is loaded anew has new function objects
+PURE_NAMES: frozenset[tuple[str, str]] = frozenset(
+    (fn.__module__, fn.__name__)
+    for fn in PURE_FUNCTIONS
+    if isinstance(fn, types.BuiltinFunctionType) and isinstance(fn.__self__, types.ModuleType) and fn.__module__ != "builtins"
+)
+
+
+def is_pure_function(fn: Any) -> bool:
+    """True for C functions that look at nothing but their arguments."""
+    try:
+        if fn in PURE_FUNCTIONS:
+            return True
+    except TypeError:  # an unhashable receiver
+        return False
+    return (
+        type(fn) is types.BuiltinFunctionType
+        and isinstance(fn.__self__, types.ModuleType)
+        and (fn.__module__, fn.__name__) in PURE_NAMES
+    )
+
 
 #: types whose constructor only looks at its arguments
 PURE_CONSTRUCTORS: frozenset[type] = frozenset(

@@ -15,7 +15,7 @@ from fxloom_dynamo import symbolic
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS, container_base
-from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo.marks import ABSENT, DELETED, Address, Raised
 from fxloom_dynamo.symbolic import SYMBOLIC, concrete, settled
 from fxloom_shapes import FakeTensor
 
@@ -91,10 +91,14 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         left, right = concrete(left), concrete(right)
     if inplace:
         found = python_method(ev, left, inplace)
-        if found is not ABSENT:
+        if found is not ABSENT and kind_right is FakeTensor:
             result = ev.call(found, [left, right])
             if result is not NotImplemented:
                 return result
+        if found is not ABSENT or getattr(kind_left, inplace, ABSENT) is None:
+            python_method(ev, left, method)
+            python_method(ev, right, reflected)
+            return ev.native(function, left, right)
         if isinstance(left, list) and text == "+=":
             from fxloom_dynamo.models import extend_list
 
@@ -112,22 +116,14 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         if kind_left is type or isinstance(left, type) or isinstance(right, type) or is_own_instance(ev, left) and is_own_instance(ev, right):
             return ev.native(function, left, right)
         graph_break("native_call", f"{text} of {kind_left.__qualname__} and {kind_right.__qualname__}")
-    if other is not ABSENT and kind_left is not kind_right and issubclass(kind_right, kind_left):
-        if own is ABSENT or ev.heap.class_lookup(kind_left, reflected) is not ev.heap.class_lookup(kind_right, reflected):
-            result = ev.call(other, [right, left])
-            if result is not NotImplemented:
-                return result
-            other = ABSENT
+    if kind_left is not FakeTensor and kind_right is not FakeTensor:
+        _fill_operand(ev, left)
+        _fill_operand(ev, right)
+        return ev.native(function, left, right)  # the methods are evaluated when C code calls them
     if own is not ABSENT:
         result = ev.call(own, [left, right])
         if result is not NotImplemented:
             return result
-    elif kind_left in LITERALS or is_own_instance(ev, left):
-        raw = getattr(kind_left, method, None)
-        if raw is not None and kind_left is not FakeTensor:
-            result = ev.native(raw, left, right)
-            if result is not NotImplemented:
-                return result
     if other is not ABSENT and kind_left is not kind_right:
         result = ev.call(other, [right, left])
         if result is not NotImplemented:
@@ -161,6 +157,9 @@ def is_own_instance(ev: Evaluator, value: Any) -> bool:
 
 def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     """`left text right` of a rich comparison."""
+    if (type(left) is Address or type(right) is Address) and text in ("==", "!="):
+        if isinstance(left, int) and isinstance(right, int):
+            return (int(left) == int(right)) == (text == "==")
     if ev.heap.untraceable:
         ev.heap.refuse(left)
         ev.heap.refuse(right)
@@ -180,13 +179,13 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         kind_left, kind_right = type(left), type(right)
     own = python_method(ev, left, method)
     other = python_method(ev, right, reflected)
-    if own is ABSENT and other is ABSENT:
+    if kind_left is not FakeTensor and kind_right is not FakeTensor or own is ABSENT and other is ABSENT:
         if text == "!=":  # object.__ne__ inverts __eq__
-            if python_method(ev, left, "__eq__") is not ABSENT or python_method(ev, right, "__eq__") is not ABSENT:
-                return not ev.truth(compare(ev, "==", left, right))
+            python_method(ev, left, "__eq__")
+            python_method(ev, right, "__eq__")
         _fill_operand(ev, left)
         _fill_operand(ev, right)
-        return ev.native(function, left, right)
+        return ev.native(function, left, right)  # the methods are evaluated when C code calls them
     if other is not ABSENT and kind_left is not kind_right and issubclass(kind_right, kind_left):
         result = ev.call(other, [right, left])
         if result is not NotImplemented:
@@ -230,6 +229,8 @@ def unary(ev: Evaluator, method: str, value: Any) -> Any:
 
 def truth(ev: Evaluator, value: Any) -> bool:
     """bool(value)."""
+    if type(value) is Address:
+        return True
     if ev.heap.untraceable:
         ev.heap.refuse(value)
     if value is True or value is False or value is None:
@@ -281,11 +282,16 @@ def length(ev: Evaluator, value: Any) -> int:
 def contains(ev: Evaluator, item: Any, container: Any) -> bool:
     """`item in container`."""
     if ev.heap.untraceable:
+        exposed = ev.heap.exposed(container)
+        if exposed is not None and isinstance(item, str):
+            return ev.heap.name_get(exposed, item) is not ABSENT
         ev.heap.refuse(container)
     cls = type(container)
     found = python_method(ev, container, "__contains__")
     if found is not ABSENT:
         return truth(ev, ev.call(found, [container, item]))
+    if getattr(cls, "__contains__", ABSENT) is None:
+        return bool(ev.native(operator.contains, container, item))  # raises
     if cls is FakeTensor:
         return bool(ev.torch_native(operator.contains, container, item))
     if not isinstance(container, (list, tuple)):
@@ -319,7 +325,7 @@ def _is_iterator(value: Any) -> bool:
 
 
 def check_hashable(ev: Evaluator, key: Any) -> None:
-    """Break when hashing `key` would run Python code or depend on an address that is not the original's."""
+    """Note which `__hash__` and `__eq__` a key has; C code calls them, and they are evaluated then."""
     cls = type(key)
     if cls in LITERALS or cls is FakeTensor or isinstance(key, (type, enum.Enum)):
         return
@@ -327,13 +333,19 @@ def check_hashable(ev: Evaluator, key: Any) -> None:
         for part in key:
             check_hashable(ev, part)
         return
-    if python_method(ev, key, "__hash__") is not ABSENT:
-        graph_break("native_callback", f"{cls.__qualname__}.__hash__ is written in Python")
+    python_method(ev, key, "__hash__")
+    python_method(ev, key, "__eq__")
 
 
 def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
     """container[key]."""
     if ev.heap.untraceable:
+        exposed = ev.heap.exposed(container)
+        if exposed is not None and isinstance(key, str):
+            value = ev.heap.name_get(exposed, key)
+            if value is ABSENT:
+                raise Raised(KeyError(key))
+            return value
         ev.heap.refuse(container)
     cls = type(container)
     if cls is not FakeTensor:
@@ -400,6 +412,10 @@ def dict_subscript(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
 def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None:
     """container[key] = value."""
     if ev.heap.untraceable:
+        exposed = ev.heap.exposed(container)
+        if exposed is not None and isinstance(key, str):
+            exposed.set(key, value)
+            return
         ev.heap.refuse(container)
     cls = type(container)
     if cls is FakeTensor:
@@ -433,6 +449,12 @@ def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None
 def delete_subscript(ev: Evaluator, container: Any, key: Any) -> None:
     """del container[key]."""
     if ev.heap.untraceable:
+        exposed = ev.heap.exposed(container)
+        if exposed is not None and isinstance(key, str):
+            if ev.heap.name_get(exposed, key) is ABSENT:
+                raise Raised(KeyError(key))
+            exposed.set(key, DELETED)
+            return
         ev.heap.refuse(container)
     key = concrete(key)
     found = python_method(ev, container, "__delitem__")
@@ -538,6 +560,8 @@ def check_printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> No
 
 def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
     """str(value) or repr(value)."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(value)
     value = concrete(value)
     cls = type(value)
     function = str if how == "__str__" else repr
@@ -557,6 +581,8 @@ def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
 
 def format_value(ev: Evaluator, value: Any, spec: str) -> str:
     """format(value, spec)."""
+    if ev.heap.untraceable:
+        ev.heap.refuse(value)
     value = concrete(value)
     if type(value) in LITERALS:
         return str(ev.native(format, value, spec))

@@ -208,6 +208,37 @@ def dict_update(target: dict[Any, Any], *args: Any, **kwargs: Any) -> None:
         target[key] = value
 
 
+def _namespace_get(names: dict[str, Any], name: str, default: Any = None) -> Any:
+    return names[name] if name in names else default  # noqa: SIM401  # what get() is made of
+
+
+def _namespace_setdefault(names: dict[str, Any], name: str, default: Any = None) -> Any:
+    if name not in names:
+        names[name] = default
+    return names[name]
+
+
+def _namespace_pop(names: dict[str, Any], name: str, *default: Any) -> Any:
+    if name not in names and default:
+        return default[0]
+    value = names[name]
+    del names[name]
+    return value
+
+
+def _namespace_update(names: dict[str, Any], *others: Any, **named: Any) -> None:
+    added: dict[str, Any] = {}
+    added.update(*others, **named)
+    for name, value in added.items():
+        names[name] = value
+
+
+#: methods of a module's dict held as an object
+NAMESPACE_METHODS: dict[str, Any] = {
+    "get": _namespace_get, "setdefault": _namespace_setdefault, "pop": _namespace_pop, "update": _namespace_update,
+}  # fmt: skip
+
+
 def pass_through(iterator: Iterator[Any]) -> Iterator[Any]:
     """A generator over an iterator whose `__next__` is Python code, so that C code can iterate it."""
     for item in iterator:  # noqa: UP028  # `yield from` would hand over the very iterator

@@ -84,7 +84,7 @@ class Rebuilder:
         if self.ev.heap.is_fresh(cls):
             self._blame(cls)
             graph_break("class_definition", f"{cls.__qualname__} or an object that refers to it outlives the call's graph")
-        if _is_constant(value) or isinstance(value, Mark):
+        if _is_constant(value) or isinstance(value, Mark) or id(value) in self.ev.heap.namespaces:
             return
         if type(value) in SYMBOLIC:
             if unbacked(value) and id(value) not in self.outputs:
@@ -163,6 +163,8 @@ class Rebuilder:
             parts.append(value.__func__)
         elif isinstance(value, BaseException):
             parts += [*value.args, value.__cause__, value.__context__]
+            if isinstance(value, BaseExceptionGroup):
+                parts += [value.message, value.exceptions]
         if cls.__dictoffset__ and not isinstance(value, (type, types.ModuleType)):
             parts += own_dict(value).values()
         for slot in _slots(cls):
@@ -199,7 +201,7 @@ class Rebuilder:
         """Emit instructions that push `value`."""
         if isinstance(value, Mark):
             raise InternalError("dynamo.rebuild", f"{value!r} as a value")
-        if _is_constant(value):
+        if _is_constant(value) or id(value) in self.ev.heap.namespaces:
             self.out += emit.load_const(value)
             return
         kept = self._kept.get(id(value))
@@ -463,9 +465,14 @@ class Rebuilder:
         in_c = next(base for base in cls.__mro__ if not base.__flags__ & HEAPTYPE)
         self.begin_call(effects.new_exception)
         self.out += [*emit.load_const(cls), *emit.load_const(in_c)]
+        self.load_tuple((value.message, value.exceptions) if isinstance(value, BaseExceptionGroup) else value.args)
         self.load_tuple(value.args)
-        self.out += emit.call(3)
+        self.out += emit.call(4)
         self._keep(value)
+        traceback = self.ev.traceback_of(value)
+        if traceback is not None:
+            self._blame(traceback)
+            graph_break("cannot_rebuild", f"a {cls.__qualname__} that was raised, with its traceback")
         attributes = dict(own_dict(value))
         for name in ("__cause__", "__suppress_context__"):
             attributes.pop(name, None)

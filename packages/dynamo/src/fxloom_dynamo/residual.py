@@ -17,6 +17,7 @@ from fxloom_dynamo import effects
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
+from fxloom_dynamo.bytecode.instruction import NOWHERE
 from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.handlers.control import exhausted_index
@@ -52,6 +53,7 @@ class Residual:
         self.rebuilder = Rebuilder(ev, frame)
         self.code = frame.code
         self.regions: list[ExceptionRegion] = []
+        self.stopped_at: int | None = None  # index of the instruction before which the frame stopped
         self.tail: list[Instruction] = []
         self.tail_regions: list[ExceptionRegion] = []
 
@@ -70,7 +72,7 @@ class Residual:
         self._make_calls()
         self._own_cells()
         self.rebuilder.load(value)
-        if writes:
+        if writes or self.ev.deferred:
             result = self.rebuilder.temporary()
             self.out.extend(emit.store_fast(result))
             self._write(writes)
@@ -83,6 +85,7 @@ class Residual:
         frame, rebuilder = self.frame, self.rebuilder
         instructions = frame.info.body.instructions
         start, end = _group(instructions, index)
+        self.stopped_at = end
         region = frame.info.regions[end]
         live = self._live_names(start, end, region)
         stack = list(frame.stack)
@@ -225,6 +228,8 @@ class Residual:
         for namespace in ev.heap.namespaces.values():
             for name in namespace.written:
                 value = namespace.values[name]
+                if value is DELETED and name not in namespace.real:
+                    continue  # written and deleted again
                 writes.append(("name", namespace, name, value))
                 if value is not DELETED:
                     scan(value)
@@ -235,6 +240,13 @@ class Residual:
         return writes
 
     def _write(self, writes: list[tuple[Any, ...]]) -> None:
+        """Write the effects to the real heap, then make the calls that were put off."""
+        self._write_all(writes)
+        for function, args in self.ev.deferred:
+            self.rebuilder.call(function, *args)
+            self.out.extend(emit.pop())
+
+    def _write_all(self, writes: list[tuple[Any, ...]]) -> None:
         rebuilder, out = self.rebuilder, self.out
         for kind, target, *rest in writes:
             if kind == "dict":
@@ -408,6 +420,10 @@ class Residual:
         varnames = [*code.co_varnames, *rebuilder.temporaries]
         if inputs:
             varnames.append(INPUTS_LOCAL)
+        place = self.frame.info.body.instructions[max(self.frame.ip - 1, 0) if self.stopped_at is None else self.stopped_at].position
+        for inst in out:
+            if inst.position is NOWHERE:
+                inst.position = place  # tracebacks, warnings and debuggers show the program's line
         body = Body([*head, *out, *self.tail], [*self.regions, *self.tail_regions])
         return assemble(body, code, varnames=tuple(dict.fromkeys(varnames))), inputs
 

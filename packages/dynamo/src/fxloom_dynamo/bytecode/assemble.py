@@ -21,6 +21,7 @@ def assemble(
     template: CodeType,
     *,
     name: str | None = None,
+    qualname: str | None = None,
     argcount: int | None = None,
     posonlyargcount: int | None = None,
     kwonlyargcount: int | None = None,
@@ -37,7 +38,7 @@ def assemble(
     varnames = tuple(template.co_varnames if varnames is None else varnames)
     code = template.replace(
         co_name=name if name is not None else template.co_name,
-        co_qualname=name if name is not None else template.co_qualname,
+        co_qualname=qualname or name or template.co_qualname,
         co_argcount=template.co_argcount if argcount is None else argcount,
         co_posonlyargcount=template.co_posonlyargcount if posonlyargcount is None else posonlyargcount,
         co_kwonlyargcount=template.co_kwonlyargcount if kwonlyargcount is None else kwonlyargcount,

@@ -8,7 +8,7 @@ from fxloom_dynamo import models
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.operations import python_method
+from fxloom_dynamo.operations import is_own_instance, python_method
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
@@ -76,10 +76,60 @@ def check_exc_match(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(isinstance(exc, kinds))
 
 
+def _check_catchable(kind: Any) -> None:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    for item in kinds:
+        if not (isinstance(item, type) and issubclass(item, BaseException)):
+            raise Raised(TypeError("catching classes that do not inherit from BaseException is not allowed"))
+        if issubclass(item, BaseExceptionGroup):
+            raise Raised(TypeError("catching ExceptionGroup with except* is not allowed. Use except instead."))
+
+
 @opcode("CHECK_EG_MATCH", "exception type -- rest match")
+def check_eg_match(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    exc, kind = frame.pop_many(2)
+    _check_catchable(kind)
+    if exc is None:
+        frame.stack.extend((None, None))
+    elif isinstance(exc, kind):
+        match = exc if isinstance(exc, BaseExceptionGroup) else ev.native(ExceptionGroup, "", [exc])
+        if match is not exc:
+            ev.tracebacks[id(match)] = (match, ev.traceback_of(exc))
+        frame.stack.extend((None, match))
+        ev.current_exception = match
+    elif isinstance(exc, BaseExceptionGroup):
+        match, rest = ev.call(ev.getattr(exc, "split"), [kind])
+        frame.stack.extend((rest, match) if match is not None else (exc, None))
+        if match is not None:
+            ev.current_exception = match
+    else:
+        frame.stack.extend((exc, None))
+
+
 @opcode("PREP_RERAISE_STAR", "original exceptions -- value", last=(3, 11))
-def exception_group(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    graph_break("exception_group", inst.opname)
+def prep_reraise_star(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    original, raised = frame.pop_many(2)
+    frame.stack.append(reraise_star(ev, original, raised))
+
+
+def reraise_star(ev: Evaluator, original: Any, raised: Any) -> Any:
+    """What leaves a `try` with `except*`: the unhandled part of the group and what the handlers raised."""
+    if any(exc is not None and exc is not original and _metadata(ev, exc) == _metadata(ev, original) for exc in raised):
+        graph_break("exception_group", "part of an exception group goes on beyond its handlers")
+    left = [exc for exc in raised if exc is not None]
+    if not left:
+        return None
+    if not isinstance(original, BaseExceptionGroup):
+        return left[0]
+    if len(left) == 1 and left[0] is original:
+        return original
+    if any(exc is original for exc in left):
+        graph_break("exception_group", "an exception group goes on together with what a handler raised")
+    return ev.native(ExceptionGroup, "", left)
+
+
+def _metadata(ev: Evaluator, exc: BaseException) -> tuple[Any, ...]:
+    return (getattr(exc, "__notes__", None), ev.traceback_of(exc), exc.__cause__, exc.__context__)
 
 
 def _special(ev: Evaluator, manager: Any, name: str) -> Any:
@@ -91,6 +141,8 @@ def _special(ev: Evaluator, manager: Any, name: str) -> Any:
         missed = "" if name == "__enter__" else f" (missed {name} method)"
         kind = ev.type_of(manager).__name__
         raise Raised(TypeError(f"'{kind}' object does not support the context manager protocol{missed}"))
+    if is_own_instance(ev, manager):
+        return lambda *args: ev.call(ev.getattr(manager, name), list(args))
     graph_break("native_call", f"with a {type(manager).__module__}.{type(manager).__qualname__}")
 
 
