@@ -91,7 +91,7 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
             with telemetry.phase("dynamo.capture"):
                 return _Attempt(view, config, history, breaks, attempt).run()
         except _Restart as restart:
-            if not restart.report.key == "raises" and config.fullgraph:
+            if restart.report.key != "raises" and config.fullgraph:
                 first = next(iter(breaks.values()), restart.report)  # what this attempt tried to end before
                 raise Unsupported(str(first)) from restart.__cause__
             if restart.step in breaks:

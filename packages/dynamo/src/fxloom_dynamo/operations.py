@@ -113,7 +113,8 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         _fill_operand(ev, right)
         if text in ("%", "%=") and kind_left is str:
             check_printable(ev, right)
-        if kind_left is type or isinstance(left, type) or isinstance(right, type) or is_own_instance(ev, left) and is_own_instance(ev, right):
+        classes = kind_left is type or isinstance(left, type) or isinstance(right, type)
+        if classes or is_own_instance(ev, left) and is_own_instance(ev, right):
             return ev.native(function, left, right)
         graph_break("native_call", f"{text} of {kind_left.__qualname__} and {kind_right.__qualname__}")
     if kind_left is not FakeTensor and kind_right is not FakeTensor:

@@ -86,7 +86,8 @@ def make_continuation(
     others = [name for name in origin.co_varnames if name not in parameters and name not in cells]
     flags = origin.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     made = assemble(
-        body, origin, name=origin.co_name, qualname=f"resume_in_{origin.co_name}", argcount=len(parameters), posonlyargcount=0, kwonlyargcount=0,
+        body, origin, name=origin.co_name, qualname=f"resume_in_{origin.co_name}",
+        argcount=len(parameters), posonlyargcount=0, kwonlyargcount=0,
         flags=flags | (inspect.CO_NESTED if cells else 0), varnames=[*parameters, *others], cellvars=(), freevars=cells,
     )  # fmt: skip
     found = Continuation(made, cells, origin, len(head) - start)
