@@ -104,6 +104,7 @@ def run_case(make: Callable[[], unittest.TestCase], call: Callable[[Callable[[],
     """The outcome of a case whose method is run by `call`."""
     case = make()
     cls = type(case)
+    limit = sys.getrecursionlimit()
     method = getattr(case, case._testMethodName)
     if getattr(cls, "__unittest_skip__", False) or getattr(method, "__unittest_skip__", False):
         return "skip"
@@ -121,6 +122,7 @@ def run_case(make: Callable[[], unittest.TestCase], call: Callable[[Callable[[],
             case.tearDown()
             case.doCleanups()
     finally:
+        sys.setrecursionlimit(limit)  # a test that failed may leave it low
         try:
             cls.tearDownClass()
             cls.doClassCleanups()

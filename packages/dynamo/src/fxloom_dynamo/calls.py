@@ -607,6 +607,8 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
         if fn.__module__ in ("_operator", "operator"):
             operator_model = models.OPERATOR_FUNCTIONS.get(name)
             if operator_model is not None:
+                if kwargs or len(args) != models.OPERATOR_ARITY[name]:
+                    return ev.native(fn, *args, **kwargs)  # raises
                 return operator_model(ev, args, kwargs)
         if any(type(arg) is FakeTensor for arg in args):
             return ev.torch_native(fn, *args, **kwargs)

@@ -182,12 +182,13 @@ class Evaluator:
         handled = self.current_exception
         if handled is None or handled is exc:
             return
-        link = handled
-        while (further := link.__context__) is not None:
+        link, seen = handled, {id(handled)}
+        while (further := link.__context__) is not None and id(further) not in seen:  # a program can make a cycle
             if further is exc:
                 link.__context__ = None
                 break
             link = further
+            seen.add(id(link))
         exc.__context__ = handled
 
     def traceback_of(self, exc: BaseException) -> Any:

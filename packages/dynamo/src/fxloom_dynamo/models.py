@@ -954,6 +954,10 @@ OPERATOR_FUNCTIONS.update(
 )
 
 
+#: parameters of the functions of `operator` that have a model; all are positional
+OPERATOR_ARITY = {name: len(inspect.signature(getattr(operator, name)).parameters) for name in OPERATOR_FUNCTIONS}
+
+
 def _itemgetter(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     keys = fn.__reduce__()[1]
     found = [operations.subscript(ev, args[0], key) for key in keys]
