@@ -28,9 +28,19 @@ from fxloom_interfaces.errors import GraphBreak, GraphRejected
 from fxloom_interfaces.meta import get_fake, get_source, has_fake, is_static_address
 from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 from fxloom_interfaces.telemetry import ArtifactWritten, emit, phase, wants_artifacts
-from fxloom_shapes import Descriptor, FakeMode, FakeTensor, contiguous_stride, describe, make_fake, saved_tensors_hooks_off, trace_context
+from fxloom_shapes import (
+    Descriptor,
+    FakeMode,
+    FakeTensor,
+    contiguous_stride,
+    describe,
+    make_fake,
+    saved_tensors_hooks_off,
+    symbolic_kernels,
+    trace_context,
+)
 from fxloom_shapes.nodes import symbol_names
-from fxloom_shapes.propagate import SYMBOLIC, symbolic_kernels
+from fxloom_shapes.propagate import SYMBOLIC
 
 aten = torch.ops.aten
 

@@ -229,9 +229,9 @@ class _Attempt:
     def _cannot_end(self, error: GraphBreak, frame: Frame) -> Exception:
         """A live object can't be made again: break where it was made, if that is known."""
         report = Break(error.key, error.details, error.site or self._site(frame))
-        for step in self.ev.blamed:
-            if step not in self.breaks:
-                return _Restart(step, report)
+        for blamed in self.ev.blamed:
+            if blamed not in self.breaks:
+                return _Restart(blamed, report)
         for generator in self.ev.generators:
             step = self.ev.created_at.get(id(generator))
             if error.key == "cannot_rebuild" and "TracedGenerator" in error.details and step is not None:

@@ -194,7 +194,7 @@ class Policy:
         spec = self.shapes.get(here.local)
         for step in reversed(steps):
             listed = isinstance(spec, list) and isinstance(step, int) and step < len(spec)
-            if not listed and not (isinstance(spec, dict) and step in spec):
+            if spec is None or (not listed and not (isinstance(spec, dict) and step in spec)):
                 return None
             spec = spec[step]
         return spec

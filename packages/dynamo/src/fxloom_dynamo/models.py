@@ -619,7 +619,8 @@ def _sorted(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
         return ev.native(sorted, *args, **kwargs)
     items = ev.list_of(args[0])
-    return _sort(ev, items, kwargs) or items
+    _sort(ev, items, kwargs)
+    return items
 
 
 @method(list, "sort")
@@ -627,7 +628,8 @@ def _list_sort(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
         return ev.native(list.sort, *args, **kwargs)
     ev.heap.fill(args[0])
-    return _sort(ev, args[0], kwargs)
+    _sort(ev, args[0], kwargs)
+    return None
 
 
 def _sort(ev: Evaluator, items: Any, kwargs: Kwargs) -> None:
@@ -1329,4 +1331,4 @@ def _split_group(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 def _clear_frames(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     """Only drops the variables of frames that have ended."""
     if args and args[0] is not None and type(args[0]) is not Traceback:
-        calls.inline_function(ev, traceback.clear_frames, args, kwargs)
+        calls.inline_function(ev, traceback.clear_frames, args, kwargs)  # type: ignore[arg-type]  # a Python function

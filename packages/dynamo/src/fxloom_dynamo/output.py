@@ -65,7 +65,7 @@ def log_once(ev: Evaluator, cached: Any, args: list[Any], kwargs: dict[str, Any]
 def get_logger(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `logging.getLogger`."""
     if not _are_literals(args, kwargs):
-        return calls.inline_function(ev, logging.getLogger, args, kwargs)
+        return calls.inline_function(ev, logging.getLogger, args, kwargs)  # type: ignore[arg-type]  # a Python function
     return ev.heap.adopt(ev.native(logging.getLogger, *args, **kwargs))
 
 

@@ -32,9 +32,8 @@ from fxloom_dynamo.symbolic import SYMBOLIC
 from fxloom_interfaces import meta
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
-from fxloom_shapes import FakeMode, FakeTensor
+from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
 from fxloom_shapes.poly import of_atom
-from fxloom_shapes.propagate import symbolic_kernels
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
 
 _NUMBERS = (int, float, complex, bool, str, bytes, type(None))
@@ -131,7 +130,7 @@ class Recorder:
             if env is None or not env.symbols[name].sources:
                 raise InternalError("dynamo.record", f"no node makes the number {name}")
             symbol = env.symbols[name]
-            value = env.create_float(symbol.hint, symbol.sources[0]) if symbol.is_float else env.number(of_atom(symbol.atom))
+            value = env.create_float(float(symbol.hint or 0.0), symbol.sources[0]) if symbol.is_float else env.number(of_atom(symbol.atom))
             node = self.symbols[name] = self._placeholder(symbol.sources[0], value)
             meta.set_static_address(node, False)
             self.inputs.append((symbol.sources[0], symbol.hint, node))
