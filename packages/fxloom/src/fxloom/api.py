@@ -77,6 +77,8 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
         return model
     if now.debug or debug_dir is not None:
         _write_debug_folder(Path(debug_dir if debug_dir is not None else now.debug_dir))
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(f"options must be a mapping of names to values, got {type(options).__name__}")
     capture = {name: value for name, value in (options or {}).items() if name in _CAPTURE_OPTIONS}
     options = {name: value for name, value in (options or {}).items() if name not in capture}
     return fxloom_dynamo.optimize(
@@ -114,8 +116,6 @@ def _check_inductor(mode: str | None, options: Mapping[str, Any] | None) -> None
 
     if mode is not None and mode not in MODES:
         raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
-    if options is not None and not isinstance(options, Mapping):
-        raise ConfigError(f"options must be a mapping of names to values, got {type(options).__name__}")
     own = InductorBackendOptions.__dataclass_fields__
     from_options(InductorOptions, {name: value for name, value in (options or {}).items() if name not in own})
 
