@@ -157,3 +157,19 @@ def test_flags_of_a_module_flip():
         expected, got = net(x), compiled(x)
         assert isinstance(got, tuple) == isinstance(expected, tuple) == (number != 1)
         assert torch.equal(expected[0], got[0])
+
+
+@pytest.mark.parametrize("make", [lambda: torch.nn.LazyConv1d(4, 3), lambda: torch.nn.LazyLinear(4)], ids=["conv", "linear"])
+def test_a_lazy_module_as_an_argument_makes_its_parameters(make):
+    x = torch.randn(2, 3, 8)
+
+    def program(module, x):
+        return module(x) * 2
+
+    results = []
+    for call in (program, optimize()(program)):
+        torch.manual_seed(0)
+        module = make()
+        results.append((call(module, x), call(module, x), type(module)))
+    assert all(torch.equal(one, other) for one, other in zip(results[0][:2], results[1][:2], strict=True))
+    assert results[0][2] is results[1][2]

@@ -404,6 +404,8 @@ class Heap:
         return env.create_float(value, source) if math.isfinite(value) else value
 
     def _tensor(self, real: torch.Tensor, source: Source) -> Any:
+        if torch.nn.parameter.is_lazy(real):
+            graph_break("unsupported_tensor", "a parameter or buffer of a lazy module that has not run yet")
         with DisableTorchFunction():
             try:
                 properties = self._dynamic_properties(real, source)
