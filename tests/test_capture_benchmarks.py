@@ -57,5 +57,6 @@ def test_samples_of_modules_are_captured_and_equal():
     for label, name, fn, args, kwargs in databases.module_samples(wanted):
         databases.check(tally, label, name, fn, args, kwargs)
     assert not tally.wrong
-    assert not tally.breaks
+    # a cumulative average (momentum=None) divides by float(num_batches_tracked), the value of a tensor
+    assert [(key.split(":")[0], names) for key, names in tally.breaks.items()] == [("data_dependent", ["nn.BatchNorm2d"])]
     assert tally.captured > 20
