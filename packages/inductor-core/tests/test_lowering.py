@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Callable[..., object], tuple[torch.Tensor, ...]]] = {
     "binary": (lambda x, y: (x + y, x - 2 * y, x * y, x / y, torch.maximum(x, y), torch.atan2(x, y), x % y, x.fmod(y)), (X, Y)),
     "alpha": (lambda x, y: (torch.add(x, y, alpha=3), torch.sub(x, y, alpha=2), torch.rsub(x, y)), (X, Y)),
     "integer": (
-        lambda i, j: (i + j, i * j, i // j, i % j, torch.div(i, j, rounding_mode="trunc"), i & j, i | j, i ^ j, ~i),
+        lambda i, j: (i + j, i * j, i // 3, i % -3, torch.div(i, 4, rounding_mode="trunc"), i & j, i | j, i ^ j, ~i),
         (INTS, DIVISORS),
     ),
     "float_floor": (lambda x, y: (torch.div(x, y, rounding_mode="floor"), x // y), (X, Y)),
@@ -107,6 +107,29 @@ CASES: dict[str, tuple[Callable[..., object], tuple[torch.Tensor, ...]]] = {
 def test_equals_eager_without_fallback(name: str) -> None:
     function, inputs = CASES[name]
     assert check(function, *inputs).fallbacks == ()
+
+
+DIVISIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "floor": lambda i, j: i // j,
+    "remainder": lambda i, j: i % j,
+    "fmod": lambda i, j: torch.fmod(i, j),
+    "trunc": lambda i, j: torch.div(i, j, rounding_mode="trunc"),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integers_divided_by_a_tensor_are_eagers_to_refuse(name: str) -> None:
+    """Any element may be zero, and only the eager kernel says so."""
+    assert len(check(DIVISIONS[name], INTS, DIVISORS).fallbacks) == 1
+    zeros = torch.zeros_like(DIVISORS)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        compiled(DIVISIONS[name], INTS, zeros)([INTS, zeros])
+
+
+@pytest.mark.parametrize("name", ["remainder", "fmod", "eq", "lt", "ge"])
+def test_numbers_beside_half_are_rounded_to_half(name: str) -> None:
+    x = torch.tensor([-4.0, -1.5, 0.0, 0.25, 3.140625, 6.28125, 8.0], dtype=torch.float16)
+    assert check(lambda t: getattr(torch, name)(t, 3.14), x, rtol=0).fallbacks == ()
 
 
 def test_every_case_also_runs_unfused() -> None:

@@ -13,7 +13,7 @@ aten = torch.ops.aten
 Number = float | int | bool
 
 
-@decomposition(aten.gelu.default, promote=OPMATH)
+@decomposition(aten.gelu.default, promote=OPMATH, floats_only=True)
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     if approximate == "none":
         return 0.5 * x * (1 + torch.erf(x * math.sqrt(0.5)))
@@ -36,7 +36,7 @@ def gelu_backward(grad: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     return grad * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)
 
 
-@decomposition(aten.silu.default, promote=OPMATH)
+@decomposition(aten.silu.default, promote=OPMATH, floats_only=True)
 def silu(x: Tensor) -> Tensor:
     return x / (1 + torch.exp(-x))
 
@@ -81,7 +81,7 @@ def leaky_relu_backward(grad: Tensor, x: Tensor, negative_slope: Number, self_is
     return torch.where(x > 0, grad, grad * negative_slope)
 
 
-@decomposition(aten._prelu_kernel.default, promote=OPMATH)
+@decomposition(aten._prelu_kernel.default, promote=OPMATH, floats_only=True)
 def prelu_kernel(x: Tensor, weight: Tensor) -> Tensor:
     return torch.where(x > 0, x, weight * x)
 
@@ -91,7 +91,7 @@ def prelu_kernel_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tens
     return torch.where(x > 0, grad, weight * grad), torch.where(x > 0, 0.0, x * grad)
 
 
-@decomposition(aten.elu.default, promote=OPMATH)
+@decomposition(aten.elu.default, promote=OPMATH, floats_only=True)
 def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
     return torch.where(x > 0, x * scale, torch.expm1(x * input_scale) * (alpha * scale))
 
@@ -112,7 +112,7 @@ def celu(x: Tensor, alpha: Number = 1.0) -> Tensor:
     return torch.where(x > 0, x, torch.expm1(x * (1.0 / alpha)) * alpha)
 
 
-@decomposition(aten.softplus.default, promote=OPMATH)
+@decomposition(aten.softplus.default, promote=OPMATH, floats_only=True)
 def softplus(x: Tensor, beta: Number = 1, threshold: Number = 20) -> Tensor:
     scaled = x * beta
     return torch.where(scaled > threshold, x, torch.log1p(torch.exp(scaled)) / beta)
@@ -124,7 +124,7 @@ def softplus_backward(grad: Tensor, x: Tensor, beta: Number, threshold: Number) 
     return torch.where(x * beta > threshold, grad, grad * z / (z + 1.0))
 
 
-@decomposition(aten.mish.default, promote=OPMATH)
+@decomposition(aten.mish.default, promote=OPMATH, floats_only=True)
 def mish(x: Tensor) -> Tensor:
     return x * torch.tanh(torch.log1p(torch.exp(x)))
 
@@ -136,7 +136,7 @@ def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
     return grad * (t + x * s * (1 - t * t))
 
 
-@decomposition(aten.log_sigmoid_forward.default, promote=OPMATH)
+@decomposition(aten.log_sigmoid_forward.default, promote=OPMATH, floats_only=True)
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
     z = torch.exp(-torch.abs(x))
     value = torch.clamp(x, max=0) - torch.log1p(z)
@@ -166,7 +166,7 @@ def hardtanh_backward(grad: Tensor, x: Tensor, min_val: Number, max_val: Number)
     return torch.where((x <= min_val) | (x >= max_val), 0.0, grad)
 
 
-@decomposition(aten.hardsigmoid.default, promote=OPMATH)
+@decomposition(aten.hardsigmoid.default, promote=OPMATH, floats_only=True)
 def hardsigmoid(x: Tensor) -> Tensor:
     return torch.clamp(x + 3, 0, 6) / 6
 
@@ -176,7 +176,7 @@ def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
     return torch.where((x > -3.0) & (x < 3.0), grad / 6, 0.0)
 
 
-@decomposition(aten.hardswish.default, promote=OPMATH)
+@decomposition(aten.hardswish.default, promote=OPMATH, floats_only=True)
 def hardswish(x: Tensor) -> Tensor:
     return x * torch.clamp(x + 3, 0, 6) / 6
 
@@ -186,7 +186,7 @@ def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
     return torch.where(x <= -3, 0.0, torch.where(x < 3, grad * (x / 3 + 0.5), grad))
 
 
-@decomposition(aten.hardshrink.default)
+@decomposition(aten.hardshrink.default, floats_only=True)
 def hardshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
     return torch.where((x >= -lambd) & (x <= lambd), torch.full((), 0, dtype=x.dtype, device=x.device), x)
 
@@ -207,7 +207,7 @@ def softshrink_backward(grad: Tensor, x: Tensor, lambd: Number) -> Tensor:
     return torch.where((x >= -lambd) & (x <= lambd), torch.full((), 0, dtype=grad.dtype, device=grad.device), grad)
 
 
-@decomposition(aten.glu.default, promote=OPMATH)
+@decomposition(aten.glu.default, promote=OPMATH, floats_only=True)
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     half = x.shape[dim] // 2
     if x.shape[dim] % 2:

@@ -43,7 +43,7 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
     return x + (a if value == 1 else a * value) / b
 
 
-@decomposition(aten.lerp.Scalar, promote=OPMATH)
+@decomposition(aten.lerp.Scalar, promote=OPMATH, floats_only=True)
 def lerp_scalar(start: Tensor, end: Tensor, weight: Number) -> Tensor:
     # the form that is exact at the nearer end
     if abs(weight) < 0.5:
@@ -51,7 +51,7 @@ def lerp_scalar(start: Tensor, end: Tensor, weight: Number) -> Tensor:
     return end - (end - start) * (1 - weight)
 
 
-@decomposition(aten.lerp.Tensor, promote=OPMATH)
+@decomposition(aten.lerp.Tensor, promote=OPMATH, floats_only=True)
 def lerp_tensor(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
     if weight.dtype.is_complex:
         return NotImplemented
@@ -173,7 +173,7 @@ def isneginf(x: Tensor) -> Tensor:
     return x == -math.inf
 
 
-@decomposition(aten.frac.default)
+@decomposition(aten.frac.default, floats_only=True)
 def frac(x: Tensor) -> Tensor:
     return x - torch.trunc(x)
 
@@ -184,7 +184,8 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
         return NotImplemented
     # in float64 squares of float32 numbers neither overflow nor vanish
     a, b = cast(x, torch.float64), cast(y, torch.float64)
-    return cast(torch.sqrt(a * a + b * b), torch.float32)
+    length = cast(torch.sqrt(a * a + b * b), torch.float32)
+    return torch.where(torch.isinf(x) | torch.isinf(y), math.inf, length)  # also where the other one is NaN
 
 
 @decomposition(aten.clamp_min.default)

@@ -33,7 +33,7 @@ def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -
     return 2.0 * (x - target) * _spread(grad, x, reduction)
 
 
-@decomposition(aten.smooth_l1_loss.default, promote=OPMATH)
+@decomposition(aten.smooth_l1_loss.default, promote=OPMATH, floats_only=True)
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Tensor:
     z = torch.abs(x - target)
     if beta == 0:
@@ -50,7 +50,7 @@ def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: 
     return slope * _spread(grad, difference, reduction)
 
 
-@decomposition(aten.huber_loss.default, promote=OPMATH)
+@decomposition(aten.huber_loss.default, promote=OPMATH, floats_only=True)
 def huber_loss(x: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Tensor:
     z = torch.abs(x - target)
     return _reduce(torch.where(z <= delta, 0.5 * z * z, delta * (z - 0.5 * delta)), reduction)
@@ -61,7 +61,7 @@ def huber_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int,
     return torch.clamp(x - target, -delta, delta) * _spread(grad, x, reduction)
 
 
-@decomposition(aten.binary_cross_entropy.default, promote=OPMATH)
+@decomposition(aten.binary_cross_entropy.default, promote=OPMATH, floats_only=True)
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
     # logarithms are cut at -100 (ATen), so that 0·log 0 is 0
     loss = (target - 1) * torch.clamp(torch.log1p(-x), min=-100) - target * torch.clamp(torch.log(x), min=-100)
@@ -98,7 +98,7 @@ def _chosen(value: Tensor, index: Tensor, axis: int) -> Tensor:
     return torch.squeeze(torch.gather(value, axis, torch.unsqueeze(index, axis)), axis)
 
 
-@decomposition(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+@decomposition(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default, floats_only=True)
 def nll_loss_forward(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:

@@ -45,16 +45,23 @@ _registered: dict[Op, Decomposition] = {}
 
 
 def decomposition(
-    *ops: Op, promote: Promotion = NONE, sets: tuple[str, ...] | None = None, override: bool = False, reason: str = ""
+    *ops: Op,
+    promote: Promotion = NONE,
+    sets: tuple[str, ...] | None = None,
+    floats_only: bool = False,
+    override: bool = False,
+    reason: str = "",
 ) -> Callable[[Rule], Rule]:
     """Register a rule for `ops`. sets: default all, less `core_aten` for operators that are core.
 
-    A second rule for an overload is an error unless `override` says so, with its `reason`.
+    floats_only: eager has no kernel for integers, so the rule declines them and eager's error comes out. A second rule for
+    an overload is an error unless `override` says so, with its `reason`.
     """
 
     def register(rule: Rule) -> Rule:
         place = f"{inspect.getsourcefile(rule)}:{rule.__code__.co_firstlineno}"
         call = rule if promote is NONE else _promoted(rule, promote)
+        call = _declining_integers(call) if floats_only else call
         for op in ops:
             earlier = _registered.get(op)
             if earlier is not None and not (override and reason):
@@ -97,6 +104,15 @@ def _promoted(rule: Rule, promote: Promotion) -> Rule:
         if isinstance(out, tuple):
             return tuple(_to(item, result) for item in out)
         return out
+
+    return call
+
+
+def _declining_integers(rule: Rule) -> Rule:
+    @functools.wraps(rule)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        dtype = args[0].dtype
+        return rule(*args, **kwargs) if dtype.is_floating_point or dtype.is_complex else NotImplemented
 
     return call
 

@@ -16,7 +16,7 @@ def _empty_axis(x: Tensor, dim: int) -> bool:
     return x.dim() > 0 and x.numel() == 0
 
 
-@decomposition(aten._softmax.default)
+@decomposition(aten._softmax.default, floats_only=True)
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     if _empty_axis(x, dim):
         return NotImplemented
@@ -26,7 +26,7 @@ def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return result if half_to_float else cast(result, x.dtype)
 
 
-@decomposition(aten._log_softmax.default)
+@decomposition(aten._log_softmax.default, floats_only=True)
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     if _empty_axis(x, dim):
         return NotImplemented
@@ -36,7 +36,7 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return result if half_to_float else cast(result, x.dtype)
 
 
-@decomposition(aten._softmax_backward_data.default)
+@decomposition(aten._softmax_backward_data.default, floats_only=True)
 def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     if _empty_axis(y, dim):
         return NotImplemented

@@ -10,7 +10,7 @@ import torch
 
 from fxloom_inductor_core.lowering.promote import elementwise, is_tensor, promote, to_float
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath
+from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath, torch_dtype
 from fxloom_interfaces.ops import OPS
 
 if TYPE_CHECKING:
@@ -198,9 +198,18 @@ def div(cx: Lowering, a: Any, b: Any) -> Any:
     return elementwise(cx, [a, b], lambda ops, x, y: ops.div(x, y), dtype=dtype, compute=dtype)
 
 
-def _is_zero(divisor: Any) -> bool:
-    """True for a literal zero, by which eager's integer kernels refuse to divide."""
-    return not is_tensor(divisor) and divisor == 0
+def _may_raise(dtype: str, divisor: Any) -> bool:
+    """True where eager's integer kernel has to decide: on the CPU it raises where an element of the divisor is zero."""
+    if not is_integer(dtype):
+        return False
+    return divisor.device == "cpu" if is_tensor(divisor) else divisor == 0
+
+
+def _rounded(number: Any, dtype: str) -> Any:
+    """A number as eager's kernels for low precision take it: rounded to the tensor's type before they compute wider."""
+    if isinstance(number, float) and opmath(dtype) != dtype:
+        return float(torch.tensor(number, dtype=torch_dtype(dtype)))
+    return number
 
 
 @lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
@@ -208,7 +217,7 @@ def div_mode(cx: Lowering, a: Any, b: Any, rounding_mode: str | None = None) -> 
     dtype = _result(cx)
     if rounding_mode is None:
         return div(cx, a, b)
-    if dtype == "bool" or (is_integer(dtype) and _is_zero(b)):
+    if dtype == "bool" or _may_raise(dtype, b):
         return NotImplemented
     if is_integer(dtype):
         name = "floor_div" if rounding_mode == "floor" else "trunc_div"
@@ -289,9 +298,9 @@ lowering(aten.nextafter.default)(_where_dtype(lambda dtype: dtype == opmath(dtyp
 def _rest_of_division(name: str) -> Callable[..., Any]:
     def rule(cx: Lowering, a: Any, b: Any) -> Any:
         dtype = _result(cx)
-        if dtype == "bool" or (is_integer(dtype) and _is_zero(b)):
+        if dtype == "bool" or _may_raise(dtype, b):
             return NotImplemented
-        return _binary(name)(cx, a, b)
+        return _binary(name)(cx, _rounded(a, dtype), _rounded(b, dtype))
 
     rule.__qualname__ = name
     return rule
@@ -356,7 +365,9 @@ def pow_tensor(cx: Lowering, x: Any, exponent: Any) -> Any:
 
 def _compare(name: str) -> Callable[..., Any]:
     def rule(cx: Lowering, a: Any, b: Any) -> Any:
-        return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype="bool", compute=promote([a, b]))
+        compute = promote([a, b])
+        operands = [_rounded(a, compute), _rounded(b, compute)]
+        return elementwise(cx, operands, lambda ops, x, y: getattr(ops, name)(x, y), dtype="bool", compute=compute)
 
     rule.__qualname__ = name
     return rule
