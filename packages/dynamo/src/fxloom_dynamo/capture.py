@@ -178,7 +178,6 @@ class _Attempt:
             try:
                 with ev.modes.capturing(), ev.recorder.recording():
                     ev.run_top(frame)
-                self._check_generators()
             except BreakHere:
                 broke = self.breaks[ev.steps]
                 if frame.ip < body_start(frame.info.body.instructions):
@@ -193,6 +192,7 @@ class _Attempt:
             if broke is not None and ev.current_exception is not None:
                 step = ev.handling_since
                 raise _Restart(step, Break("raises", f"a break inside of an except block ({broke.key})", broke.site))
+            self._check_generators(frame)
             try:
                 ev.recorder.bind_symbols()
                 residual = Residual(ev, frame, self._compile)
@@ -239,14 +239,15 @@ class _Attempt:
                     return _Restart(step, report)
         return _GiveUp(report)
 
-    def _check_generators(self) -> None:
-        """A suspended generator with a pending `finally` or `with` would run code when it is dropped."""
+    def _check_generators(self, frame: Frame) -> None:
+        """A suspended generator with a pending `finally` or `with` runs code when it is dropped.
+
+        When that is only the frame's own variables tell, not those of continuations: the frame runs as it is.
+        """
         for generator in self.ev.generators:
-            if generator.started and not generator.finished and generator.frame.info.regions[generator.frame.ip - 1]:
-                inst = generator.frame.info.regions[generator.frame.ip - 1]
-                if inst is not None and inst.depth > 0:
-                    name = generator.frame.code.co_qualname
-                    raise GraphBreak("cannot_rebuild", f"a TracedGenerator ({name}) that is suspended in a try or with block")
+            if generator.in_protected_block():
+                details = f"a generator ({generator.frame.code.co_qualname}) that is suspended in a try or with block"
+                raise _GiveUp(Break("cannot_rebuild", details, self._site(frame)))
 
     # ------------------------------------------------------------------ the graph
 

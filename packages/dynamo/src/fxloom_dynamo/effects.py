@@ -126,6 +126,16 @@ def call_reduced(function: Callable[..., Any], args: tuple[Any, ...], state: Any
     return obj
 
 
+def iterator_at(kind: str, container: Any, given: int) -> Any:
+    """An iterator of a dict or set that has given some of its items."""
+    view = {"dict_valueiterator": dict.values, "dict_itemiterator": dict.items}.get(kind)
+    base = dict if isinstance(container, dict) else set
+    iterator = iter(view(container)) if view is not None else base.__iter__(container)
+    for _ in range(given):
+        next(iterator)
+    return iterator
+
+
 def finished_generator() -> Any:
     """A generator that has ended."""
     generator: Any = (item for item in "")

@@ -475,6 +475,18 @@ class TracedGenerator:
             raise
         raise Raised(RuntimeError("generator ignored GeneratorExit"))
 
+    def in_protected_block(self) -> bool:
+        """True when suspended where closing it runs code of the program: inside of a `try` or `with`."""
+        if not self.started or self.finished:
+            return False
+        info = self.frame.info
+        region = info.regions[self.frame.ip - 1]
+        if region is None:
+            return False
+        # from 3.12 on one handler around the whole body turns StopIteration into RuntimeError
+        inst = info.body.instructions[region.handler]
+        return not (inst.opname == "CALL_INTRINSIC_1" and inst.arg == 3)
+
     def _resume(self, run: Callable[[], Any]) -> Any:
         evaluator = self._ev
         outer = evaluator.current_exception

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import gc
 import inspect
 import itertools
 import re
@@ -190,10 +191,37 @@ class Rebuilder:
     def _reduced(self, value: Any) -> tuple[Any, Any, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            reduced = value.__reduce__()
+            try:
+                reduced = value.__reduce__()
+            except RuntimeError as error:  # what it goes over has changed, which the program may still find out
+                graph_break("cannot_rebuild", f"a {type(value).__qualname__}: {error}")
+        place = self._place(value, reduced[1][0])
+        if place is not None:
+            return effects.iterator_at, place, ABSENT
         # None is no state, as for pickle: from 3.12 on a range's iterator says so
         state = reduced[2] if len(reduced) > 2 and reduced[2] is not None else ABSENT
         return reduced[0], tuple(reduced[1]), state
+
+    def _place(self, value: Any, rest: Any) -> tuple[Any, ...] | None:
+        """For an iterator of a dict or set that still is one: its kind, the container, and how many items it has given.
+
+        A copy of the rest would do, were it not that changing the container has to be noticed at the next item.
+        """
+        kind = type(value).__name__
+        if kind not in ("dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator"):
+            return None
+        container = next((held for held in gc.get_referents(value) if isinstance(held, (dict, set, frozenset))), None)
+        if container is None:
+            return None  # it has ended
+        record = self.ev.heap.by_stand_in.get(id(container))
+        if record is not None and isinstance(container, dict) and ordered_keys(container) != record.keys:
+            graph_break("cannot_rebuild", f"a {kind} over what has changed since")
+        if kind == "set_iterator":
+            if type(container) is frozenset:
+                return None
+            if record is None or _change_of(record) is not None or list(record.original) != list(container):
+                graph_break("cannot_rebuild", "a set_iterator over a set that the program made or changed")
+        return kind, container, len(container) - len(rest)
 
     # ------------------------------------------------------------------ second pass
 

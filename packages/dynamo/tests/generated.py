@@ -1,0 +1,187 @@
+"""A grammar of small programs, drawn by Hypothesis: their text, for `test_generated_programs`.
+
+Every program ends: loops are over bounded things, or leave when a list has grown; ints stay small. Names: tensors `x y`,
+ints `a b n`, a list of ints `xs`, a dict from strings to ints `d`, a set of ints `s`, a log of what happened `log`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+INTS = ("a", "b", "n")
+ERRORS = ("ValueError", "KeyError", "IndexError", "ZeroDivisionError", "LookupError", "Exception")
+
+
+class Writer:
+    """Draws one program. draw: Hypothesis's. The lines are made depth first, so a failing program shrinks well."""
+
+    def __init__(self, draw: Any) -> None:
+        self._draw = draw
+        self.lines: list[str] = []
+        self.names = 0
+
+    def pick(self, *choices: Any) -> Any:
+        return choices[self._draw(st.integers(0, len(choices) - 1))]
+
+    def fresh(self, stem: str) -> str:
+        self.names += 1
+        return f"{stem}{self.names}"
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    # ------------------------------------------------------------------ expressions
+
+    def key(self) -> str:
+        return self.pick("'p'", "'q'", "'r'", f"f'k{{{self.pick(*INTS)} % 3}}'")
+
+    def integer(self, size: int = 2) -> str:
+        if size == 0:
+            return self.pick("0", "1", "2", "3", "-1", *INTS)
+        part = self.integer
+        return self.pick(
+            lambda: part(0), lambda: part(0),
+            lambda: f"({part(size - 1)} {self.pick('+', '-')} {part(size - 1)})",
+            lambda: f"({part(size - 1)} * {part(0)} % 101)",
+            lambda: f"({part(size - 1)} {self.pick('//', '%')} {part(0)})",
+            lambda: f"xs[{part(0)}]", lambda: "len(xs)", lambda: "sum(xs)", lambda: "max(xs)", lambda: f"d[{self.key()}]",
+            lambda: f"d.get({self.key()}, {part(0)})", lambda: "len(s)", lambda: "min(s)",
+            lambda: f"({part(0)} if {self.condition()} else {part(0)})",
+            lambda: f"(lambda q: q + {part(0)})({part(0)})",
+            lambda: f"sum(q + {part(0)} for q in xs)", lambda: f"len([q for q in xs if q > {part(0)}])",
+            lambda: f"int('{self.pick('1', '12', 'z')}')", lambda: "sorted(s)[0]", lambda: f"divmod({part(0)}, {part(0)})[1]",
+        )()  # fmt: skip
+
+    def condition(self) -> str:
+        return self.pick(
+            lambda: f"{self.integer(0)} {self.pick('<', '==', '!=', '>=')} {self.integer(0)}",
+            lambda: f"{self.integer(0)} in {self.pick('xs', 's')}", lambda: f"{self.key()} in d",
+            lambda: self.pick("xs", "d", "s", "not xs"), lambda: f"0 < {self.integer(0)} < 3", lambda: "isinstance(a, int)",
+            lambda: f"{self.integer(0)} and {self.integer(0)}", lambda: f"xs == list({self.pick('s', 'xs', 'd')})",
+        )()  # fmt: skip
+
+    def tensor(self) -> str:
+        return self.pick(
+            lambda: f"x + {self.integer(0)}", lambda: f"x * y + {self.integer(0)}", lambda: "x.sin()", lambda: "torch.relu(y - x)",
+            lambda: "torch.where(x > 0, x, y)", lambda: "x - x.mean()", lambda: f"torch.stack([x, y])[{self.integer(0)} % 2]",
+            lambda: "y.clone()", lambda: "sum([x, y])",
+        )()  # fmt: skip
+
+    # ------------------------------------------------------------------ statements
+
+    def block(self, depth: int, size: int, loop: bool = False) -> None:
+        for _ in range(self._draw(st.integers(1, 3))):
+            self.statement(depth, size, loop)
+
+    def statement(self, depth: int, size: int, loop: bool) -> None:
+        choices = [self.simple] * 7
+        if size > 0:
+            choices += [self.if_, self.for_, self.while_, self.try_, self.with_, self.closure, self.generator, self.try_, self.for_]
+        self.pick(*choices)(depth, size, loop)
+
+    def simple(self, depth: int, size: int, loop: bool) -> None:
+        integer, key = self.integer, self.key
+        text = self.pick(
+            lambda: f"{self.pick('a', 'b')} = {integer()}", lambda: f"{self.pick('a', 'b')} += {integer(1)}",
+            lambda: f"a, *rest = {self.pick('xs', 's', '(b, n)')}", lambda: "a, b = b, a",
+            lambda: f"x = {self.tensor()}", lambda: f"y = {self.tensor()}", lambda: f"x = {self.tensor()}",
+            lambda: f"x.add_({integer(0)})", lambda: f"x[{integer(0)}] = {integer(0)}",
+            lambda: f"xs.append({integer(1)})", lambda: "a = xs.pop()", lambda: f"xs[{integer(0)}] = {integer(1)}",
+            lambda: f"xs.insert({integer(0)}, {integer(0)})", lambda: "xs.sort()", lambda: "xs[1:2] = [a, b]",
+            lambda: f"d[{key()}] = {integer(1)}", lambda: f"del d[{key()}]", lambda: f"b = d.pop({key()})",
+            lambda: f"d.setdefault({key()}, {integer(0)})", lambda: f"d.update(p={integer(0)})",
+            lambda: f"s.add({integer(0)})", lambda: f"s.remove({integer(0)})", lambda: "s |= set(xs)",
+            lambda: f"log.append({integer(1)})", lambda: "log.append(f'{a}-{b!r:>4}')", lambda: "log.append(sorted(d))",
+            lambda: "graph_break()", lambda: "graph_break()",
+            lambda: f"raise {self.pick(*ERRORS)}({self.pick('a', 'log', repr('text'))})",
+            lambda: f"assert {self.condition()}, a", lambda: f"return {self.pick('a', 'x', 'xs', '(a, b)')}",
+            lambda: f"if x.sum() > {integer(0)}: b += 1",
+            *([lambda: f"if {self.condition()}: {self.pick('break', 'continue')}"] * 3 if loop else []),
+        )()  # fmt: skip
+        self.line(depth, text)
+
+    def if_(self, depth: int, size: int, loop: bool) -> None:
+        self.line(depth, f"if {self.condition()}:")
+        self.block(depth + 1, size - 1, loop)
+        if self.pick(True, False):
+            self.line(depth, "else:")
+            self.block(depth + 1, size - 1, loop)
+
+    def for_(self, depth: int, size: int, loop: bool) -> None:
+        over = self.pick(
+            "a in range(3)", "a in range(n)", "a in xs", "a in s", "key in d", "a, b in enumerate(xs)", "a, b in zip(xs, range(4))",
+            "key, b in d.items()", "a in list(xs)", "a in (q * 2 for q in xs)", "a in reversed(xs)", "a in map(abs, xs)",
+        )  # fmt: skip
+        self.line(depth, f"for {over}:")
+        self.line(depth + 1, "if len(xs) + len(log) > 12: break")
+        self.block(depth + 1, size - 1, True)
+        if self.pick(False, True):
+            self.line(depth, "else:")
+            self.block(depth + 1, 0, loop)
+
+    def while_(self, depth: int, size: int, loop: bool) -> None:
+        name = self.fresh("count")
+        self.line(depth, f"{name} = 0")
+        self.line(depth, f"while {name} < {self.pick('2', '3', 'n')}:")
+        self.line(depth + 1, f"{name} += 1")
+        self.block(depth + 1, size - 1, True)
+
+    def try_(self, depth: int, size: int, loop: bool) -> None:
+        self.line(depth, "try:")
+        self.block(depth + 1, size - 1, loop)
+        form = self.pick("except", "finally", "both", "else")
+        if form != "finally":
+            self.line(depth, f"except {self.pick(*ERRORS)} as error:")
+            self.line(depth + 1, "log.append(type(error).__name__)")
+            if self.pick(False, True):
+                self.block(depth + 1, 0, loop)
+            if self.pick(False, False, True):
+                self.line(depth + 1, self.pick("raise", "raise KeyError(a) from error", "log.append(str(error.args))"))
+        if form == "else":
+            self.line(depth, "else:")
+            self.block(depth + 1, 0, loop)
+        if form in ("finally", "both"):
+            self.line(depth, "finally:")
+            self.line(depth + 1, f"log.append({self.integer(0)})")
+
+    def with_(self, depth: int, size: int, loop: bool) -> None:
+        self.line(depth, f"with {self.pick('Noting(log)', 'Noting(log, KeyError)', 'noted(log)', 'torch.no_grad()')}:")
+        self.block(depth + 1, size - 1, loop)
+
+    def closure(self, depth: int, size: int, loop: bool) -> None:
+        name = self.fresh("inner")
+        self.line(depth, f"def {name}(p, q={self.integer(0)}, *more):")
+        if self.pick(False, True):
+            self.line(depth + 1, "nonlocal total")
+            self.line(depth + 1, "total += p")
+        self.line(depth + 1, f"{self.pick('xs', 'log')}.append(q)")
+        self.line(depth + 1, self.pick("return p + q + len(more)", "return p // q", "return total"))
+        call = self.pick(f"{name}({self.integer(0)})", f"{name}({self.integer(0)}, q={self.integer(0)})", f"{name}(1, *xs)", f"{name}()")
+        self.line(depth, f"b = {call}")
+
+    def generator(self, depth: int, size: int, loop: bool) -> None:
+        name = self.fresh("gen")
+        self.line(depth, f"def {name}(upto):")
+        self.line(depth + 1, "try:")
+        self.line(depth + 2, "for step in range(upto):")
+        self.line(depth + 3, f"got = yield step {self.pick('+', '*', '//')} {self.pick('1', '2', 'n')}")
+        self.line(depth + 3, self.pick("log.append(got)", "xs.append(step)", "if step == 1: return 7", "if step == 2: raise ValueError(step)"))
+        self.line(depth + 1, f"finally: log.append({self.pick('1', repr('end'))})")
+        self.line(depth, self.pick(
+            f"xs += {name}(2)", f"a = sum({name}(3))", f"a = next({name}(1))", f"b = list({name}(2))[-1]",
+            f"a, b = {name}(2)", f"g = {name}(3); next(g); a = g.send(5); g.close()",
+        ))  # fmt: skip
+
+
+@st.composite
+def programs(draw: Any) -> str:
+    """The text of `def program(x, y, n, xs, d, s, log)`."""
+    writer = Writer(draw)
+    writer.line(0, "def program(x, y, n, xs, d, s, log):")
+    writer.line(1, "a, b, total = 1, 2, 0")
+    for _ in range(draw(st.integers(2, 5))):
+        writer.statement(1, 2, False)
+    writer.line(1, "return x, y, a, b, total, xs, d, s")
+    return "\n".join(writer.lines) + "\n"

@@ -1,0 +1,210 @@
+"""Every key of the break catalogue is reached by a small program, and its text leads the user to the line."""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fxloom_dynamo import graph_break, optimize
+from fxloom_dynamo.breaks import CATALOGUE
+from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.runtime import compile_callable
+from fxloom_interfaces.errors import GraphRejected, Unsupported
+
+PROGRAMS: dict[str, Callable[..., Any]] = {}
+
+
+def reaches(key: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def note(program: Callable[..., Any]) -> Callable[..., Any]:
+        PROGRAMS[key] = program
+        return program
+
+    return note
+
+
+class Finalized:
+    def __del__(self) -> None:
+        pass
+
+
+class Odd:
+    def __hash__(self) -> int:
+        return 3
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class Overriding(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+ODD = {Odd(): 1}
+MOVED = OrderedDict(a=1, b=2)
+SPARSE = torch.eye(2).to_sparse()
+
+
+async def waits() -> int:
+    return 1
+
+
+@reaches("data_dependent")
+def branch_on_values(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if x.sum() > 0 else x - 1  # here
+
+
+@reaches("unsupported_tensor")
+def sparse_tensor(x: torch.Tensor) -> torch.Tensor:
+    return SPARSE + x  # here
+
+
+@reaches("native_call")
+def calls_c(x: torch.Tensor) -> torch.Tensor:
+    return x + len(linecache.os.listdir("/"))  # type: ignore[attr-defined]  # here
+
+
+@reaches("torch_call")
+def sets_global_state(x: torch.Tensor) -> torch.Tensor:
+    torch.set_num_threads(torch.get_num_threads())  # here
+    return x + 1
+
+
+@reaches("opaque_object")
+def reads_opaque(x: torch.Tensor) -> torch.Tensor:
+    return x + next(OPAQUE)  # here
+
+
+OPAQUE = filter(None, [1] * 100)
+
+
+@reaches("finalizer")
+def makes_finalized(x: torch.Tensor) -> torch.Tensor:
+    Finalized()  # here
+    return x + 1
+
+
+@reaches("cannot_rebuild")
+def returns_what_cant_be_made(x: torch.Tensor) -> Any:
+    return x + 1, memoryview(b"abc")  # here
+
+
+@reaches("class_definition")
+def defines_class(x: torch.Tensor) -> Any:
+    class Inner:  # here
+        pass
+
+    return x + 1, Inner
+
+
+@reaches("async")
+def makes_coroutine(x: torch.Tensor) -> torch.Tensor:
+    waits().close()  # here
+    return x + 1
+
+
+@reaches("import")
+def imports(x: torch.Tensor) -> torch.Tensor:
+    import this_module_is_not_there  # type: ignore[import-not-found]  # noqa: F401  # here
+
+    return x + 1
+
+
+@reaches("identity")
+def asks_identity(x: torch.Tensor) -> torch.Tensor:
+    return x + id(object()) % 7  # here
+
+
+@reaches("exception_group")
+def lets_group_go(x: torch.Tensor) -> torch.Tensor:
+    try:
+        raise ExceptionGroup("two", [ValueError(1), TypeError(2)])
+    except* ValueError:  # here
+        x = x + 1
+    return x
+
+
+@reaches("recursion")
+def recurses(x: torch.Tensor, depth: int = 400) -> torch.Tensor:
+    return x if depth == 0 else recurses(x + 1, depth - 1)  # here
+
+
+@reaches("mutates_foreign_state")
+def writes_to_module_class(x: torch.Tensor) -> torch.Tensor:
+    linecache.extra = 3  # type: ignore[attr-defined]  # here
+    Odd.extra = 3  # type: ignore[attr-defined]
+    asyncio.Event.extra = 3  # type: ignore[attr-defined]
+    return x + 1
+
+
+@reaches("dict_key")
+def reads_odd_dict(x: torch.Tensor) -> torch.Tensor:
+    return x + sum(ODD.values())  # here
+
+
+@reaches("asked_for")
+def asks_for_break(x: torch.Tensor) -> torch.Tensor:
+    graph_break()  # here
+    return x + 1
+
+
+@reaches("backend_rejected")
+def backend_rejects(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + 1  # here
+
+
+def rejecting(gm: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+    for node in gm.graph.nodes:
+        if "sin" in str(node.target):
+            raise GraphRejected(node, "no sines here")
+    return gm.forward
+
+
+@reaches("no_fake_kernel")
+def operator_without_shape_rule(x: torch.Tensor) -> torch.Tensor:
+    return shapeless(x) + 1  # here
+
+
+@torch.library.custom_op("fxloom_catalogue::shapeless", mutates_args=())
+def shapeless(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+def first_break(key: str) -> str:
+    program = PROGRAMS[key]
+    backend = rejecting if key == "backend_rejected" else None
+    compiled = compile_callable(program, CaptureConfig(backend=backend, fullgraph=True))
+    with pytest.raises(Unsupported) as caught:
+        compiled(torch.ones(2, 2))
+    return str(caught.value)
+
+
+def test_every_key_has_a_program() -> None:
+    assert sorted(PROGRAMS) == sorted(CATALOGUE)
+
+
+@pytest.mark.parametrize("key", sorted(PROGRAMS))
+def test_break_is_reached_and_says_where_and_what_to_do(key: str) -> None:
+    text = first_break(key)
+    assert text.startswith(key), text
+    kind = CATALOGUE[key]
+    assert kind.explanation in text and kind.hint in text
+    assert __file__ in text, text
+    lines = open(__file__).read().split("\n")
+    start = PROGRAMS[key].__code__.co_firstlineno
+    number = next(at for at in range(start, len(lines)) if lines[at].endswith("# here")) + 1
+    assert f":{number}" in text or f"line {number}" in text, text
+    assert lines[number - 1].split("  #")[0].strip() in text, text
+
+
+@pytest.mark.parametrize("key", sorted({"data_dependent", "asked_for", "finalizer", "dict_key", "identity"} - {"identity"}))
+def test_program_with_the_break_does_what_eager_does(key: str) -> None:
+    x = torch.ones(2, 2)
+    assert torch.equal(optimize()(PROGRAMS[key])(x), PROGRAMS[key](x))
