@@ -47,11 +47,6 @@ _KINDS = (
         "Call it outside of the compiled region.",
     ),
     BreakKind(
-        "native_callback",
-        "C code called back into a Python function behind the evaluator's back (`__eq__`, `__hash__`, ... of a class).",
-        "Spell the operation out in Python, or move it out of the compiled region.",
-    ),
-    BreakKind(
         "opaque_object",
         "The program uses an object whose state capture can't see.",
         "Pass what is needed of it as tensors or plain Python values.",
@@ -120,11 +115,6 @@ _KINDS = (
         "backend_rejected",
         "The backend can't treat an operation soundly, so it runs eager between two graphs.",
         "See the details; often another operator does the same.",
-    ),
-    BreakKind(
-        "output_not_tensor",
-        "An operator returned a value that depends on the values of a tensor.",
-        "Keep the value in a tensor.",
     ),
 )
 

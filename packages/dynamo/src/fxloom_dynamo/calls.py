@@ -716,7 +716,7 @@ def check_reducible(ev: Evaluator, value: Any, seen: set[int] | None = None) -> 
     if isinstance(value, dict):
         parts += [*dict.keys(value), *dict.values(value)]
     elif isinstance(value, (list, tuple, set, frozenset, deque)):
-        base = next(base for base in (list, tuple, set, frozenset, deque) if isinstance(value, base))
+        base: Any = next(base for base in (list, tuple, set, frozenset, deque) if isinstance(value, base))
         parts += base.__iter__(value)
     elif isinstance(value, BaseException):
         parts += value.args

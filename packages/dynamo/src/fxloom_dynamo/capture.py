@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ def capture_frame(view: FrameView, config: CaptureConfig, history: History | Non
     reason = _skip_reason(code)
     if reason is not None:
         return Skip(reason, for_good=True)
+    if _called_by_import():
+        return Skip("the machinery of imports called it")
     if continuation_count(code) > config.break_limit:
         return Skip(f"more than {config.break_limit} graph breaks in {code.co_qualname}")
     collecting = gc.isenabled()
@@ -122,6 +125,16 @@ class _GiveUp(Exception):
     def __init__(self, report: Break) -> None:
         super().__init__(report)
         self.report = report
+
+
+def _called_by_import() -> bool:
+    """True when finders or loaders run: the frame is part of an import, not of a module's body."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _skip_reason(code: types.CodeType) -> str | None:

@@ -126,11 +126,18 @@ def call_reduced(function: Callable[..., Any], args: tuple[Any, ...], state: Any
     return obj
 
 
+#: by name of the type: what makes one
+ITERATORS: dict[str, Callable[[Any], Any]] = {
+    "dict_keyiterator": dict.__iter__,
+    "dict_valueiterator": lambda container: iter(dict.values(container)),
+    "dict_itemiterator": lambda container: iter(dict.items(container)),
+    "set_iterator": set.__iter__,
+}
+
+
 def iterator_at(kind: str, container: Any, given: int) -> Any:
     """An iterator of a dict or set that has given some of its items."""
-    view = {"dict_valueiterator": dict.values, "dict_itemiterator": dict.items}.get(kind)
-    base = dict if isinstance(container, dict) else set
-    iterator = iter(view(container)) if view is not None else base.__iter__(container)
+    iterator = ITERATORS[kind](container)
     for _ in range(given):
         next(iterator)
     return iterator

@@ -129,8 +129,9 @@ class Frame:
         known = self.info.sites.get(number)
         if known is not None:
             return known
-        position = self.info.body.instructions[max(number, 0)].position
-        line = position.line or self.code.co_firstlineno
+        before = reversed(self.info.body.instructions[: max(number, 0) + 1])
+        # the compiler's own instructions, as at the end of a handler, have no line: that of the nearest above
+        line = next((inst.position.line for inst in before if inst.position.line), self.code.co_firstlineno)
         text = linecache.getline(self.code.co_filename, line, self.globals).strip()
         found = self.info.sites[number] = Site(self.code.co_filename, line, self.code.co_qualname, text)
         return found

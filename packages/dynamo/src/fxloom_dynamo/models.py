@@ -456,9 +456,12 @@ def _collect(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
     return 0
 
 
-@function(_warnings._filters_mutated, arity=(0, 0))
+_FILTERS_MUTATED = getattr(_warnings, "_filters_mutated")  # noqa: B009  # the stubs lack it
+
+
+@function(_FILTERS_MUTATED, arity=(0, 0))
 def _filters_mutated(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
-    ev.deferred.append((_warnings._filters_mutated, ()))
+    ev.deferred.append((_FILTERS_MUTATED, ()))
 
 
 @function(_pickle.dumps)

@@ -208,7 +208,7 @@ class Rebuilder:
         A copy of the rest would do, were it not that changing the container has to be noticed at the next item.
         """
         kind = type(value).__name__
-        if kind not in ("dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator"):
+        if kind not in effects.ITERATORS:
             return None
         container = next((held for held in gc.get_referents(value) if isinstance(held, (dict, set, frozenset))), None)
         if container is None:
