@@ -8,6 +8,9 @@
 //   is rewritten in place (ARCHITECTURE 5, FACTS 1): same parameters, other code, one more local that takes the inputs.
 //   Where the data stack's chunk has no room for the larger frame, a function made from the new code is called instead.
 // - While the callback runs, or a callable wrapped by Uncaptured, the thread's region is switched off.
+// - Frames that run under saved-tensor hooks which were pushed inside of the region are left alone: the hooks (of
+//   activation checkpointing, say) may run the same function again in backward, outside of any region, and pair what it
+//   saves then with what it saved first.
 // - `intercepted` runs C code for the evaluator: Python functions that the C code calls are not run but handed over
 //   (`t_interceptor`), which evaluates them. It is off while the interceptor itself runs.
 #include "python_versions.h"
@@ -22,6 +25,7 @@
 #include <vector>
 
 #include "guard_tree.h"
+#include "tensor_checks.h"
 
 namespace fxloom {
 
@@ -53,6 +57,7 @@ long g_live_regions = 0;                    // over all threads; guarded by the 
 long g_full_chunks = 0;                     // frames that had to be replaced by a call
 
 thread_local Region* t_region = nullptr;
+thread_local std::size_t t_saved_tensor_hooks = 0;  // in force where the thread entered its region
 thread_local PyObject* t_pending_code = nullptr;    // borrowed; the frame about to come takes t_pending_inputs
 thread_local PyObject* t_pending_inputs = nullptr;  // owned
 thread_local int t_pending_slot = -1;
@@ -112,17 +117,20 @@ public:
         if (saved_ == nullptr && region != nullptr) enter_region();
         if (saved_ != nullptr && region == nullptr) leave_region();
         t_region = region;
+        if (region != nullptr) t_saved_tensor_hooks = saved_tensor_hooks();
     }
     ~RegionScope() {
         if (saved_ == nullptr && t_region != nullptr) leave_region();
         if (saved_ != nullptr && t_region == nullptr) enter_region();
         t_region = saved_;
+        t_saved_tensor_hooks = saved_hooks_;
     }
     RegionScope(const RegionScope&) = delete;
     RegionScope& operator=(const RegionScope&) = delete;
 
 private:
     Region* saved_;
+    std::size_t saved_hooks_ = t_saved_tensor_hooks;
 };
 
 // Makes `interceptor` (or none) the thread's interceptor for a scope.
@@ -411,6 +419,7 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
     constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
     if ((code->co_flags & kFunction) != kFunction || (code->co_flags & kSuspends) != 0 || !frames::at_start(f))
         return pass(ts, f, 0);
+    if (saved_tensor_hooks() != t_saved_tensor_hooks) return pass(ts, f, 0);
     if (state != nullptr && std::find(state->gave_up.begin(), state->gave_up.end(), region) != state->gave_up.end())
         return pass(ts, f, 0);
     bool asked = false;

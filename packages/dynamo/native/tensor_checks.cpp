@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -158,6 +159,8 @@ const void* tensor_storage(PyObject* value) {
     const at::Tensor& t = THPVariable_Unpack(value);
     return t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr;
 }
+
+std::size_t saved_tensor_hooks() { return at::SavedTensorDefaultHooks::get_tls_state().stack.size(); }
 
 void register_tensor_checks(py::module_& m) {
     m.attr("TORCH_VERSION") = TORCH_VERSION;

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -35,6 +36,9 @@ PyObject* tensor_number(PyObject* value, int what, Py_ssize_t dim);
 
 // An address that two tensors share exactly when they share storage; nullptr for what has none.
 const void* tensor_storage(PyObject* value);
+
+// How many pairs of saved-tensor hooks are in force in this thread.
+std::size_t saved_tensor_hooks();
 
 void register_tensor_checks(py::module_& m);
 
