@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import polyfills
+from fxloom_dynamo import gradients, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.heap import FROZEN, LITERALS
@@ -271,6 +271,8 @@ def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
             return ev.heap.translate(getattr(info[1], name), ev.heap.attr_source(info[2], name))
     if name in ("device", "is_cuda", "is_cpu"):
         return getattr(obj, name)
+    if name in gradients.NAMES:
+        return gradients.load(ev, obj, name)
     if isinstance(raw, (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
         return raw.__get__(obj, torch.Tensor)  # torch's own, not what fakes override
     return ev.torch_native(getattr, obj, name)
@@ -557,6 +559,9 @@ def _module_namespace(ev: Evaluator, obj: types.ModuleType) -> Any:
 def _store_tensor(ev: Evaluator, obj: FakeTensor, name: str, value: Any) -> None:
     if name == "requires_grad":
         ev.torch_native(torch.Tensor.requires_grad_, obj, value)
+        return
+    if name == "grad":
+        gradients.store(ev, obj, value)
         return
     graph_break("torch_call", f"writes attribute {name!r} of a tensor")
 

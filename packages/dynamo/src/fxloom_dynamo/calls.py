@@ -187,6 +187,11 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     if filename.startswith(_OURS) and filename != _POLYFILLS:
         return _call_ours(ev, fn, args, kwargs)
     if natives.in_torch(filename) and not natives.is_inlined_torch(filename):
+        marked = natives.marked_by_torch(fn)
+        if marked is not None:
+            return call(ev, ev.heap.adopt(marked), args, kwargs)
+        if natives.splits_torch_graph(fn) and natives.in_torch(ev.frames[-1].code.co_filename):
+            return None
         if natives.is_refused_torch(filename, code.co_name):
             graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
         if all(is_plain(arg) for arg in args) and all(is_plain(arg) for arg in kwargs.values()):

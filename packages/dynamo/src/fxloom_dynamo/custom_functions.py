@@ -149,7 +149,8 @@ def _effects(ev: Evaluator) -> Any:
             for key, (fake, _, _) in ev.recorder.input_info.items()
             if fake._version != ev.recorder.versions[key]
         ]
-    return records, slots, names, classes, written
+    gradients = [(key, id(entry.now)) for key, entry in ev.gradients.items() if entry.now is not entry.read]
+    return records, slots, names, classes, written, gradients
 
 
 class _Differentiable(Function):

@@ -22,6 +22,7 @@ from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.frame import Frame, Lazy
+from fxloom_dynamo.gradients import Gradient
 from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.marks import ABSENT, Address, FrameObject, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
@@ -73,6 +74,8 @@ class Evaluator:
             fake_mode.env.site = self.site
             fake_mode.env.on_symbol = self.recorder.on_symbol
         self.handling_since = 0
+        #: `.grad` of inputs that the program read or wrote, by the identity of their fakes
+        self.gradients: dict[int, Gradient] = {}
         self.break_site: Site | None = None
         #: calls that nothing in the program can tell from being made at its end: made once the effects are written
         self.deferred: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []

@@ -84,6 +84,8 @@ class Record:
     kind: `instance`, a container base's name, `tuple`, `tensor`, `cell` or `opaque` (stands for itself).
     read: contents as they were read, by key or index; what differs from them was written by the program.
     keys: of a dict in original order. filled: nothing is UNREAD any more, and the whole contents are guarded.
+    listed: of a dict with keys that have stand-ins (tensors, say): the source of its values in order; number and identity
+    of all keys are guarded then.
     """
 
     original: Any
@@ -94,6 +96,7 @@ class Record:
     keys: tuple[Any, ...] = ()
     filled: bool = False
     sources: list[Source] = field(default_factory=list)
+    listed: Source | None = None
 
 
 def is_mutable_type(cls: type) -> bool:
@@ -129,6 +132,28 @@ def _is_bound(fn: types.BuiltinFunctionType) -> bool:
 def ordered_keys(container: dict[Any, Any]) -> tuple[Any, ...]:
     """Keys in the order in which the container iterates, below overrides of a subclass."""
     return tuple(OrderedDict.__iter__(container) if isinstance(container, OrderedDict) else dict.__iter__(container))
+
+
+def _values(container: dict[Any, Any]) -> tuple[Any, ...]:
+    """The values of a dict in its order, below overrides of a subclass."""
+    return tuple(dict.values(container))
+
+
+def _has_stand_in(key: Any) -> bool:
+    """True for keys by identity whose stand-ins are other objects, by identity too."""
+    cls = type(key)
+    return isinstance(key, torch.Tensor) or cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__ and can_shadow(cls)
+
+
+def _is_stand_in_key(key: Any) -> bool:
+    return type(key) is FakeTensor or type(key) not in LITERALS and _has_stand_in(key)
+
+
+def same_keys(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    """Equal keys in the same order. Tensors are keys by identity; `==` would compare their elements."""
+    if len(left) != len(right):
+        return False
+    return all(a is b or type(a) is not FakeTensor and type(b) is not FakeTensor and a == b for a, b in zip(left, right, strict=True))
 
 
 def _members(items: set[Any]) -> tuple[Any, ...]:
@@ -551,7 +576,16 @@ class Heap:
                     base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
                 return
             self.guard(source, GuardKind.LENGTH, len(record.keys))
+            if any(map(_has_stand_in, record.keys)):
+                record.listed = CallSource(source, getter=_values, label="tuple({}.values())")
+            keys = []
             for index, key in enumerate(record.keys):
+                keys.append(key)
+                if _has_stand_in(key):
+                    keys[-1] = key = self.translate(key, self._derive(DictKeySource, source, index))
+                    self.refuse(key)
+                    base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
+                    continue
                 if not isinstance(key, (type, enum.Enum, *_FUNCTION_TYPES)) and type(key) not in LITERALS:
                     if type(key).__module__ in ("typing", "types"):
                         self.guard(self._derive(DictKeySource, source, index), GuardKind.IDENTITY, key)
@@ -562,6 +596,7 @@ class Heap:
                 else:
                     self.translate(key, self._derive(DictKeySource, source, index))
                 base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
+            record.keys = tuple(keys)
         elif issubclass(base, set):
             items = _members(original)
             if all(type(item) in LITERALS or isinstance(item, (type, enum.Enum, *_FUNCTION_TYPES)) for item in items):
@@ -604,11 +639,24 @@ class Heap:
         if value is UNREAD:
             return self._read_key(record, key)
         if not record.filled and key not in record.read:
-            self.guard(record.source, GuardKind.CONTAINS, (key, False), key)
+            self._guard_key(record, key, False)
         return ABSENT
 
+    def _guard_key(self, record: Record, key: Any, present: bool) -> None:
+        """Whether a dict that is not read whole has a key."""
+        if record.listed is not None:
+            return  # all keys are known
+        if _is_stand_in_key(key):
+            self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
+        else:
+            self.guard(record.source, GuardKind.CONTAINS, (key, present), key)
+
     def _read_key(self, record: Record, key: Any) -> Any:
-        found = self.translate(dict.__getitem__(record.original, key), self.key_source(record.source, key))
+        if record.listed is not None:
+            index = next(at for at, known in enumerate(record.keys) if known is key or not _is_stand_in_key(known) and known == key)
+            found = self.translate(_values(record.original)[index], self.item_source(record.listed, index))
+        else:
+            found = self.translate(dict.__getitem__(record.original, key), self.key_source(record.source, key))
         record.read[key] = found
         dict.__setitem__(record.stand_in, key, found)
         return found
@@ -617,7 +665,7 @@ class Heap:
         present = dict.__contains__(container, key)
         record = self.by_stand_in.get(id(container))
         if record is not None and not record.filled and key not in record.read and (key in record.keys) == present:
-            self.guard(record.source, GuardKind.CONTAINS, (key, present), key)
+            self._guard_key(record, key, present)
         return present
 
     def list_get(self, container: list[Any], index: int) -> Any:
@@ -642,7 +690,8 @@ class Heap:
             return
         record.filled = True
         if isinstance(container, dict):
-            self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
+            if record.listed is None:
+                self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
             for key, value in list(dict.items(container)):
                 if value is UNREAD:
                     self._read_key(record, key)
@@ -654,7 +703,7 @@ class Heap:
     def know_keys(self, container: dict[Any, Any]) -> None:
         """The program looks at the keys (or their number) of a dict."""
         record = self.by_stand_in.get(id(container))
-        if record is not None and not record.filled:
+        if record is not None and not record.filled and record.listed is None:
             self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
 
     def fill_deep(self, value: Any, seen: set[int] | None = None) -> None:

@@ -1007,6 +1007,12 @@ def _is_exporting(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return False
 
 
+@constructor(torch.autograd.profiler.record_function)
+def _record_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """Changes no result, so it is no reason to split a graph."""
+    return ev.call(polyfills.UnseenRecord, args, kwargs)
+
+
 @function(set_grad_enabled_raw)
 def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     enabled = ev.truth(args[0])

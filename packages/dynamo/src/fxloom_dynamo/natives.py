@@ -193,6 +193,19 @@ def is_inlined_torch(filename: str) -> bool:
     return filename[len(_TORCH_ROOT) :].startswith(_INLINED_PARTS)
 
 
+def marked_by_torch(fn: types.FunctionType) -> Any:
+    """The function of torch's that `fn` keeps away from torch's own compiler, which is not ours; None for other functions."""
+    filename = fn.__code__.co_filename[len(_TORCH_ROOT) :]
+    name = {"_compile.py": "__wrapped__", "_dynamo/eval_frame.py": "_torchdynamo_orig_callable"}.get(filename)
+    inner = fn.__dict__.get(name) if name is not None else None
+    return inner if isinstance(inner, types.FunctionType) and in_torch(inner.__code__.co_filename) else None
+
+
+def splits_torch_graph(fn: types.FunctionType) -> bool:
+    """True for the function by which torch's code asks torch's own compiler for a graph break."""
+    return fn.__code__.co_name == "graph_break" and fn.__code__.co_filename == f"{_TORCH_ROOT}_dynamo/decorators.py"
+
+
 def is_module_code(filename: str) -> bool:
     """True for torch's Python code whose frames are captured in their own right: modules and what calls them."""
     return filename[len(_TORCH_ROOT) :].startswith("nn/modules/")

@@ -245,6 +245,20 @@ def pass_through(iterator: Iterator[Any]) -> Iterator[Any]:
         yield item
 
 
+class UnseenRecord:
+    """`torch.autograd.profiler.record_function` inside of a graph: operators of a graph have no names for a profiler."""
+
+    def __init__(self, name: str, args: str | None = None) -> None:
+        self.name = name
+        self.args = args
+
+    def __enter__(self) -> UnseenRecord:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing was begun."""
+
+
 class FunctionContext:
     """`ctx` of a custom autograd function while it is evaluated: keeps what it is given."""
 

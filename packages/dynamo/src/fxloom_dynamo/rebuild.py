@@ -24,7 +24,7 @@ import torch.fx
 from fxloom_dynamo import effects, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
-from fxloom_dynamo.heap import FROZEN, HEAPTYPE, LITERALS, Record, c_descriptor_of, can_shadow, container_base, ordered_keys
+from fxloom_dynamo.heap import FROZEN, HEAPTYPE, LITERALS, Record, c_descriptor_of, can_shadow, container_base, ordered_keys, same_keys
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_dynamo.symbolic import SYMBOLIC, has_symbolic, run_time_function, run_time_text, unbacked
@@ -613,7 +613,7 @@ def _change_of(record: Record) -> str | None:
             value = ABSENT
         return None if value is record.read["value"] else "cell"
     if isinstance(stand_in, dict):
-        if ordered_keys(stand_in) == record.keys and all(
+        if same_keys(ordered_keys(stand_in), record.keys) and all(
             value is record.read.get(key, UNREAD) for key, value in dict.items(stand_in)
         ):
             return None

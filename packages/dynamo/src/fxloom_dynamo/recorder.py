@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from fxloom_dynamo import number_arguments
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.heap import is_buffer
@@ -275,6 +276,11 @@ class Recorder:
             return self._property(func, args)
         name = _PYTHON_METHODS.get(func) or getattr(func, "__name__", "")
         owner = getattr(func, "__objclass__", None)
+        if name in number_arguments.NAMES:
+            with DisableTorchFunction():
+                rewritten = number_arguments.rewrite(self, name, args, kwargs)
+            if rewritten is not NotImplemented:
+                return rewritten
         if owner is TensorBase or _is_tensor_method(func):
             if name in _ASKS_VALUES:
                 return self._value(func, name, args, kwargs)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import effects
+from fxloom_dynamo import effects, gradients
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
@@ -21,7 +21,7 @@ from fxloom_dynamo.bytecode.instruction import NOWHERE
 from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.handlers.control import exhausted_index
-from fxloom_dynamo.heap import ordered_keys
+from fxloom_dynamo.heap import ordered_keys, same_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL
 from fxloom_dynamo.modes import set_modes
@@ -237,6 +237,9 @@ class Residual:
             writes.append(("class", cls, name, value))
             if value is not DELETED:
                 scan(value)
+        for gradient in gradients.written(ev):
+            writes.append(("grad", gradient))
+            scan(gradient.now)
         return writes
 
     def _write(self, writes: list[tuple[Any, ...]]) -> None:
@@ -262,6 +265,10 @@ class Residual:
                 if value is not DELETED:
                     rebuilder.load(value)
                 out.extend([*emit.call(2 if value is DELETED else 3), *emit.pop()])
+                continue
+            if kind == "grad":
+                rebuilder.call(gradients.write_gradient, target.tensor, target.now)
+                out.extend(emit.pop())
                 continue
             if kind == "slot":
                 slot, value = rest
@@ -293,7 +300,7 @@ class Residual:
         keys = ordered_keys(now)
         kept = [key for key in record.keys if key in now]
         changed = {key: now_value for key in keys if (now_value := dict.__getitem__(now, key)) is not record.read.get(key, _UNREAD)}
-        if keys[: len(kept)] == tuple(kept):
+        if same_keys(keys[: len(kept)], tuple(kept)):
             removed = tuple(key for key in record.keys if key not in now)
             rebuilder.begin_call(effects.write_dict)
             rebuilder.load_input(record.source)
