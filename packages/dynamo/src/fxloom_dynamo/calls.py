@@ -196,6 +196,9 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
             graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
         if all(is_plain(arg) for arg in args) and all(is_plain(arg) for arg in kwargs.values()):
             return ev.torch_native(fn, *args, **kwargs)
+    if kwargs.get("capturable") is False and natives.reads_steps(fn) and _steps_can_stay(fn, args, kwargs):
+        at = fn.__code__.co_varnames.index("state_steps")
+        return call(ev, polyfills.update_with_wide_steps, [fn, at, tuple(args), kwargs], {})
     if DISABLED in fn.__dict__:
         graph_break("asked_for", f"{fn.__qualname__} is not to be captured")
     if code.co_flags & _ASYNC:
@@ -209,6 +212,20 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     values = bind_arguments(ev, fn, args, kwargs)
     frame = Frame(code, fn, fn.__globals__, closure_of(ev, fn), values, 0)
     return ev.run(frame)
+
+
+def _steps_can_stay(fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> bool:
+    """Whether an optimizer's update would do with tensors what it does with the numbers in them."""
+    at = fn.__code__.co_varnames.index("state_steps")
+    if not fn.__name__.startswith(("_single_tensor_", "_multi_tensor_")) or at >= len(args) or not isinstance(args[at], list):
+        return False
+    if any(type(value) is FakeTensor for value in kwargs.values()):  # a tensor as learning rate: some refuse it
+        return False
+    steps = args[at]
+    params = args[0] if isinstance(args[0], list) else []
+    if not steps or not all(type(step) is FakeTensor and not step.requires_grad for step in steps):
+        return False
+    return all(type(param) is FakeTensor and param.device == step.device for param, step in zip(params, steps, strict=True))
 
 
 def _guard_code(ev: Evaluator, fn: types.FunctionType, record: Any) -> None:

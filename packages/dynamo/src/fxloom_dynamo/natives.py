@@ -201,6 +201,13 @@ def marked_by_torch(fn: types.FunctionType) -> Any:
     return inner if isinstance(inner, types.FunctionType) and in_torch(inner.__code__.co_filename) else None
 
 
+def reads_steps(fn: types.FunctionType) -> bool:
+    """True for an optimizer's function that reads its step counts as numbers unless its argument `capturable` is true."""
+    code = fn.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return code.co_filename.startswith(f"{_TORCH_ROOT}optim/") and "state_steps" in names and "capturable" in names[code.co_argcount :]
+
+
 def splits_torch_graph(fn: types.FunctionType) -> bool:
     """True for the function by which torch's code asks torch's own compiler for a graph break."""
     return fn.__code__.co_name == "graph_break" and fn.__code__.co_filename == f"{_TORCH_ROOT}_dynamo/decorators.py"

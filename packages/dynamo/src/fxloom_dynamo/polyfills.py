@@ -245,6 +245,15 @@ def pass_through(iterator: Iterator[Any]) -> Iterator[Any]:
         yield item
 
 
+def update_with_wide_steps(update: Callable[..., None], at: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """An optimizer's update whose step counts (argument `at`) stay tensors; in float64, as the numbers are in eager."""
+    steps = args[at]
+    wide = [step.double() for step in steps]
+    update(*args[:at], wide, *args[at + 1 :], **{**kwargs, "capturable": True})
+    for step, counted in zip(steps, wide, strict=True):
+        step.copy_(counted)
+
+
 class UnseenRecord:
     """`torch.autograd.profiler.record_function` inside of a graph: operators of a graph have no names for a profiler."""
 
