@@ -174,11 +174,14 @@ class Policy:
 
     def number(self, value: int | float, source: Source) -> bool:
         """Whether a Python int or float at `source` is dynamic."""
-        if self.dynamic is False or _is_static_place(source):
+        if self.dynamic is False:
+            return False
+        static = _is_static_place(source)
+        if static and not (type(value) is float and _is_item_of_own(source)):
             return False
         seen = self.history.numbers.setdefault(source.name, _Seen())
         changed = seen.note(value)
-        return bool(self.dynamic) or changed
+        return changed or bool(self.dynamic) and not static
 
     def _spec(self, source: Source) -> Any:
         """What `dynamic_shapes` says for a place."""
@@ -198,6 +201,11 @@ class Policy:
                 return None
             spec = spec[step]
         return spec
+
+
+def _is_item_of_own(source: Source) -> bool:
+    """True for an item of a container that an object holds, as a learning rate in an optimizer's groups: settings that vary."""
+    return isinstance(source, (DictItemSource, SequenceItemSource)) and not isinstance(source.parent, InstanceDictSource)
 
 
 def _is_static_place(source: Source) -> bool:

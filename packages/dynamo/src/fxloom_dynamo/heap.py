@@ -24,6 +24,7 @@ import functools
 import inspect
 import math
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -154,6 +155,11 @@ def same_keys(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     if len(left) != len(right):
         return False
     return all(a is b or type(a) is not FakeTensor and type(b) is not FakeTensor and a == b for a, b in zip(left, right, strict=True))
+
+
+def referent(reference: Source) -> Source:
+    """What a weak reference refers to."""
+    return CallSource(reference, getter=weakref.ReferenceType.__call__, label="{}()")
 
 
 def _members(items: set[Any]) -> tuple[Any, ...]:
@@ -381,6 +387,8 @@ class Heap:
             return self._partial(original, source)
         if cls in FROZEN:
             return self._opaque(original, source)
+        if cls is weakref.ReferenceType:
+            return self._weak_reference(original, source)
         if hasattr(cls, "__next__") and not can_shadow(cls):
             graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
         if cls in _EXACT_CONTAINERS:
@@ -532,6 +540,16 @@ class Heap:
             self.guard(source, GuardKind.IDENTITY, original)
         return original
 
+    def _weak_reference(self, original: weakref.ReferenceType[Any], source: Source) -> Any:
+        """All references to one object without callbacks are one object, so the object's identity is theirs."""
+        if original.__callback__ is not None or original() is None:
+            graph_break("opaque_object", "a weak reference with a callback, or to an object that is gone")
+        self._add(original, original, source, "opaque")
+        if not isinstance(source, ObjectSource):
+            self.guard(source, GuardKind.TYPE, weakref.ReferenceType)
+            self.guard(referent(source), GuardKind.IDENTITY, original())
+        return original
+
     def _container(self, original: Any, source: Source, cls: type) -> Any:
         self.guard(source, GuardKind.TYPE, cls)
         if cls is defaultdict:
@@ -664,7 +682,9 @@ class Heap:
     def dict_contains(self, container: dict[Any, Any], key: Any) -> bool:
         present = dict.__contains__(container, key)
         record = self.by_stand_in.get(id(container))
-        if record is not None and not record.filled and key not in record.read and (key in record.keys) == present:
+        if record is None or record.filled or record.listed is not None or key in record.read:
+            return present
+        if present == (not _is_stand_in_key(key) and key in record.keys):  # as it was before the frame
             self._guard_key(record, key, present)
         return present
 

@@ -27,6 +27,7 @@ import sys
 import traceback
 import types
 import typing
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -988,6 +989,15 @@ def _methodcaller(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(ev.getattr(args[0], name), list(rest), dict(named))
 
 
+def _dereference(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """What a weak reference that existed before refers to; guarded like anything else that is read."""
+    record = ev.heap.record(fn)
+    if args or kwargs or record is None:
+        graph_break("native_call", "call of a weak reference that was made inside")
+    return ev.heap.translate(fn(), heap_module.referent(record.source))
+
+
+OBJECT_CALLS[weakref.ReferenceType] = _dereference
 OBJECT_CALLS[operator.itemgetter] = _itemgetter
 OBJECT_CALLS[operator.attrgetter] = _attrgetter
 OBJECT_CALLS[operator.methodcaller] = _methodcaller
