@@ -142,7 +142,7 @@ def _values(container: dict[Any, Any]) -> tuple[Any, ...]:
 
 def _has_stand_in(key: Any) -> bool:
     """True for keys by identity whose stand-ins are other objects, by identity too."""
-    cls = type(key)
+    cls: Any = type(key)
     return isinstance(key, torch.Tensor) or cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__ and can_shadow(cls)
 
 

@@ -83,7 +83,7 @@ def _many(recorder: Recorder, name: str, combine: Callable[..., Any], args: tupl
     return call(torch._foreach_add_ if name.endswith("_") else torch._foreach_add, (list(targets), change), {})
 
 
-def _scale(recorder: Recorder, tensor: Any, number: FakeTensor) -> Any:
+def _scale(recorder: Recorder, tensor: Any, number: Any) -> Any:
     """tensor * number, in the dtype of `tensor`, as if `number` were one."""
     result = recorder.call_function(torch.mul, (tensor, number), {})
     return result if result.dtype == tensor.dtype else recorder.call_function(torch.Tensor.to, (result, tensor.dtype), {})
