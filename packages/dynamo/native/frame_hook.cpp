@@ -45,6 +45,7 @@ struct Entry {
 
 struct CodeState {
     bool skip = false;
+    bool closed = false;  // as it is, and all that it calls too
     std::vector<std::shared_ptr<Entry>> entries;  // most recently used first
     std::vector<Region*> gave_up;                 // regions that run this code as it is
 };
@@ -395,6 +396,12 @@ PyObject* intercept(PyThreadState* ts, frames::Frame* f) {
     return pass(ts, f, 0);
 }
 
+// Runs the frame, and what it calls, with no region live.
+PyObject* pass_closed(PyThreadState* ts, frames::Frame* f) {
+    const RegionScope off{nullptr};
+    return pass(ts, f, 0);
+}
+
 PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
     if (throwflag != 0 || f->owner != FRAME_OWNED_BY_THREAD) return pass(ts, f, throwflag);
     if (t_interceptor != nullptr && !frames::is_observer(ts)) {
@@ -415,6 +422,7 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
     PyCodeObject* code = frames::code(f);
     CodeState* state = find_state(code);
     if (state != nullptr && state->skip) return pass(ts, f, 0);
+    if (state != nullptr && state->closed) return pass_closed(ts, f);
     constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
     constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
     if ((code->co_flags & kFunction) != kFunction || (code->co_flags & kSuspends) != 0 || !frames::at_start(f))
@@ -434,7 +442,10 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
                 return finish(ts, f, nullptr);
             }
             const py::object answer = ask(f, region, found);
-            if (answer.is_none()) return pass(ts, f, 0);
+            if (answer.is_none()) {
+                state = find_state(code);
+                return state != nullptr && state->closed ? pass_closed(ts, f) : pass(ts, f, 0);
+            }
             asked = answer.is(py::bool_(false));
         } catch (py::error_already_set& error) {
             error.restore();
@@ -582,6 +593,8 @@ void register_frame_hook(py::module_& m) {
         "fxloom_dynamo._native.Uncaptured", "Uncaptured(function): calls function with no region live.", new_uncaptured));
     m.def("skip_code", [](const py::object& code) { state_of(as_code(code)).skip = true; }, py::arg("code"),
           "Never look at frames of `code` again, in any region.");
+    m.def("close_code", [](const py::object& code) { state_of(as_code(code)).closed = true; }, py::arg("code"),
+          "Never look at frames of `code` again, nor at what they call, in any region.");
     m.def("set_retire_code", [](const py::object& code) {
         Py_XSETREF(g_retire_code, as_code(code));
         Py_INCREF(g_retire_code);

@@ -253,6 +253,38 @@ def test_training_steps(step, name):
     assert 2 <= graphs.count <= 6
 
 
+def test_a_backward_of_a_compiled_graph_is_not_captured():
+    """The autograd engine calls it within the region; it is no code of the program's, nor is what it calls."""
+    calls = []
+    names = {"__name__": "fxloom_backend.generated", "torch": torch, "double": lambda grad: grad * 2, "calls": calls}
+    source = """class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        calls.append(1)
+        return double(grad)
+"""
+    exec(source, names)
+    graphs = Graphs()
+
+    def backend(gm, example_inputs):
+        graphs.count += 1
+        return lambda *inputs: tuple(names["Double"].apply(value) / 2 for value in gm(*inputs))
+
+    def step(x):
+        x.sin().sum().backward()
+        return x.grad + 1
+
+    x = torch.randn(3, requires_grad=True)
+    out = optimize(backend)(step)(x)
+    torch.testing.assert_close(out.detach(), x.detach().cos() + 1)
+    assert len(calls) == 1
+    assert graphs.count == 2
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_what_a_checkpoint_runs_again_saves_the_same(reentrant):
     """Backward runs the function outside of the region: it has to save then what it saved first."""

@@ -70,6 +70,8 @@ class FrameReport:
 def capture_frame(view: FrameView, config: CaptureConfig, history: History | None = None) -> CapturedFrame | Skip:
     """The replacement of a frame, or why it runs as it is. history: what earlier calls of its code looked like."""
     code = view.code
+    if _is_compiled_code(view.globals):
+        return Skip("code of a compiled graph", for_good=True, closed=True)
     reason = _skip_reason(code)
     if reason is not None:
         return Skip(reason, for_good=True)
@@ -135,6 +137,12 @@ def _called_by_import() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _is_compiled_code(global_names: dict[str, Any]) -> bool:
+    """True for what runs a compiled graph: the autograd engine calls it (a graph's backward) while a region is live."""
+    package = str(global_names.get("__name__", "")).partition(".")[0]
+    return package.startswith("fxloom_") and package != __package__
 
 
 def _skip_reason(code: types.CodeType) -> str | None:

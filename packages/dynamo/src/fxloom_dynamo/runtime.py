@@ -85,10 +85,11 @@ class CapturedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The frame runs as it is. for_good: its code is never looked at again, in any region."""
+    """The frame runs as it is. for_good: its code is never looked at again, in any region; closed: nor what it calls."""
 
     reason: str
     for_good: bool = False
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +162,9 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
         with telemetry.phase("dynamo.frame"):
             captured = capture_frame(view, config, region.history(code))
         if isinstance(captured, Skip):
-            if captured.for_good:
+            if captured.closed:
+                _native.close_code(code)
+            elif captured.for_good:
                 _native.skip_code(code)
             else:
                 region.native.give_up(code)
