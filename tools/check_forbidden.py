@@ -44,7 +44,7 @@ def within(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
 
 
-#: documented, in spite of their names
+#: documented, in spite of their names; so are the operators on lists, `torch._foreach_*`
 PUBLIC = frozenset({"torch._check", "torch._check_is_size", "torch._check_value", "torch._check_index", "torch._check_type"})
 
 
@@ -60,6 +60,7 @@ def check(path: Path) -> Iterator[str]:
             and path.name != "_torch_private.py"
             and not within(name, "torch._ops")
             and name not in PUBLIC
+            and not name.startswith("torch._foreach_")
         ):
             yield f"{where}: {name} is private to torch; gather it in the package's _torch_private.py"
 

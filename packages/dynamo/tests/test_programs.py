@@ -776,3 +776,29 @@ def test_trace_functions_are_not_captured(install: Any) -> None:
         install(before)
     assert watched == alone
     assert events
+
+
+def test_generators_left_where_closing_runs_nothing() -> None:
+    """`except IndexError:` does not see GeneratorExit, so dropping the generator there is nothing; `finally` is."""
+
+    def program(x: Any) -> Any:
+        def numbers() -> Any:
+            try:
+                yield 1
+                yield 2
+            except IndexError:
+                return
+
+        return x + next(numbers())
+
+    def with_finally(x: Any, log: list[int]) -> Any:
+        def numbers() -> Any:
+            try:
+                yield 1
+            finally:
+                log.append(1)
+
+        return x + next(numbers()), len(log)
+
+    one_graph(program, X)
+    check(with_finally, X, [])

@@ -9,6 +9,7 @@ Handlers move values; meaning lives in `attributes`, `operations`, `calls` and `
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
 from collections.abc import Callable
@@ -486,9 +487,33 @@ class TracedGenerator:
         region = info.regions[self.frame.ip - 1]
         if region is None:
             return False
-        # from 3.12 on one handler around the whole body turns StopIteration into RuntimeError
-        inst = info.body.instructions[region.handler]
-        return not (inst.opname == "CALL_INTRINSIC_1" and inst.arg == 3)
+        return not self._ignores_closing(region.handler)
+
+    def _ignores_closing(self, at: int) -> bool:
+        """True when the handler at this instruction lets GeneratorExit pass without running code of the program.
+
+        So do clauses for named exceptions, which GeneratorExit is not one of: `except IndexError:`.
+        """
+        info = self.frame.info
+        instructions = info.body.instructions
+        if instructions[at].opname == "PUSH_EXC_INFO":
+            at += 1
+        while True:
+            inst = instructions[at]
+            if inst.opname == "CALL_INTRINSIC_1" and inst.arg == 3:
+                return True  # from 3.12 on, around the whole body: turns StopIteration into RuntimeError
+            if inst.opname == "RERAISE":
+                outer = info.regions[at]
+                return outer is None or self._ignores_closing(outer.handler)
+            if inst.opname in ("COPY", "POP_EXCEPT"):
+                at += 1
+                continue
+            found = getattr(builtins, inst.argval, None) if inst.opname == "LOAD_GLOBAL" else None
+            harmless = isinstance(found, type) and issubclass(found, Exception) and inst.argval not in self.frame.globals
+            jump = instructions[at + 2] if at + 2 < len(instructions) else None
+            if not harmless or instructions[at + 1].opname != "CHECK_EXC_MATCH" or jump is None or "IF_FALSE" not in jump.opname:
+                return False
+            at = info.targets[at + 2]
 
     def _resume(self, run: Callable[[], Any]) -> Any:
         evaluator = self._ev

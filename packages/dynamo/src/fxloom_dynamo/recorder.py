@@ -275,7 +275,7 @@ class Recorder:
         _refuse_real(args)
         if isinstance(func, types.MethodWrapperType):  # a property's __get__, __set__ or __delete__
             return self._property(func, args)
-        name = _PYTHON_METHODS.get(func) or getattr(func, "__name__", "")
+        name: str = _PYTHON_METHODS.get(func) or getattr(func, "__name__", None) or ""
         self._watch_conjugates(name, args)
         owner = getattr(func, "__objclass__", None)
         if name in number_arguments.NAMES:
