@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxloom.demo.memory import kept_bytes
+
 Step = Callable[[nn.Module], Tensor]
 
 
@@ -56,21 +58,6 @@ def contenders(model: nn.Module) -> dict[str, Any]:
     import fxloom
 
     return {"eager": model, "torch.compile": torch.compile(model), "fxloom": fxloom.compile(model)}
-
-
-def kept_bytes(model: nn.Module, run: Callable[[], Tensor]) -> int:
-    """Bytes that autograd keeps beside parameters and buffers."""
-    lives_on = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    kept: dict[int, Tensor] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in lives_on:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        run().backward()
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 def peak_bytes(run: Callable[[], Tensor]) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import fxloom
 from fxloom.demo.accuracy import compare
+from fxloom.demo.memory import kept_bytes
 from fxloom.demo.resnet import ResNet50
 
 Step = Callable[..., Tensor]
@@ -90,21 +91,6 @@ def test_gradients_are_as_near_to_float64_as_eagers(make: Callable[[], tuple[nn.
     assert (counts.graphs, counts.graph_breaks) == (1, 0), counts.break_reasons
     assert set(counts.fallbacks) <= EAGER_IN_TRAINING, counts.fallbacks
     assert counts.kernels["cpp"] > 0
-
-
-def kept_bytes(model: nn.Module, run: Callable[[], Tensor]) -> int:
-    """Bytes that autograd keeps for the backward pass beside parameters and buffers; every memory once."""
-    lives_on = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    kept: dict[int, Tensor] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in lives_on:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        run().backward()
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, resnet])

@@ -45,21 +45,6 @@ bool constants_equal(PyObject* a, PyObject* b) {
     return equal == 1;
 }
 
-bool ordered_keys_are(PyObject* dict, PyObject* expected);
-
-bool keys_are(PyObject* dict, PyObject* expected) {
-    if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
-    if (PyODict_Check(dict)) return ordered_keys_are(dict, expected);
-    Py_ssize_t at = 0;
-    Py_ssize_t i = 0;
-    PyObject* key = nullptr;  // borrowed
-    while (PyDict_Next(dict, &at, &key, nullptr)) {
-        PyObject* wanted = PyTuple_GET_ITEM(expected, i++);
-        if (key != wanted && !constants_equal(key, wanted)) return false;
-    }
-    return true;
-}
-
 // PyDict_Next knows nothing of the order that OrderedDict.move_to_end makes.
 bool ordered_keys_are(PyObject* dict, PyObject* expected) {
     const Ref iterator{PyODict_Type.tp_iter(dict)};
@@ -75,6 +60,19 @@ bool ordered_keys_are(PyObject* dict, PyObject* expected) {
         }
         if (i >= PyTuple_GET_SIZE(expected) || !constants_equal(key.get(), PyTuple_GET_ITEM(expected, i))) return false;
     }
+}
+
+bool keys_are(PyObject* dict, PyObject* expected) {
+    if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
+    if (PyODict_Check(dict)) return ordered_keys_are(dict, expected);
+    Py_ssize_t at = 0;
+    Py_ssize_t i = 0;
+    PyObject* key = nullptr;  // borrowed
+    while (PyDict_Next(dict, &at, &key, nullptr)) {
+        PyObject* wanted = PyTuple_GET_ITEM(expected, i++);
+        if (key != wanted && !constants_equal(key, wanted)) return false;
+    }
+    return true;
 }
 
 // The version of a dict whose every change gives it a new one; 0 for others.

@@ -61,9 +61,7 @@ def build_graph(
             node = symbols[name] = graph.call_function(torch.ops.aten.sym_size.int, (source, place[-1]))
             set_fake(node, get_fake(source).shape[place[-1]])
             return node
-        if name not in symbols:
-            raise InternalError("aot build_graph", f"no input holds the size {name}")
-        return symbols[name]
+        raise InternalError("aot build_graph", f"no input holds the size {name}")
 
     numbers = SizeNodes(lambda target, args: graph.call_function(target, args), symbol)
 

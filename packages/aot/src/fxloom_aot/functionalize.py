@@ -294,15 +294,15 @@ class Functionalizer:
 
     def _define_strided(self, fake: FakeTensor, value: FakeTensor, source: View, step: ViewStep) -> None:
         """as_strided sees the memory, not the view that it is applied to."""
-        memory = source.memory
-        if self.desc_of(fake).dtype != memory.whole.dtype:
+        memory, desc = source.memory, self.desc_of(fake)
+        if desc.dtype != memory.whole.dtype:
             raise UnsupportedView("as_strided of memory seen with another element type")
         if memory.members:
             self.offset_sensitive = True
-        strided = ViewStep(step.op, (list(self.desc_of(fake).size), list(self.desc_of(fake).stride), self.desc_of(fake).offset))
+        strided = ViewStep(step.op, (list(desc.size), list(desc.stride), desc.offset))
         chain = (Step(strided, memory.whole),)
         value = replay(self.log, memory.value, chain)
-        self.views[id(fake)] = View(memory, chain, value, memory.version, self.desc_of(fake))
+        self.views[id(fake)] = View(memory, chain, value, memory.version, desc)
 
     def _mutate(self, entry: Entry) -> None:
         op, args, kwargs = entry.op, entry.args, entry.kwargs

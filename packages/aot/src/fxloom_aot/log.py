@@ -8,7 +8,7 @@ merged. Not here: what aliases what in the program (`functionalize`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -178,12 +178,7 @@ class FunctionalLog(TorchDispatchMode):
                     self.origins.setdefault(id(value), Origin(number, item))
 
     def _adopt(self, value: Any) -> Any:
-        kind = type(value)
-        if kind is tuple or kind is list:
-            return kind([self._adopt(item) for item in value])
-        if kind is not FakeTensor and isinstance(value, torch.Tensor):
-            return self.constant(value)
-        return value
+        return adopted(value, self.constant)
 
     def _reshape(self, value: FakeTensor, size: Any) -> FakeTensor:
         """`view`, by way of a copy where this value's strides, other than the program's, don't allow a view."""
@@ -250,28 +245,37 @@ def has_effect(op: Op) -> bool:
 
 def values_of(nest: Any) -> Iterator[FakeTensor]:
     """The values in a nest of tuples, lists and dicts, in order."""
-    kind = type(nest)
-    if kind is FakeTensor:
-        yield nest
-    elif kind is tuple or kind is list:
-        for item in nest:
-            yield from values_of(item)
-    elif kind is dict:
-        for item in nest.values():
-            yield from values_of(item)
+    return _leaves(nest, _VALUES)
 
 
 def numbers_of(nest: Any) -> Iterator[Any]:
     """The symbolic numbers in a nest of tuples, lists and dicts, in order."""
+    return _leaves(nest, SYMBOLIC)
+
+
+_VALUES = frozenset({FakeTensor})
+
+
+def _leaves(nest: Any, kinds: Container[type]) -> Iterator[Any]:
     kind = type(nest)
-    if kind in SYMBOLIC:
+    if kind in kinds:
         yield nest
     elif kind is tuple or kind is list:
         for item in nest:
-            yield from numbers_of(item)
+            yield from _leaves(item, kinds)
     elif kind is dict:
         for item in nest.values():
-            yield from numbers_of(item)
+            yield from _leaves(item, kinds)
+
+
+def adopted(nest: Any, constant: Callable[[torch.Tensor], FakeTensor]) -> Any:
+    """`nest` with every tensor that is no fake replaced by what `constant` makes of it."""
+    kind = type(nest)
+    if kind is tuple or kind is list:
+        return kind([adopted(item, constant) for item in nest])
+    if kind is not FakeTensor and isinstance(nest, torch.Tensor):
+        return constant(nest)
+    return nest
 
 
 def _like(out: Any) -> Any:

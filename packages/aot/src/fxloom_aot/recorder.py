@@ -22,6 +22,7 @@ from fxloom_aot._torch_private import (
     next_autograd_number,
     plain_batch_norm,
 )
+from fxloom_aot.log import adopted
 from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.meta import get_site
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
@@ -120,12 +121,7 @@ class Recorder(TorchDispatchMode):
         return fake
 
     def _adopt(self, value: Any) -> Any:
-        kind = type(value)
-        if kind is tuple or kind is list:
-            return kind([self._adopt(item) for item in value])
-        if kind is not FakeTensor and isinstance(value, torch.Tensor):
-            return self.constant(value)
-        return value
+        return adopted(value, self.constant)
 
 
 def run_graph(gm: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> list[Any]:

@@ -191,7 +191,7 @@ def _all_changes(fn: Callable[..., Any], args: list[Any], heaps: Sequence[Heap])
                     if (id(namespace.real), name) not in done:
                         done.add((id(namespace.real), name))
                         yield from _entry_changes(namespace.real, name, f"{namespace.source.name}[{name!r}]")
-        for (cls, name), _ in heap.class_reads.items():
+        for cls, name in heap.class_reads:
             if (cls, name) not in done:
                 done.add((cls, name))
                 yield from _class_changes(cls, name)
@@ -246,7 +246,6 @@ def _others(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     detached = value.detach()
-    again = type(value) if isinstance(value, torch.nn.Parameter) else torch.Tensor.clone
     yield "other numbers", detached + 1 if value.dtype is not torch.bool else ~detached
     yield "float64", detached.double()
     yield "one more dimension", detached.unsqueeze(0).clone()
@@ -256,8 +255,7 @@ def _other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     if value.dim() > 1:
         yield "transposed in memory", detached.transpose(0, 1).contiguous().transpose(0, 1)
     if value.is_floating_point():
-        fresh = again(detached.clone())
-        yield "requires_grad flipped", fresh.detach().requires_grad_(not value.requires_grad)
+        yield "requires_grad flipped", detached.clone().requires_grad_(not value.requires_grad)
 
 
 def _shifted(fn: types.FunctionType) -> Callable[..., Any]:

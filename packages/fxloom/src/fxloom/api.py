@@ -93,8 +93,10 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
 
 def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options: Mapping[str, Any] | None) -> Callable[..., Any]:
     """The backend function with mode and options bound. PluginError for an unknown name, ConfigError for unknown options."""
-    if backend == "inductor":
-        _check_inductor(mode, options)
+    if backend == "inductor":  # refused here, since at the first call suppress_errors could hide it
+        from fxloom.backends import inductor_options
+
+        inductor_options(mode, options or {})
     function = BACKENDS.load(backend).load() if isinstance(backend, str) else backend
     if not callable(function):
         raise ConfigError(f"backend must be a name or a function (gm, example_inputs) -> callable, got {type(backend).__name__}")
@@ -106,18 +108,6 @@ def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options
     if not bound:
         return function
     return functools.update_wrapper(functools.partial(function, **bound), function)  # keeps its name for messages
-
-
-def _check_inductor(mode: str | None, options: Mapping[str, Any] | None) -> None:
-    """ConfigError for what the builtin inductor would refuse at the first call, when suppress_errors could hide it."""
-    from fxloom.backends import MODES, InductorBackendOptions
-    from fxloom_inductor_core import InductorOptions
-    from fxloom_interfaces.config import from_options, nearest
-
-    if mode is not None and mode not in MODES:
-        raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
-    own = InductorBackendOptions.__dataclass_fields__
-    from_options(InductorOptions, {name: value for name, value in (options or {}).items() if name not in own})
 
 
 def compile_fx(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:

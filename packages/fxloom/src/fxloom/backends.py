@@ -19,6 +19,7 @@ from fxloom_interfaces.versions import BACKEND
 if TYPE_CHECKING:
     import torch.fx
 
+    from fxloom_inductor_core import InductorOptions
     from fxloom_interfaces.signature import GraphSignature
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -76,37 +77,39 @@ def load_inductor() -> Backend:
         """Fused kernels and library calls. mode: one of MODES. Unknown modes and options raise ConfigError."""
         if unknown:
             raise ConfigError(f"backend 'inductor' takes mode and options, got {', '.join(sorted(unknown))}")
+        own, _ = inductor_options(mode, options or {})
         compiler = graph_compiler(mode, options or {})
         if telemetry.wants_artifacts():
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm)))
-        partitioner = MinCut(own_options(options or {}).memory_budget)
+        partitioner = MinCut(own.memory_budget)
         return aot_graph(gm, example_inputs, decompositions=table("inductor"), compiler=compiler, partitioner=partitioner)
 
     return inductor
 
 
-def own_options(options: Mapping[str, Any]) -> InductorBackendOptions:
-    """The part of `options` that the wiring here reads; the rest is inductor-core's."""
-    names = InductorBackendOptions.__dataclass_fields__.keys()
-    return from_options(InductorBackendOptions, {name: options[name] for name in options if name in names})
+def inductor_options(mode: str | None, options: Mapping[str, Any]) -> tuple[InductorBackendOptions, InductorOptions]:
+    """What `mode` and `options` ask of the wiring here and of inductor-core. ConfigError for what neither knows."""
+    from fxloom_inductor_core import InductorOptions
+
+    if mode is not None and mode not in MODES:
+        raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
+    names = InductorBackendOptions.__dataclass_fields__
+    own = from_options(InductorBackendOptions, {name: value for name, value in options.items() if name in names})
+    core: dict[str, Any] = {"templates": True} if mode is not None and mode.startswith("max-autotune") else {}
+    core |= {name: value for name, value in options.items() if name not in names}
+    return own, from_options(InductorOptions, core)
 
 
 def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[torch.fx.GraphModule, GraphSignature], Any]:
     """The compiler of aten-dialect graphs that `mode` and `options` ask for."""
     from fxloom.config import cache_root
-    from fxloom_inductor_core import InductorOptions, compile_graph
+    from fxloom_inductor_core import compile_graph
     from fxloom_interfaces.artifacts import FileStore
     from fxloom_interfaces.graph_text import readable
     from fxloom_interfaces.plugins import REPLAYERS, codegens_by_device
 
-    if mode is not None and mode not in MODES:
-        raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
-    own_names = InductorBackendOptions.__dataclass_fields__.keys()
-    own = own_options(options)
-    chosen: dict[str, Any] = {"templates": True} if mode is not None and mode.startswith("max-autotune") else {}
-    chosen |= {name: options[name] for name in options if name not in own_names}
-    core = from_options(InductorOptions, chosen)
+    own, core = inductor_options(mode, options)
     codegens = codegens_by_device(own.codegen)
     store = FileStore(cache_root())
     replayer_name = own.replayer or ("cudagraphs" if mode in ("reduce-overhead", "max-autotune") else None)

@@ -238,16 +238,10 @@ class SymbolEnv:
 
     def decide_or(self, statement: Statement | bool, default: bool) -> bool:
         """As `decide`; `default` where the answer depends on an unbacked symbol."""
-        if isinstance(statement, bool):
-            return statement
-        known = self.facts.proves(statement)
-        if known is not None:
-            return known
         try:
-            statement.holds(self._hints)
-        except KeyError:
+            return self.decide(statement)
+        except DataDependent:
             return default
-        return self.decide(statement)
 
     def expect(self, statement: Statement | bool) -> bool:
         """The program asserts it: a guard, or a check at run time where unbacked symbols are in it."""

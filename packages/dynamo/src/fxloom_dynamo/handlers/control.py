@@ -66,6 +66,7 @@ def jump_if_false_or_pop(ev: Evaluator, frame: Frame, inst: Instruction) -> None
         frame.stack.pop()
 
 
+@opcode("GET_YIELD_FROM_ITER", "value -- iterator")  # coroutines, on which the two differ, are not evaluated
 @opcode("GET_ITER", "value -- iterator")
 def get_iter(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     value = ev.iter(frame.stack[-1])

@@ -27,12 +27,6 @@ def yield_value(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
     return YIELD
 
 
-@opcode("GET_YIELD_FROM_ITER", "value -- iterator")
-def get_yield_from_iter(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    value = ev.iter(frame.stack[-1])
-    frame.stack[-1] = value
-
-
 @opcode("SEND", "value -- value")
 def send(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     index = frame.ip - 1
