@@ -24,10 +24,11 @@ from fxloom_dynamo.heap import LITERALS, c_descriptor_of, can_shadow
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised, own_dict
 from fxloom_dynamo.policy import Wish, wish_for
 from fxloom_dynamo.recorder import UNMODELLED_METHODS
-from fxloom_dynamo.symbolic import SYMBOLIC, concrete, has_symbolic
+from fxloom_dynamo.symbolic import concrete, has_symbolic
 from fxloom_interfaces.errors import FxloomError, InternalError
 from fxloom_interfaces.regions import GraphFunction
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.propagate import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import calls, polyfills
+from fxloom_dynamo import calls, gradients, polyfills
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.heap import LITERALS
@@ -149,8 +149,8 @@ def _effects(ev: Evaluator) -> Any:
             for key, (fake, _, _) in ev.recorder.input_info.items()
             if fake._version != ev.recorder.versions[key]
         ]
-    gradients = [(key, id(entry.now)) for key, entry in ev.gradients.items() if entry.now is not entry.read]
-    return records, slots, names, classes, written, gradients
+    grads = [(id(entry.tensor), id(entry.now)) for entry in gradients.written(ev)]
+    return records, slots, names, classes, written, grads
 
 
 class _Differentiable(Function):

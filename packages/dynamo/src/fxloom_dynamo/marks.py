@@ -62,11 +62,6 @@ class FrameObject:
         self.depth = depth
 
 
-def program_error(kind: type[BaseException], *args: Any) -> Raised:
-    """A `Raised` for an exception that Python itself would raise here."""
-    return Raised(kind(*args))
-
-
 def own_dict(obj: Any) -> dict[str, Any]:
     """An instance's `__dict__`, whatever `__getattribute__` its class defines."""
     return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]  # a dict

@@ -1,9 +1,8 @@
 """Calls that pass a tensor where an operator of torch takes a number: eager reads the number out of it, a graph can't.
 
 In: `addcdiv_(a, b, value=t)`, `add_(a, alpha=t)` and their kind with a 0-dim tensor, `_foreach_addcdiv_(xs, as, bs, t)` with
-a 1-dim one or a list of 0-dim ones. Out:
-operators that compute the same from the tensor, in the order in which the kernels compute it, so that the result differs
-from eager's by rounding at most. torch's optimizers make such calls when they are captured.
+a 1-dim one or a list of 0-dim ones. Out: operators that compute the same from the tensor, in the order in which the kernels
+compute it, so that the result differs from eager's by rounding at most. torch's optimizers make such calls when captured.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, DELETED, Address, Raised
-from fxloom_dynamo.symbolic import SYMBOLIC, concrete, settled
+from fxloom_dynamo.symbolic import concrete, settled
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.propagate import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

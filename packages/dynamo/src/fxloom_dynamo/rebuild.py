@@ -27,10 +27,11 @@ from fxloom_dynamo.bytecode import Instruction, emit
 from fxloom_dynamo.heap import FROZEN, HEAPTYPE, LITERALS, Record, c_descriptor_of, can_shadow, container_base, ordered_keys, same_keys
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_dynamo.natives import CONSTANT_TYPES
-from fxloom_dynamo.symbolic import SYMBOLIC, has_symbolic, run_time_function, run_time_text, unbacked
+from fxloom_dynamo.symbolic import has_symbolic, run_time_function, run_time_text, unbacked
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.propagate import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

@@ -29,12 +29,12 @@ from fxloom_dynamo.heap import is_buffer
 from fxloom_dynamo.marks import Mark
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
 from fxloom_dynamo.policy import Wish, wish_for
-from fxloom_dynamo.symbolic import SYMBOLIC
 from fxloom_interfaces import meta
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
 from fxloom_shapes.poly import of_atom
+from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
 
 _NUMBERS = (int, float, complex, bool, str, bytes, type(None))

@@ -18,12 +18,12 @@ from fxloom_dynamo import _native
 from fxloom_dynamo.breaks import graph_break
 from fxloom_interfaces.errors import GraphBreak
 from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode, Node
+from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.reals import python_text
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
 
-SYMBOLIC: frozenset[type] = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 PYTHON_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 #: operators whose result on symbolic numbers is symbolic

@@ -159,13 +159,6 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
     return out
 
 
-def is_fresh_result(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
-    """True when the operator, seen before with such arguments, returns new memory only."""
-    key = _key(func, args, kwargs)
-    env = _environment(key)
-    return type((_plans if env is None else env.plans).get(key)) is Fresh
-
-
 class SymbolicKey:
     """A symbolic number in a key: equal where the expressions are, in one environment."""
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_inductor_core.graph import as_expr, layout_of, same_strides
-from fxloom_inductor_core.lowering.promote import is_tensor
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View, contiguous_strides, flat_index
 from fxloom_interfaces import meta
@@ -410,7 +409,3 @@ def repeat(cx: Lowering, x: Any, repeats: Sequence[Any]) -> Any:
         return x.load(ops, tuple(mod(i, e) for i, e in zip(index[lead:], x.size, strict=True)))
 
     return cx.compute(size, x.dtype, x.device, body, [x], ops=1)
-
-
-def all_tensors(values: Sequence[Any]) -> bool:
-    return all(is_tensor(v) for v in values)
