@@ -17,7 +17,7 @@ import torch
 from fxloom_dynamo import gradients, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
-from fxloom_dynamo.heap import FROZEN, LITERALS
+from fxloom_dynamo.kinds import FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
 from fxloom_dynamo.symbolic import concrete
 from fxloom_shapes import FakeTensor
@@ -534,7 +534,7 @@ def store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
 
 def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
     """type.__setattr__(obj, name, value)"""
-    from fxloom_dynamo.heap import is_mutable_type
+    from fxloom_dynamo.kinds import is_mutable_type
 
     if ev.heap.is_fresh(obj):
         ev.native(type.__setattr__, obj, name, value)

@@ -14,7 +14,7 @@ import torch
 from fxloom_dynamo import calls, gradients, polyfills
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.heap import LITERALS
+from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.rebuild import changed_records, changed_slots
 from fxloom_interfaces.regions import GraphFunction

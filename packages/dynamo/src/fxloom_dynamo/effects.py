@@ -46,7 +46,7 @@ def write_dict_in_order(target: dict[Any, Any], order: tuple[Any, ...], changed:
 
 
 def _dict_base(target: dict[Any, Any]) -> Any:
-    from fxloom_dynamo.heap import container_base
+    from fxloom_dynamo.kinds import container_base
 
     return container_base(type(target))
 

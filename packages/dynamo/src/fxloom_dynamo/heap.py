@@ -21,11 +21,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import inspect
 import math
 import types
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,8 +35,30 @@ from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.guards import Guard, GuardKind, TensorProperties, identity_guard
+from fxloom_dynamo.kinds import (
+    EXACT_CONTAINERS,
+    FROZEN,
+    FUNCTION_TYPES,
+    HEAPTYPE,
+    IS_EMPTY_CELL,
+    LITERALS,
+    SINGLETONS,
+    WINDOWS,
+    c_descriptor_of,
+    can_shadow,
+    container_base,
+    dict_values,
+    has_stand_in,
+    is_bound,
+    is_buffer,
+    is_mutable_type,
+    is_stand_in_key,
+    ordered_keys,
+    referent,
+    set_contents,
+    set_members,
+)
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Address, own_dict
-from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -52,30 +73,6 @@ from fxloom_interfaces.sources import (
 from fxloom_shapes import FakeMode, FakeTensor
 from fxloom_shapes.env import LARGEST
 from fxloom_shapes.symbolize import symbolize
-
-#: Python classes of the standard library whose instances nobody changes; they stand for themselves without guards
-FROZEN: frozenset[type] = frozenset({dataclasses.Field, inspect.Signature, inspect.Parameter})
-#: guarded by value; an equal object of the same type is as good
-LITERALS: frozenset[type] = frozenset(
-    {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range}
-    | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}
-    | NUMPY_SCALARS
-)
-_SINGLETONS = frozenset({bool, type(None), type(...), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format})
-_CONTAINER_BASES: tuple[type, ...] = (OrderedDict, defaultdict, dict, list, set, deque)
-_EXACT_CONTAINERS = frozenset(_CONTAINER_BASES)
-_FUNCTION_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-#: of a cell: cells compare by content, and only an empty one equals an empty one
-_IS_EMPTY_CELL = types.CellType().__eq__
-#: C objects that look into others: what they show can't be followed
-_WINDOWS: frozenset[type] = frozenset(
-    [types.MappingProxyType, memoryview, bytearray]
-    + [type(getattr(kind(), view)()) for kind in (dict, OrderedDict) for view in ("keys", "values", "items")]
-)
-#: torch's operators and the namespaces that hold them: Python objects that nobody changes and that C code looks into
-_OPERATORS: tuple[type, ...] = (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, torch._ops._OpNamespace)
-HEAPTYPE = 1 << 9
-_IMMUTABLETYPE = 1 << 8
 
 
 @dataclass(slots=True, eq=False)
@@ -98,109 +95,6 @@ class Record:
     filled: bool = False
     sources: list[Source] = field(default_factory=list)
     listed: Source | None = None
-
-
-def is_mutable_type(cls: type) -> bool:
-    """True when attributes of `cls` itself can change (false for types written in C)."""
-    return bool(cls.__flags__ & HEAPTYPE) and not cls.__flags__ & _IMMUTABLETYPE
-
-
-def container_base(cls: type) -> type | None:
-    """The mutable builtin container that `cls` is or derives from."""
-    for base in _CONTAINER_BASES:
-        if issubclass(cls, base):
-            return base
-    return None
-
-
-def c_descriptor_of(method: Any) -> Any:
-    """The C descriptor that a bound C method came from (an override in the object's class may hide it); None if unknown."""
-    owner, name = method.__self__, method.__name__
-    for base in type(owner).__mro__:
-        found = base.__dict__.get(name)
-        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)) and found.__get__(owner, type(owner)) == method:
-            return found
-    return None
-
-
-def _is_bound(fn: types.BuiltinFunctionType) -> bool:
-    """True for a method of some object, false for functions of modules and classes."""
-    owner = fn.__self__
-    plain = owner is None or isinstance(owner, (types.ModuleType, type))
-    return not plain and not type(owner).__name__.startswith("pybind11_")
-
-
-def ordered_keys(container: dict[Any, Any]) -> tuple[Any, ...]:
-    """Keys in the order in which the container iterates, below overrides of a subclass."""
-    return tuple(OrderedDict.__iter__(container) if isinstance(container, OrderedDict) else dict.__iter__(container))
-
-
-def _values(container: dict[Any, Any]) -> tuple[Any, ...]:
-    """The values of a dict in its order, below overrides of a subclass."""
-    return tuple(dict.values(container))
-
-
-def _has_stand_in(key: Any) -> bool:
-    """True for keys by identity whose stand-ins are other objects, by identity too."""
-    cls: Any = type(key)
-    return isinstance(key, torch.Tensor) or cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__ and can_shadow(cls)
-
-
-def _is_stand_in_key(key: Any) -> bool:
-    return type(key) is FakeTensor or type(key) not in LITERALS and _has_stand_in(key)
-
-
-def same_keys(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
-    """Equal keys in the same order. Tensors are keys by identity; `==` would compare their elements."""
-    if len(left) != len(right):
-        return False
-    return all(a is b or type(a) is not FakeTensor and type(b) is not FakeTensor and a == b for a, b in zip(left, right, strict=True))
-
-
-def referent(reference: Source) -> Source:
-    """What a weak reference refers to."""
-    return CallSource(reference, getter=weakref.ReferenceType.__call__, label="{}()")
-
-
-def _members(items: set[Any]) -> tuple[Any, ...]:
-    """The members of a set in its order, below overrides of a subclass."""
-    return tuple(set.__iter__(items))
-
-
-def _member_set(items: set[Any]) -> frozenset[Any]:
-    return frozenset(set.__iter__(items))
-
-
-def is_buffer(source: Source) -> bool:
-    """True for a tensor found among a module's buffers."""
-    parent = source.parent
-    return parent is not None and getattr(parent, "key", None) == "_buffers"
-
-
-def can_shadow(cls: type) -> bool:
-    """True when an instance's whole state lies in its `__dict__`, `__slots__` and a builtin container."""
-    if not cls.__flags__ & HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor, *_OPERATORS)):
-        return False
-    for base in cls.__mro__:
-        if base is not object and base not in _EXACT_CONTAINERS and not base.__flags__ & HEAPTYPE:
-            return False
-        if base.__module__ != "builtins" and type(base).__name__ == "pybind11_type":
-            return False
-        if base.__flags__ & _IMMUTABLETYPE and base not in _EXACT_CONTAINERS and base is not object:
-            return False
-    return _is_plainly_made(cls)  # type: ignore[arg-type]  # classes are hashable
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_plainly_made(cls: type) -> bool:
-    """False when a base written in C wants its own `__new__`, so its instances have state that we don't see."""
-    if getattr(cls, "__abstractmethods__", None) or hasattr(cls, "__del__"):
-        return True  # refused elsewhere
-    try:
-        (container_base(cls) or object).__new__(cls)  # type: ignore[call-overload]  # a container's __new__ takes the class
-    except TypeError:
-        return False
-    return True
 
 
 class Heap:
@@ -301,7 +195,7 @@ class Heap:
                 number = self._number(original, source)
                 if type(number) is not cls:
                     return number
-            kind = GuardKind.IDENTITY if cls in _SINGLETONS else GuardKind.EQUALITY
+            kind = GuardKind.IDENTITY if cls in SINGLETONS else GuardKind.EQUALITY
             self.guard(source, kind, original)
             return original
         known = self.by_original.get(id(original))
@@ -373,11 +267,11 @@ class Heap:
     def _stand_in(self, original: Any, source: Source, cls: type) -> Any:
         if isinstance(original, torch.Tensor):
             return self._tensor(original, source)
-        if cls is types.MethodWrapperType or cls is types.BuiltinFunctionType and _is_bound(original):
+        if cls is types.MethodWrapperType or cls is types.BuiltinFunctionType and is_bound(original):
             return self._bound_c_method(original, source)
-        if isinstance(original, _FUNCTION_TYPES):
+        if isinstance(original, FUNCTION_TYPES):
             return self._function(original, source)
-        if cls in _WINDOWS:
+        if cls in WINDOWS:
             graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
         if isinstance(original, tuple):
             return self._tuple(original, source)
@@ -391,7 +285,7 @@ class Heap:
             return self._weak_reference(original, source)
         if hasattr(cls, "__next__") and not can_shadow(cls):
             graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
-        if cls in _EXACT_CONTAINERS:
+        if cls in EXACT_CONTAINERS:
             return self._container(original, source, cls)
         if can_shadow(cls):
             return self._instance(original, source)
@@ -594,17 +488,17 @@ class Heap:
                     base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
                 return
             self.guard(source, GuardKind.LENGTH, len(record.keys))
-            if any(map(_has_stand_in, record.keys)):
-                record.listed = CallSource(source, getter=_values, label="tuple({}.values())")
+            if any(map(has_stand_in, record.keys)):
+                record.listed = CallSource(source, getter=dict_values, label="tuple({}.values())")
             keys = []
             for index, key in enumerate(record.keys):
                 keys.append(key)
-                if _has_stand_in(key):
+                if has_stand_in(key):
                     keys[-1] = key = self.translate(key, self._derive(DictKeySource, source, index))
                     self.refuse(key)
                     base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
                     continue
-                if not isinstance(key, (type, enum.Enum, *_FUNCTION_TYPES)) and type(key) not in LITERALS:
+                if not isinstance(key, (type, enum.Enum, *FUNCTION_TYPES)) and type(key) not in LITERALS:
                     if type(key).__module__ in ("typing", "types"):
                         self.guard(self._derive(DictKeySource, source, index), GuardKind.IDENTITY, key)
                     elif not (type(key) is tuple and all(type(part) in LITERALS or isinstance(part, type) for part in key)):
@@ -616,11 +510,11 @@ class Heap:
                 base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
             record.keys = tuple(keys)
         elif issubclass(base, set):
-            items = _members(original)
-            if all(type(item) in LITERALS or isinstance(item, (type, enum.Enum, *_FUNCTION_TYPES)) for item in items):
-                self.guard(CallSource(source, getter=_member_set, label="frozenset({})"), GuardKind.EQUALITY, frozenset(items))
+            items = set_members(original)
+            if all(type(item) in LITERALS or isinstance(item, (type, enum.Enum, *FUNCTION_TYPES)) for item in items):
+                self.guard(CallSource(source, getter=set_contents, label="frozenset({})"), GuardKind.EQUALITY, frozenset(items))
             else:
-                listed = CallSource(source, getter=_members, label="tuple({})")
+                listed = CallSource(source, getter=set_members, label="tuple({})")
                 self.guard(listed, GuardKind.LENGTH, len(items))
                 items = tuple(self._member(item, self.item_source(listed, at)) for at, item in enumerate(items))
             set.update(stand_in, items)
@@ -664,15 +558,15 @@ class Heap:
         """Whether a dict that is not read whole has a key."""
         if record.listed is not None:
             return  # all keys are known
-        if _is_stand_in_key(key):
+        if is_stand_in_key(key):
             self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
         else:
             self.guard(record.source, GuardKind.CONTAINS, (key, present), key)
 
     def _read_key(self, record: Record, key: Any) -> Any:
         if record.listed is not None:
-            index = next(at for at, known in enumerate(record.keys) if known is key or not _is_stand_in_key(known) and known == key)
-            found = self.translate(_values(record.original)[index], self.item_source(record.listed, index))
+            index = next(at for at, known in enumerate(record.keys) if known is key or not is_stand_in_key(known) and known == key)
+            found = self.translate(dict_values(record.original)[index], self.item_source(record.listed, index))
         else:
             found = self.translate(dict.__getitem__(record.original, key), self.key_source(record.source, key))
         record.read[key] = found
@@ -684,7 +578,7 @@ class Heap:
         record = self.by_stand_in.get(id(container))
         if record is None or record.filled or record.listed is not None or key in record.read:
             return present
-        if present == (not _is_stand_in_key(key) and key in record.keys):  # as it was before the frame
+        if present == (not is_stand_in_key(key) and key in record.keys):  # as it was before the frame
             self._guard_key(record, key, present)
         return present
 
@@ -907,7 +801,7 @@ class Heap:
         record.read["source"] = content_source
         record.read["value"] = ABSENT if empty else UNREAD
         if empty:
-            self.guard(CallSource(cell_source, getter=_IS_EMPTY_CELL, label="is_empty({})"), GuardKind.TRUTH, True)
+            self.guard(CallSource(cell_source, getter=IS_EMPTY_CELL, label="is_empty({})"), GuardKind.TRUTH, True)
         return stand_in
 
 
@@ -934,12 +828,9 @@ class Namespace:
 def _label(obj: Any) -> str:
     if isinstance(obj, types.ModuleType):
         return f"module({obj.__name__!r})"
-    name = getattr(obj, "__qualname__", None) if isinstance(obj, (type, *_FUNCTION_TYPES)) else None
+    name = getattr(obj, "__qualname__", None) if isinstance(obj, (type, *FUNCTION_TYPES)) else None
     return f"{obj.__module__}.{name}" if isinstance(name, str) else f"object({type(obj).__qualname__})"
 
 
 def _namespace_label(real: dict[str, Any]) -> str:
     return f"globals({real.get('__name__', '?')!r})"
-
-
-__all__ = ["LITERALS", "Heap", "Namespace", "Record", "container_base", "is_mutable_type"]

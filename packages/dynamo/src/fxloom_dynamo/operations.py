@@ -14,7 +14,7 @@ import torch
 from fxloom_dynamo import symbolic
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.heap import LITERALS, container_base
+from fxloom_dynamo.kinds import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, DELETED, Address, Raised
 from fxloom_dynamo.symbolic import concrete, settled
 from fxloom_shapes import FakeTensor

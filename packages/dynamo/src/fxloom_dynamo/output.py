@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo import calls
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.heap import LITERALS
+from fxloom_dynamo.kinds import LITERALS
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

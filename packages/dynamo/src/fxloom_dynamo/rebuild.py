@@ -24,7 +24,8 @@ import torch.fx
 from fxloom_dynamo import effects, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
-from fxloom_dynamo.heap import FROZEN, HEAPTYPE, LITERALS, Record, c_descriptor_of, can_shadow, container_base, ordered_keys, same_keys
+from fxloom_dynamo.heap import Record
+from fxloom_dynamo.kinds import FROZEN, HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, container_base, ordered_keys, same_keys
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_dynamo.symbolic import has_symbolic, run_time_function, run_time_text, unbacked

@@ -25,7 +25,7 @@ import torch.fx
 from fxloom_dynamo import number_arguments
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.heap import is_buffer
+from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
 from fxloom_dynamo.policy import Wish, wish_for

@@ -21,7 +21,7 @@ from fxloom_dynamo.bytecode.instruction import NOWHERE
 from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.handlers.control import exhausted_index
-from fxloom_dynamo.heap import ordered_keys, same_keys
+from fxloom_dynamo.kinds import ordered_keys, same_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL
 from fxloom_dynamo.modes import set_modes

@@ -32,7 +32,8 @@ from typing import Any
 import torch
 
 from fxloom_dynamo.config import Backend, CaptureConfig
-from fxloom_dynamo.heap import Heap, is_mutable_type
+from fxloom_dynamo.heap import Heap
+from fxloom_dynamo.kinds import is_mutable_type
 from fxloom_dynamo.marks import ABSENT
 from fxloom_dynamo.runtime import compile_callable
 

@@ -1,0 +1,278 @@
+"""What calling a C function means: a model, a run under the recording mode, a pure run, or a break."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import types
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo import natives, symbolic
+from fxloom_dynamo._torch_private import TensorBase
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, native_construct
+from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, is_plain
+from fxloom_dynamo.marks import ABSENT, Raised, own_dict
+from fxloom_dynamo.policy import wish_for
+from fxloom_dynamo.recorder import UNMODELLED_METHODS
+from fxloom_dynamo.symbolic import concrete, has_symbolic
+from fxloom_dynamo.wishes import as_wished
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+Kwargs = dict[str, Any]
+
+
+def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    from fxloom_dynamo import models
+
+    kind = type(fn)
+    if issubclass(kind, types.BuiltinFunctionType):
+        kind = types.BuiltinFunctionType  # the interpreter has a subclass for methods that know their class
+    wish = wish_for(fn)
+    if wish is not None:
+        return as_wished(ev, fn, wish, args, kwargs)
+    if has_symbolic(args) or kwargs and has_symbolic(kwargs.values()):
+        result = symbolic.call(ev, fn, args, kwargs)
+        if result is not NotImplemented:
+            return result
+        if not _keeps_numbers(fn):
+            args, kwargs = [concrete(arg) for arg in args], {name: concrete(arg) for name, arg in kwargs.items()}
+    try:
+        model = models.FUNCTIONS.get(fn)
+    except TypeError:  # an unhashable receiver
+        model = None
+    if model is not None:
+        return model(ev, args, kwargs)
+    owner = getattr(fn, "__self__", None)
+    if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
+        return _call_descriptor(ev, fn, fn.__objclass__, fn.__name__, args, kwargs)
+    if kind is types.MethodWrapperType:
+        slot = fn.__objclass__.__dict__[fn.__name__]
+        return _call_descriptor(ev, slot, fn.__objclass__, fn.__name__, [owner, *args], kwargs)
+    if owner is None or isinstance(owner, types.ModuleType) or type(owner).__name__.startswith("pybind11_"):
+        return _call_c_function(ev, fn, args, kwargs)
+    if isinstance(owner, type):  # a classmethod, or __new__
+        if fn.__name__ == "__new__":
+            target = args[0]
+            if target in natives.PURE_CONSTRUCTORS:
+                return native_construct(ev, target, args[1:], kwargs)
+            return allocate(ev, owner, target, args[1:], kwargs)
+        if fn.__name__ == "__prepare__" and isinstance(owner, type) and issubclass(type(owner), type):
+            return {}
+        if fn.__name__ == "mro" and not args:
+            return ev.native(fn)
+        if fn.__name__ in ("__init_subclass__", "__subclasshook__") and not hasattr(fn, "__wrapped__"):
+            return ev.native(fn, *args, **kwargs)  # object's
+        if fn in natives.PURE_FUNCTIONS or any(base in natives.PURE_TYPES for base in owner.__mro__[:-1]):
+            ev.heap.fill_deep(args)
+            return _own(ev, ev.native(fn, *args, **kwargs))
+        if owner in natives.CONSTANT_TYPES or owner in natives.STATEFUL_TYPES:
+            ev.heap.fill_deep(args)
+            return _own(ev, ev.native(fn, *args, **kwargs))
+        if natives.is_torch_builtin(fn):
+            return _call_torch(ev, fn, args, kwargs)
+        graph_break("native_call", f"{owner.__qualname__}.{fn.__name__}")
+    descriptor = c_descriptor_of(fn)
+    if descriptor is None:
+        graph_break("native_call", f"{type(owner).__module__}.{type(owner).__qualname__}.{fn.__name__}")
+    return _call_descriptor(ev, descriptor, descriptor.__objclass__, fn.__name__, [owner, *args], kwargs)
+
+
+def _keeps_numbers(fn: Any) -> bool:
+    """True for C functions that take symbolic numbers as they are: torch's, operators, and those that only store values."""
+    if natives.is_torch_builtin(fn) or fn in _LOOK_AT_NOTHING or isinstance(getattr(fn, "__self__", None), torch.Tensor):
+        return True
+    if getattr(fn, "__module__", None) in ("_operator", "operator"):
+        return True
+    owner = getattr(fn, "__objclass__", None) or type(getattr(fn, "__self__", None))
+    return isinstance(owner, type) and issubclass(owner, (list, collections.deque)) and fn.__name__ in ("append", "appendleft")
+
+
+#: models that look at types or only pass values on
+_LOOK_AT_NOTHING = frozenset({isinstance, getattr, setattr, hasattr, len, iter, next, sum, callable, print})
+
+
+def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    if natives.is_pure_function(fn):
+        name = fn.__name__
+        from fxloom_dynamo import models
+
+        if fn.__module__ in ("_operator", "operator"):
+            operator_model = models.OPERATOR_FUNCTIONS.get(name)
+            if operator_model is not None:
+                if kwargs or len(args) != models.OPERATOR_ARITY[name]:
+                    return ev.native(fn, *args, **kwargs)  # raises
+                return operator_model(ev, args, kwargs)
+        if any(type(arg) is FakeTensor for arg in args):
+            return ev.torch_native(fn, *args, **kwargs)
+        if all(type(arg) in LITERALS for arg in args):
+            return ev.native(fn, *args, **kwargs)
+        method = models.DUNDER_OF.get(name)
+        if method is not None and args:
+            from fxloom_dynamo.operations import python_method
+
+            found = python_method(ev, args[0], method)
+            if found is not ABSENT:
+                return ev.call(found, args, kwargs)
+        ev.heap.fill_deep(args)
+        return _own(ev, ev.native(fn, *args, **kwargs))
+    if natives.is_torch_builtin(fn):
+        return _call_torch(ev, fn, args, kwargs)
+    graph_break("native_call", f"{fn.__module__}.{fn.__qualname__}")
+
+
+def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    if natives.refused_torch_builtin(fn):
+        graph_break("torch_call", f"{getattr(fn, '__module__', 'torch')}.{fn.__qualname__}")
+    for arg in (*args, *kwargs.values()):
+        if not is_plain(arg):
+            ev.heap.refuse(arg)
+            graph_break("torch_call", f"{fn.__qualname__} of a {type(arg).__qualname__}")
+    return ev.torch_native(fn, *args, **kwargs)
+
+
+def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[Any], kwargs: Kwargs) -> Any:
+    """A method written in C, with its receiver first."""
+    from fxloom_dynamo import models
+
+    if not args:
+        raise Raised(TypeError(f"unbound method {owner.__name__}.{name}() needs an argument"))
+    receiver = args[0]
+    model = models.METHODS.get((owner, name))
+    if model is not None:
+        return model(ev, args, kwargs)
+    if type(receiver) is FakeTensor or issubclass(owner, TensorBase):
+        if name in UNMODELLED_METHODS:  # some never reach the recording mode
+            graph_break("torch_call", f"Tensor.{name} is not modelled")
+        return ev.torch_native(fn, *args, **kwargs)
+    if owner in (types.MethodWrapperType, types.BuiltinFunctionType) and name == "__call__":
+        return ev.call(receiver, args[1:], kwargs)
+    if owner in (types.FunctionType, types.MethodType, property, types.MethodDescriptorType, types.WrapperDescriptorType):
+        if name == "__get__":
+            return ev.native(fn, *args, **kwargs)
+        if name == "__call__":
+            return ev.call(receiver, args[1:], kwargs)
+    if owner is type and name == "__call__":
+        return make_instance(ev, receiver, args[1:], kwargs)
+    if any(base in natives.PURE_TYPES for base in owner.__mro__[:-1]) or owner is object and name in _OBJECT_SAFE:
+        heap = ev.heap
+        heap.fill(receiver)
+        if name in natives.DEEP_METHODS:
+            heap.fill_deep(receiver)
+        rest = args[1:]
+        heap.fill_deep(rest)
+        if name in natives.ITERATING_METHODS and not issubclass(owner, BaseException):
+            rest = [iterable_argument(ev, arg) for arg in rest]
+        with_tensor = any(type(arg) is FakeTensor for arg in rest)
+        if with_tensor and not isinstance(receiver, (list, dict, set, tuple)) and not hasattr(receiver, "append"):
+            return ev.torch_native(fn, receiver, *rest, **kwargs)
+        return ev.native(fn, receiver, *rest, **kwargs)
+    if owner in natives.CONSTANT_TYPES or owner in natives.STATEFUL_TYPES and ev.heap.is_fresh(receiver):
+        rest = args[1:]
+        ev.heap.fill_deep(rest)
+        if any(type(arg) is FakeTensor for arg in rest):
+            graph_break("native_call", f"{owner.__qualname__}.{name} of a tensor")
+        return _own(ev, ev.native(fn, receiver, *rest, **kwargs))
+    if owner in (object, BaseException) and name in ("__reduce_ex__", "__reduce__", "__getstate__") and _may_be_reduced(ev, receiver):
+        return _own(ev, ev.native(fn, *args, **kwargs))
+    if owner is type and name == "__prepare__":
+        return {}
+    if owner is type and name in ("mro", "__subclasses__", "__instancecheck__", "__subclasscheck__"):
+        return ev.native(fn, *args, **kwargs)
+    if isinstance(receiver, BaseException):
+        return ev.native(fn, *args, **kwargs)
+    if natives.is_torch_builtin(fn):
+        return _call_torch(ev, fn, args, kwargs)
+    graph_break("native_call", f"{owner.__module__}.{owner.__qualname__}.{name}")
+
+
+def check_reducible(ev: Evaluator, value: Any, seen: set[int] | None = None) -> None:
+    """Break unless C code may look at all that `value` refers to (to pickle it, say)."""
+    if type(value) in LITERALS or isinstance(value, (*_NAMED, types.ModuleType)):
+        if ev.heap.is_fresh(value):
+            graph_break("native_call", "C code looking up a class or function of the program's by its name")
+        return
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    ev.heap.fill_deep(value)
+    kind = type(value)
+    if kind is FakeTensor or kind not in natives.PURE_TYPES and not isinstance(value, (BaseException, tuple)):
+        if kind in natives.CONSTANT_TYPES or isinstance(value, enum.Enum):
+            return
+        if not can_shadow(kind) and not ev.heap.is_fresh(value) or kind is FakeTensor or kind in natives.STATEFUL_TYPES:
+            graph_break("native_call", f"C code looking into a {kind.__qualname__}")
+    if kind.__flags__ & HEAPTYPE:
+        check_reducible(ev, kind, seen)
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts += [*dict.keys(value), *dict.values(value)]
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        base: Any = next(base for base in (list, tuple, set, frozenset, deque) if isinstance(value, base))
+        parts += base.__iter__(value)
+    elif isinstance(value, BaseException):
+        parts += value.args
+    if kind.__dictoffset__:
+        own = own_dict(value)
+        ev.heap.fill(own)
+        parts += own.values()
+    if any(base.__dict__.get("__slots__") for base in kind.__mro__) and ev.heap.record(value) is not None:
+        graph_break("native_call", f"C code looking into the slots of a {kind.__qualname__}")
+    for part in parts:
+        check_reducible(ev, part, seen)
+
+
+def own_deep(ev: Evaluator, value: Any, seen: set[int] | None = None) -> Any:
+    """What C code made of nothing but text: all its parts are the program's."""
+    seen = set() if seen is None else seen
+    kind = type(value)
+    if kind in LITERALS or id(value) in seen or isinstance(value, (type, *_NAMED)):
+        return value
+    seen.add(id(value))
+    if kind.__flags__ & HEAPTYPE and not isinstance(value, enum.Enum) or kind in natives.STATEFUL_TYPES:
+        ev.heap.add_fresh(value)
+    if isinstance(value, dict):
+        for key, item in dict.items(value):
+            own_deep(ev, key, seen)
+            own_deep(ev, item, seen)
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        for item in list(value):
+            own_deep(ev, item, seen)
+    if kind.__dictoffset__ and not isinstance(value, enum.Enum):
+        for item in list(own_dict(value).values()):
+            own_deep(ev, item, seen)
+    return value
+
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
+
+
+def _own(ev: Evaluator, result: Any) -> Any:
+    """What C code made is the program's: note those of its parts that have a state."""
+    kind = type(result)
+    if kind in LITERALS:
+        return result
+    if kind is tuple or kind is list:
+        for item in result:
+            _own(ev, item)
+    elif kind in natives.STATEFUL_TYPES and ev.heap.record(result) is None:
+        ev.heap.add_fresh(result)
+    return result
+
+
+def _may_be_reduced(ev: Evaluator, obj: Any) -> bool:
+    """True when C code may look at the whole state of an instance."""
+    if isinstance(obj, (type, types.ModuleType, types.FunctionType)) or type(obj) is FakeTensor:
+        return False
+    check_reducible(ev, obj)
+    return True
+
+
+_OBJECT_SAFE = frozenset({"__init__", "__init_subclass__", "__subclasshook__", "__dir__", "__sizeof__"})

@@ -1,0 +1,226 @@
+"""Models of the constructors and methods of list, tuple, dict, set and OrderedDict that look at keys or share items."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import operations, polyfills
+from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo.models.tables import Args, Kwargs, constructor, method, take
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+_MISSING = object()
+
+
+@constructor(list, arity=(0, 1))
+def _list(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.list_of(args[0]) if args else []
+
+
+@constructor(tuple, arity=(0, 1))
+def _tuple(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return ()
+    return args[0] if type(args[0]) is tuple else tuple(ev.list_of(args[0]))
+
+
+@constructor(dict)
+def _dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 1:
+        return ev.native(dict, *args, **kwargs)
+    result: dict[Any, Any] = {}
+    dict_update(ev, result, args, kwargs)
+    return result
+
+
+@constructor(collections.OrderedDict)
+def _ordered_dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 1:
+        return ev.native(collections.OrderedDict, *args, **kwargs)
+    result: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+    dict_update(ev, result, args, kwargs)
+    return result
+
+
+@constructor(set, arity=(0, 1))
+def _set(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    items = ev.list_of(args[0]) if args else []
+    for item in items:
+        operations.check_hashable(ev, item)
+    return ev.native(set, items)
+
+
+@constructor(frozenset, arity=(0, 1))
+def _frozenset(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return frozenset(_set(ev, args, kwargs))
+
+
+def dict_update(ev: Evaluator, target: Any, args: Args, kwargs: Kwargs) -> None:
+    """dict.update"""
+    for other in args:
+        if isinstance(other, dict) and operations.python_method(ev, other, "keys") is ABSENT:
+            if operations.python_method(ev, other, "__getitem__") is ABSENT or type(other).__iter__ is dict.__iter__:
+                ev.heap.fill(other)
+                ev.native(dict.update if type(target) is dict else type(target).update, target, other)
+                continue
+        ev.call(polyfills.dict_update, [target, other])
+    for key, value in kwargs.items():
+        operations.store_subscript(ev, target, key, value)
+
+
+@method(dict, "update")
+def _dict_update(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    if len(args) > 2:
+        ev.native(dict.update, *args, **kwargs)
+    ev.heap.know_keys(args[0])
+    dict_update(ev, args[0], args[1:], kwargs)
+
+
+@method(dict, "get", arity=(2, 3))
+def _dict_get(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    operations.check_hashable(ev, args[1])
+    try:
+        value = ev.heap.dict_get(args[0], args[1])
+    except TypeError as exc:
+        raise Raised(exc) from None
+    if value is not ABSENT:
+        return value
+    return args[2] if len(args) > 2 else None
+
+
+@method(dict, "__getitem__", arity=(2, 2))
+def _dict_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return operations.dict_subscript(ev, args[0], args[1])
+
+
+@method(dict, "__contains__", arity=(2, 2))
+def _dict_contains(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    operations.check_hashable(ev, args[1])
+    return ev.heap.dict_contains(args[0], args[1])
+
+
+@method(dict, "pop", arity=(2, 3))
+def _dict_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    operations.check_hashable(ev, args[1])
+    value = ev.heap.dict_get(args[0], args[1])
+    if value is ABSENT:
+        if len(args) > 2:
+            return args[2]
+        raise Raised(KeyError(args[1]))
+    ev.native(dict.__delitem__, args[0], args[1])
+    return value
+
+
+@method(collections.OrderedDict, "pop")
+def _ordered_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    target, key, *rest = take(args, kwargs, "self", "key", "default", defaults=(_MISSING,))
+    value = ev.heap.dict_get(target, key)
+    if value is ABSENT:
+        if rest[0] is not _MISSING:
+            return rest[0]
+        raise Raised(KeyError(key))
+    ev.native(collections.OrderedDict.__delitem__, target, key)
+    return value
+
+
+@method(dict, "setdefault", arity=(2, 3))
+def _dict_setdefault(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    operations.check_hashable(ev, args[1])
+    value = ev.heap.dict_get(args[0], args[1])
+    if value is not ABSENT:
+        return value
+    default = args[2] if len(args) > 2 else None
+    ev.native(dict.__setitem__, args[0], args[1], default)
+    return default
+
+
+@method(dict, "keys", arity=(1, 1))
+def _dict_keys(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    ev.heap.know_keys(args[0])
+    return ev.native(dict.keys, args[0])
+
+
+@method(dict, "__iter__", arity=(1, 1))
+def _dict_iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    ev.heap.know_keys(args[0])
+    return ev.native(dict.__iter__, args[0])
+
+
+@method(dict, "__reversed__", arity=(1, 1))
+def _dict_reversed(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    ev.heap.know_keys(args[0])
+    return ev.native(dict.__reversed__, args[0])
+
+
+@method(dict, "__len__", arity=(1, 1))
+def _dict_len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    ev.heap.know_keys(args[0])
+    return dict.__len__(args[0])
+
+
+@method(dict, "__setitem__", arity=(3, 3))
+def _dict_setitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    operations.check_hashable(ev, args[1])
+    ev.native(dict.__setitem__, *args)
+
+
+@method(list, "__getitem__", arity=(2, 2))
+def _list_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if isinstance(args[1], int):
+        try:
+            return ev.heap.list_get(args[0], args[1])
+        except IndexError as exc:
+            raise Raised(exc) from None
+    ev.heap.fill(args[0])
+    return ev.native(list.__getitem__, *args)
+
+
+@method(list, "append", arity=(2, 2))
+def _list_append(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.heap.fill(args[0])
+    ev.native(list.append, *args)
+
+
+@method(list, "insert", arity=(3, 3))
+def _list_insert(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.heap.fill(args[0])
+    ev.native(list.insert, *args)
+
+
+@method(list, "extend", arity=(2, 2))
+def _list_extend(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    extend_list(ev, args[0], args[1])
+    return None
+
+
+@method(list, "__iadd__", arity=(2, 2))
+def _list_iadd(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    extend_list(ev, args[0], args[1])
+    return args[0]
+
+
+def extend_list(ev: Evaluator, target: Any, items: Any) -> None:
+    """list.extend, item by item, so that what the iterable does meanwhile is seen."""
+    ev.heap.fill(target)
+    if isinstance(items, (list, tuple)) and operations.python_method(ev, items, "__iter__") is ABSENT:
+        ev.heap.fill(items)
+        ev.native(list.extend, target, items)
+        return
+    iterator = ev.iter(items)
+    while (item := ev.next(iterator)) is not ABSENT:
+        list.append(target, item)
+
+
+@method(str, "join", arity=(2, 2))
+def _join(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return str(ev.native(str.join, args[0], ev.list_of(args[1])))
+
+
+@constructor(functools.partial)
+def _partial(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.native(functools.partial, *args, **kwargs)

@@ -1,0 +1,71 @@
+"""Models of exceptions: the one being handled, tracebacks, parts of groups."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import attributes, calls
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.marks import Traceback
+from fxloom_dynamo.models.tables import Args, Kwargs, function, method
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+@function(sys.exc_info)
+def _exc_info(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    exc = ev.current_exception
+    if exc is None:
+        return (None, None, None)
+    return (type(exc), exc, ev.traceback_of(exc))
+
+
+if hasattr(sys, "exception"):
+
+    @function(sys.exception, arity=(0, 0))
+    def _current_exception(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        return ev.current_exception
+
+
+@method(BaseException, "with_traceback", arity=(2, 2))
+def _with_traceback(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    attributes.generic_store(ev, args[0], "__traceback__", args[1])
+    return args[0]
+
+
+def _adopt_leaves(ev: Evaluator, group: Any) -> None:
+    """The parts of a group that existed before existed before."""
+    for part in group.exceptions:
+        ev.heap.adopt(part)
+        if isinstance(part, BaseExceptionGroup):
+            _adopt_leaves(ev, part)
+
+
+@method(BaseExceptionGroup, "subgroup", arity=(2, 2))
+def _subgroup(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return _split_group(ev, args, kwargs)[0]
+
+
+@method(BaseExceptionGroup, "split", arity=(2, 2))
+def _split_group(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """The parts of a group have the group's traceback."""
+    group, condition = args
+    if ev.heap.record(group) is not None:
+        _adopt_leaves(ev, group)
+    if any(isinstance(part, BaseExceptionGroup) and ev.traceback_of(part) is not None for part in group.exceptions):
+        graph_break("exception_group", "splits a group that holds a group which was raised")
+    parts = ev.native(BaseExceptionGroup.split, group, condition)
+    for part in parts:
+        if part is not None and part is not group and ev.traceback_of(group) is not None:
+            ev.tracebacks[id(part)] = (part, ev.traceback_of(group))
+    return parts
+
+
+@function(traceback.clear_frames)
+def _clear_frames(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    """Only drops the variables of frames that have ended."""
+    if args and args[0] is not None and type(args[0]) is not Traceback:
+        calls.inline_function(ev, traceback.clear_frames, args, kwargs)  # type: ignore[arg-type]  # a Python function

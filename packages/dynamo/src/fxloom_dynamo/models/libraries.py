@@ -1,0 +1,144 @@
+"""Models of a few functions of the standard library and NumPy: re, os.path, copy, dataclasses, enum, inspect."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+import inspect
+import os
+import re
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo import calls, polyfills
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.kinds import LITERALS, can_shadow, container_base
+from fxloom_dynamo.marks import Raised
+from fxloom_dynamo.models.tables import FUNCTIONS, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
+from fxloom_dynamo.numpy_values import ELEMENTWISE
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+def _numpy_function(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An element-wise function of NumPy, of literals."""
+    if kwargs or not all(type(value) in LITERALS for value in args):
+        graph_break("native_call", f"numpy.{fn.__name__} of more than numbers")
+    return ev.native(fn, *args)
+
+
+for _kind in ELEMENTWISE:
+    OBJECT_CALLS[_kind] = _numpy_function
+
+
+def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A member by its value."""
+    if len(args) == 1 and not kwargs and type(args[0]) in LITERALS:
+        member = cls.__dict__.get("_value2member_map_", {}).get(args[0])
+        if member is not None and not ev.heap.is_fresh(cls):
+            return member
+    if len(args) == 1 and type(args[0]) is cls:
+        return args[0]
+    meta = type(cls)
+    return ev.call(ev.heap.class_value(meta, "__call__", enum.EnumMeta.__call__), [cls, *args], kwargs)
+
+
+METACLASS_CALLS[enum.EnumMeta] = _enum_call
+
+
+@function(dataclasses.fields)
+def _fields(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    target = args[0]
+    cls = target if isinstance(target, type) else type(target)
+    found = ev.heap.class_lookup(cls, "__dataclass_fields__")
+    if ev.heap.is_fresh(cls) or ev.heap.is_fresh(found):
+        return calls.inline_function(ev, dataclasses.fields, args, kwargs)  # type: ignore[arg-type]  # a Python function
+    return ev.native(dataclasses.fields, cls) if not hasattr(cls, "__dataclass_fields__") else dataclasses.fields(cls)
+
+
+def _on_literals(fn: Callable[..., Any]) -> None:
+    """Let a library function of Python run as it is when all its arguments are literals: its answer depends on nothing else."""
+
+    @function(fn)
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        values = (*args, *kwargs.values())
+        if all(type(value) in LITERALS or isinstance(value, (re.Pattern, re.RegexFlag)) for value in values):
+            try:
+                return fn(*args, **kwargs)
+            except Exception as exc:
+                raise Raised(exc) from None
+        return calls.inline_function(ev, fn, args, kwargs)  # type: ignore[arg-type]  # a Python function
+
+
+for _name in ("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "escape"):
+    _on_literals(getattr(re, _name))
+for _name in ("join", "split", "basename", "dirname", "splitext", "normpath", "isabs"):
+    _on_literals(getattr(os.path, _name))
+
+FUNCTIONS[copy.deepcopy] = lambda ev, args, kwargs: (
+    ev.call(polyfills.deepcopy, args) if len(args) == 1 and not kwargs else graph_break("native_call", "copy.deepcopy with a memo")
+)
+
+
+@function(polyfills.callable_atom)
+def _is_copy_atom(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    value = args[0]
+    atoms = (types.FunctionType, types.BuiltinFunctionType, enum.Enum, torch.dtype, torch.device, re.Pattern, property)
+    return type(value) in LITERALS or isinstance(value, atoms)
+
+
+@function(polyfills.refuse_copy)
+def _refuse_copy(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("native_call", f"copy.deepcopy of a {type(args[0]).__qualname__}")
+
+
+@function(polyfills.is_plain_instance)
+def _is_plain_instance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    cls = type(args[0])
+    return can_shadow(cls) and container_base(cls) is None and not any(
+        base.__dict__.get("__slots__") for base in cls.__mro__
+    )
+
+
+def _class_signature(ev: Evaluator, cls: type) -> Any:
+    """The signature of a class whose instances are made by a Python `__init__` or `__new__`."""
+    heap = ev.heap
+    if heap.class_lookup(type(cls), "__call__") is not type.__call__:
+        graph_break("native_call", f"inspect.signature of {cls.__qualname__}, whose metaclass has a __call__")
+    for name in ("__signature__", "__wrapped__", "__text_signature__", "__new__", "__init__"):
+        found = heap.class_lookup(cls, name)
+        if isinstance(found, types.FunctionType) and not heap.is_fresh(found):
+            heap.adopt(found)
+            record = heap.record(found)
+            if record is not None:
+                heap.guard(record.source, GuardKind.FUNCTION_CODE, found.__code__)
+    try:
+        return ev.off_net(lambda: inspect.signature(cls))
+    except (TypeError, ValueError) as exc:
+        raise Raised(exc) from None
+
+
+@function(inspect.signature)
+def _signature(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    target = args[0]
+    inner = target.__func__ if isinstance(target, types.MethodType) else target
+    if isinstance(inner, type) and not kwargs and len(args) == 1:
+        return _class_signature(ev, inner)
+    if not isinstance(inner, types.FunctionType) or kwargs or len(args) > 1:
+        graph_break("native_call", "inspect.signature of something that is no plain function")
+    while inner is not None:
+        ev.heap.adopt(inner)
+        record = ev.heap.record(inner)
+        if record is not None:
+            ev.heap.guard(record.source, GuardKind.FUNCTION_CODE, inner.__code__)
+        inner = inner.__dict__.get("__wrapped__")
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError) as exc:
+        raise Raised(exc) from None

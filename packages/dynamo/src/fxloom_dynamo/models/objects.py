@@ -1,0 +1,285 @@
+"""Models of builtins about types, attributes and identity: isinstance, getattr, super, hash, dir, object's own methods, ABCs."""
+
+from __future__ import annotations
+
+import _abc
+import abc
+import builtins
+import enum
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo import attributes, classes, operations
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.kinds import HEAPTYPE, LITERALS
+from fxloom_dynamo.marks import ABSENT, Address, Raised
+from fxloom_dynamo.models.tables import Args, Kwargs, constructor, function, method
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+@function(builtins.isinstance, arity=(2, 2))
+def _isinstance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    value, wanted = args
+    return is_instance(ev, value, wanted)
+
+
+def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, tuple):
+        return any(is_instance(ev, value, item) for item in wanted)
+    if isinstance(wanted, types.UnionType):
+        return any(is_instance(ev, value, item) for item in typing.get_args(wanted))
+    if not isinstance(wanted, type):
+        return bool(ev.native(isinstance, value, wanted))
+    cls = ev.type_of(value)
+    if cls is wanted:
+        return True
+    meta = type(wanted)
+    if wanted is torch.nn.Buffer and type(value) is FakeTensor:
+        info = ev.recorder.input_info.get(id(value))
+        return info is not None and getattr(info[1], "_is_buffer", False)
+    if type(value) is FakeTensor or cls is not type(value):
+        return issubclass(cls, wanted)
+    if meta is type or wanted is torch.nn.Parameter or meta.__module__.startswith("torch"):
+        if not type(value).__flags__ & HEAPTYPE:
+            return isinstance(value, wanted)
+        return bool(ev.native(isinstance, value, wanted))
+    check = ev.heap.class_lookup(meta, "__instancecheck__")
+    if isinstance(check, types.FunctionType) and meta is not abc.ABCMeta and not issubclass(meta, (enum.EnumMeta,)):
+        if meta.__module__ == "typing":
+            return isinstance(value, wanted)
+        return ev.truth(ev.call(ev.heap.class_value(meta, "__instancecheck__", check), [wanted, value]))
+    return bool(ev.native(isinstance, value, wanted))
+
+
+@function(builtins.issubclass, arity=(2, 2))
+def _issubclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    cls, wanted = args
+    if not isinstance(cls, type):
+        return bool(ev.native(issubclass, cls, wanted))
+    return bool(ev.native(issubclass, cls, wanted))
+
+
+@constructor(type)
+def _type(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        return ev.type_of(args[0])
+    if len(args) == 3 and isinstance(args[1], tuple):
+        meta = classes.winner(type, args[1])
+        if meta is not type:
+            return ev.call(meta, args, kwargs)
+    return classes.make_class(ev, type, args, kwargs)
+
+
+@function(builtins.__build_class__)
+def _build_class(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return classes.build_class(ev, args, kwargs)
+
+
+@function(builtins.callable, arity=(1, 1))
+def _callable(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return callable(args[0])
+
+
+@constructor(super)
+def _super(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if args:
+        if len(args) == 1:
+            graph_break("native_call", "unbound super()")
+        return ev.native(super, *args)
+    frame = ev.frames[-1]
+    cell = frame.locals.get("__class__", ABSENT)
+    if cell is ABSENT:
+        raise Raised(RuntimeError("super(): __class__ cell not found"))
+    cls = ev.heap.cell_get(cell)
+    if not frame.code.co_argcount:
+        raise Raised(RuntimeError("super(): no arguments"))
+    receiver = ev.load_local(frame, frame.code.co_varnames[0])
+    if receiver is ABSENT:
+        raise Raised(RuntimeError("super(): arg[0] deleted"))
+    if isinstance(receiver, types.CellType):
+        receiver = ev.heap.cell_get(receiver)
+    return ev.native(super, cls, receiver)
+
+
+@function(builtins.getattr, arity=(2, 3))
+def _getattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        return ev.getattr(args[0], args[1])
+    return ev.getattr_or(args[0], args[1], args[2])
+
+
+@function(builtins.hasattr, arity=(2, 2))
+def _hasattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return ev.getattr_or(args[0], args[1], ABSENT) is not ABSENT
+
+
+@function(builtins.setattr, arity=(3, 3))
+def _setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.setattr(args[0], args[1], args[2])
+
+
+@function(builtins.delattr, arity=(2, 2))
+def _delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    attributes.delete(ev, args[0], args[1])
+
+
+@method(object, "__setattr__", arity=(3, 3))
+def _object_setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    attributes.generic_store(ev, *args)
+
+
+@method(object, "__getattribute__", arity=(2, 2))
+def _object_getattribute(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return attributes.generic_load(ev, *args)
+
+
+@method(object, "__delattr__", arity=(2, 2))
+def _object_delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    attributes.generic_delete(ev, *args)
+
+
+@method(type, "__setattr__")
+def _type_setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    attributes.store_class(ev, *args)
+
+
+@method(type, "__getattribute__")
+def _type_getattribute(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return attributes.load(ev, *args)
+
+
+@method(object, "__init__")
+def _object_init(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    if len(args) > 1 or kwargs:
+        cls = type(args[0])
+        if ev.heap.class_lookup(cls, "__new__") is object.__new__ or ev.heap.class_lookup(cls, "__init__") is not object.__init__:
+            raise Raised(TypeError(f"{cls.__name__}.__init__() takes exactly one argument (the instance to initialize)"))
+
+
+@method(object, "__eq__", arity=(2, 2))
+def _object_eq(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return True if args[0] is args[1] else NotImplemented
+
+
+@method(object, "__ne__", arity=(2, 2))
+def _object_ne(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return not ev.truth(operations.compare(ev, "==", args[0], args[1]))
+
+
+@method(object, "__str__", arity=(1, 1))
+def _object_str(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return operations.to_text(ev, args[0], "__repr__")
+
+
+@method(object, "__format__", arity=(2, 2))
+def _object_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return operations.format_value(ev, args[0], args[1])
+
+
+@method(object, "__repr__", "__hash__", arity=(1, 1))
+def _object_repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("identity", f"the default text or hash of a {type(args[0]).__qualname__}")
+
+
+@function(builtins.id, arity=(1, 1))
+def _id(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    record = ev.heap.record(args[0])
+    if record is None:
+        if isinstance(args[0], type):
+            return id(args[0])
+        return ev.heap.make_address(args[0])
+    ev.heap.guard(record.source, GuardKind.IDENTITY, record.original, "id")
+    return id(record.original)
+
+
+@function(builtins.hash, arity=(1, 1))
+def _hash(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    value = args[0]
+    found = operations.python_method(ev, value, "__hash__")
+    if found is not ABSENT:
+        return int(ev.call(found, [value]))
+    if isinstance(value, (tuple, frozenset, int, float, str, bytes)) and type(value) is not Address:
+        ev.heap.fill_deep(value)
+        if _hashes_by_value(value):
+            return int(ev.native(hash, value))
+    if type(value) in LITERALS or type(value) is tuple and all(type(item) in LITERALS for item in value):
+        return int(ev.native(hash, value))
+    record = ev.heap.record(value)
+    if record is not None:
+        ev.heap.guard(record.source, GuardKind.IDENTITY, record.original, "id")
+        return int(ev.native(hash, record.original))
+    graph_break("identity", f"hash() of a {type(value).__qualname__}")
+
+
+def _hashes_by_value(value: Any) -> bool:
+    """True when the hash depends on no address (that of a class or of None differs from process to process only)."""
+    if isinstance(value, (tuple, frozenset)):
+        return all(_hashes_by_value(item) for item in value)
+    return type(value) in LITERALS or isinstance(type(value).__hash__, types.FunctionType) or isinstance(value, (int, float, str, bytes))
+
+
+@function(builtins.vars, arity=(0, 1))
+def _vars(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        graph_break("opaque_object", "vars() of the running frame")
+    return ev.getattr(args[0], "__dict__")
+
+
+def _abstract(fn: Any) -> None:
+    """A function of `_abc` on a class that the program made."""
+
+    @function(fn)
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        if not args or not ev.heap.is_fresh(args[0]):
+            graph_break("mutates_foreign_state", f"_abc.{fn.__name__} of a class that existed before")
+        return ev.native(fn, *args, **kwargs)
+
+
+for _name in ("_abc_init", "_abc_register", "_get_dump", "_reset_registry", "_reset_caches"):
+    _abstract(getattr(_abc, _name))
+
+
+@function(_abc._abc_instancecheck, arity=(2, 2))
+def _abc_instancecheck(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return bool(ev.native(_abc._abc_instancecheck, *args))
+
+
+@function(_abc._abc_subclasscheck, arity=(2, 2))
+def _abc_subclasscheck(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return bool(ev.native(_abc._abc_subclasscheck, *args))
+
+
+@function(_abc.get_cache_token, arity=(0, 0))
+def _cache_token(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return _abc.get_cache_token()
+
+
+@function(builtins.dir, arity=(0, 1))
+def _dir(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return sorted(classes.snapshot(ev, ev.frames[-1]))
+    value = args[0]
+    if isinstance(value, type) and ev.heap.is_fresh(value) or type(value) in LITERALS:
+        return ev.native(dir, value)
+    if type(value).__flags__ & (1 << 9) and not isinstance(value, (type, types.ModuleType)):
+        found = operations.python_method(ev, value, "__dir__")
+        if found is not ABSENT:
+            return sorted(ev.list_of(ev.call(found, [value])))
+        if ev.heap.is_fresh(value):
+            return ev.native(dir, value)
+    if isinstance(value, type):
+        found = operations.python_method(ev, value, "__dir__")
+        if found is not ABSENT:
+            return sorted(ev.list_of(ev.call(found, [value])))
+        for base in value.__mro__:
+            if not ev.heap.is_fresh(base):
+                ev.heap.class_namespace(base)
+        return ev.native(dir, value)
+    graph_break("native_call", f"dir() of a {type(value).__qualname__}")

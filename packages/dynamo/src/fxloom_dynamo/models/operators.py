@@ -1,0 +1,90 @@
+"""Models of the `operator` module, its getters, and of weak references."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import operations
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.kinds import referent
+from fxloom_dynamo.models.tables import OBJECT_CALLS, OPERATOR_FUNCTIONS, Args, Kwargs, Model
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+def _binary_function(text: str) -> Model:
+    return lambda ev, args, kwargs: operations.binary(ev, text, args[0], args[1])
+
+
+for _text, (_function, *_) in operations.BINARY.items():
+    OPERATOR_FUNCTIONS[_function.__name__] = _binary_function(_text)
+
+
+def _compare_function(text: str) -> Model:
+    return lambda ev, args, kwargs: operations.compare(ev, text, args[0], args[1])
+
+
+for _text, (_function, *_) in operations.COMPARISONS.items():
+    OPERATOR_FUNCTIONS[_function.__name__] = _compare_function(_text)
+OPERATOR_FUNCTIONS.update(
+    {
+        "getitem": lambda ev, args, kwargs: operations.subscript(ev, *args),
+        "setitem": lambda ev, args, kwargs: operations.store_subscript(ev, *args),
+        "delitem": lambda ev, args, kwargs: operations.delete_subscript(ev, *args),
+        "contains": lambda ev, args, kwargs: operations.contains(ev, args[1], args[0]),
+        "not_": lambda ev, args, kwargs: not ev.truth(args[0]),
+        "truth": lambda ev, args, kwargs: ev.truth(args[0]),
+        "is_": lambda ev, args, kwargs: args[0] is args[1],
+        "is_not": lambda ev, args, kwargs: args[0] is not args[1],
+        "neg": lambda ev, args, kwargs: operations.unary(ev, "__neg__", args[0]),
+        "pos": lambda ev, args, kwargs: operations.unary(ev, "__pos__", args[0]),
+        "invert": lambda ev, args, kwargs: operations.unary(ev, "__invert__", args[0]),
+    }
+)
+
+#: parameters of the functions of `operator` that have a model; all are positional
+OPERATOR_ARITY = {name: len(inspect.signature(getattr(operator, name)).parameters) for name in OPERATOR_FUNCTIONS}
+
+
+def _itemgetter(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    keys = fn.__reduce__()[1]
+    found = [operations.subscript(ev, args[0], key) for key in keys]
+    return found[0] if len(keys) == 1 else tuple(found)
+
+
+def _attrgetter(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    found = []
+    for path in fn.__reduce__()[1]:
+        value = args[0]
+        for name in path.split("."):
+            value = ev.getattr(value, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _methodcaller(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    reduced = fn.__reduce__()
+    if isinstance(reduced[0], functools.partial):
+        name, rest, named = reduced[0].args[0], reduced[1], reduced[0].keywords
+    else:
+        name, rest, named = reduced[1][0], reduced[1][1:], {}
+    return ev.call(ev.getattr(args[0], name), list(rest), dict(named))
+
+
+def _dereference(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """What a weak reference that existed before refers to; guarded like anything else that is read."""
+    record = ev.heap.record(fn)
+    if args or kwargs or record is None:
+        graph_break("native_call", "call of a weak reference that was made inside")
+    return ev.heap.translate(fn(), referent(record.source))
+
+
+OBJECT_CALLS[weakref.ReferenceType] = _dereference
+OBJECT_CALLS[operator.itemgetter] = _itemgetter
+OBJECT_CALLS[operator.attrgetter] = _attrgetter
+OBJECT_CALLS[operator.methodcaller] = _methodcaller

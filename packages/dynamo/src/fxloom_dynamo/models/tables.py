@@ -1,0 +1,87 @@
+"""Where models are registered: functions, classes, methods written in C, calls of objects and of metaclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo.marks import Raised
+from fxloom_interfaces.errors import InternalError
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+Model = Callable[["Evaluator", Args, Kwargs], Any]
+FUNCTIONS: dict[Any, Model] = {}
+CLASSES: dict[type, Model] = {}
+METHODS: dict[tuple[type, str], Model] = {}
+OBJECT_CALLS: dict[type, Callable[..., Any]] = {}
+METACLASS_CALLS: dict[type, Callable[..., Any]] = {}
+OPERATOR_FUNCTIONS: dict[str, Model] = {}
+#: builtin function -> method that decides for Python classes
+DUNDER_OF = {
+    "abs": "__abs__", "round": "__round__", "divmod": "__divmod__", "pow": "__pow__", "index": "__index__", "floor": "__floor__",
+    "ceil": "__ceil__", "trunc": "__trunc__", "bin": "__index__", "hex": "__index__", "oct": "__index__",
+}  # fmt: skip
+
+
+def function(*targets: Any, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
+    """Register the model of functions. arity: least and most positional arguments, no keywords; others are TypeErrors."""
+
+    def register(model: Model) -> Model:
+        for target in targets:
+            FUNCTIONS[target] = model if arity is None else _checked(model, target, arity)
+        return model
+
+    return register
+
+
+def _checked(model: Model, target: Any, arity: tuple[int, int]) -> Model:
+    """`model` behind a check of the number of arguments; the real callee words the error."""
+
+    def checked(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        if kwargs or not arity[0] <= len(args) <= arity[1]:
+            ev.native(target, *args, **kwargs)
+            raise InternalError("dynamo.models", f"{target!r} took {len(args)} arguments, the model allows {arity}")
+        return model(ev, args, kwargs)
+
+    return checked
+
+
+def constructor(*targets: type, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
+    """Register the model of calls of classes."""
+
+    def register(model: Model) -> Model:
+        for target in targets:
+            CLASSES[target] = model if arity is None else _checked(model, target, arity)
+        return model
+
+    return register
+
+
+def method(owner: type, *names: str, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
+    """Register the model of methods written in C; the receiver counts as an argument."""
+
+    def register(model: Model) -> Model:
+        for name in names:
+            METHODS[owner, name] = model if arity is None else _checked(model, getattr(owner, name), arity)
+        return model
+
+    return register
+
+
+def take(args: Args, kwargs: Kwargs, *names: str, defaults: tuple[Any, ...] = ()) -> list[Any]:
+    """Arguments by position or keyword, for models whose callee has a simple signature."""
+    values = list(args)
+    for index in range(len(args), len(names)):
+        if names[index] in kwargs:
+            values.append(kwargs[names[index]])
+        else:
+            at = index - (len(names) - len(defaults))
+            if at < 0:
+                raise Raised(TypeError(f"missing argument {names[index]!r}"))
+            values.append(defaults[at])
+    return values

@@ -1,0 +1,62 @@
+"""Models of conversions to text and to numbers, which may call methods written in Python."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import operations
+from fxloom_dynamo.marks import ABSENT
+from fxloom_dynamo.models.tables import CLASSES, Args, Kwargs, Model, constructor, function, method
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+@constructor(str)
+def _str(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        return operations.to_text(ev, args[0])
+    return ev.native(str, *args, **kwargs)
+
+
+@function(builtins.repr, arity=(1, 1))
+def _repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return operations.to_text(ev, args[0], "__repr__")
+
+
+@function(builtins.format, arity=(1, 2))
+def _format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    return operations.format_value(ev, args[0], args[1] if len(args) > 1 else "")
+
+
+@method(str, "format")
+def _str_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+    for value in (*args[1:], *kwargs.values()):
+        operations.check_printable(ev, value)
+    return str(ev.native(str.format, *args, **kwargs))
+
+
+@constructor(bool, arity=(0, 1))
+def _bool(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return ev.truth(args[0]) if args else False
+
+
+def _number(target: type, *names: str) -> Model:
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        if args and type(args[0]) is FakeTensor:
+            return ev.torch_native(target, *args)
+        if args:
+            for name in names:
+                found = operations.python_method(ev, args[0], name)
+                if found is not ABSENT:
+                    return ev.native(target, ev.call(found, [args[0]]), *args[1:], **kwargs)
+        return ev.native(target, *args, **kwargs)
+
+    return model
+
+
+CLASSES[int] = _number(int, "__int__", "__index__", "__trunc__")
+CLASSES[float] = _number(float, "__float__", "__index__")
+CLASSES[complex] = _number(complex, "__complex__", "__float__", "__index__")

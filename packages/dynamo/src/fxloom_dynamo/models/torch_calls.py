@@ -1,0 +1,194 @@
+"""Models of functions of torch that set modes, call modules, check conditions or ask about tensors."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo import _torch_private, calls, custom_functions, operations, policy, polyfills
+from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.kinds import LITERALS
+from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_dynamo.models.objects import is_instance
+from fxloom_dynamo.models.tables import FUNCTIONS, Args, Kwargs, constructor, function, method
+from fxloom_interfaces import regions
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+
+
+@function(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, policy.is_compiling)
+def _is_compiling(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    """True: libraries that branch on it take the branch made for capture. Eager code between graphs answers False."""
+    return True
+
+
+@function(torch.compiler.is_exporting)
+def _is_exporting(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return False
+
+
+@constructor(torch.autograd.profiler.record_function)
+def _record_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """Changes no result, so it is no reason to split a graph."""
+    return ev.call(polyfills.UnseenRecord, args, kwargs)
+
+
+@function(set_grad_enabled_raw)
+def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    enabled = ev.truth(args[0])
+    if enabled == torch.is_grad_enabled():
+        return
+    ev.recorder.add_effect(regions.set_grad_enabled, enabled)
+    with DisableTorchFunction():
+        set_grad_enabled_raw(enabled)
+
+
+@function(torch.set_autocast_enabled, arity=(1, 2))
+def _set_autocast_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    if len(args) != 2:
+        graph_break("torch_call", "torch.set_autocast_enabled without a device type")
+    _set_autocast(ev, torch.set_autocast_enabled, args, torch.is_autocast_enabled)
+
+
+@function(torch.set_autocast_dtype, arity=(2, 2))
+def _set_autocast_dtype(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    _set_autocast(ev, torch.set_autocast_dtype, args, torch.get_autocast_dtype)
+
+
+def _set_autocast(ev: Evaluator, setter: Any, args: Args, getter: Any) -> None:
+    ev.modes.touch(args[0])
+    before = ev.native(getter, args[0])
+    ev.native(setter, *args)
+    if getter(args[0]) != before:
+        ev.recorder.add_effect(setter, *args)
+
+
+@function(torch.is_autocast_cache_enabled, arity=(0, 0))
+def _is_autocast_cache_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return ev.modes.cache
+
+
+@function(torch.set_autocast_cache_enabled, arity=(1, 1))
+def _set_autocast_cache_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    enabled = ev.truth(args[0])
+    if enabled != ev.modes.cache:
+        ev.modes.cache = enabled
+        ev.recorder.add_effect(torch.set_autocast_cache_enabled, enabled)
+
+
+@function(torch.autocast_increment_nesting, arity=(0, 0))
+def _autocast_increment_nesting(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    return _nest_autocast(ev, 1, torch.autocast_increment_nesting)
+
+
+@function(torch.autocast_decrement_nesting, arity=(0, 0))
+def _autocast_decrement_nesting(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+    return _nest_autocast(ev, -1, torch.autocast_decrement_nesting)
+
+
+def _nest_autocast(ev: Evaluator, change: int, target: Any) -> int:
+    ev.modes.nesting += change
+    ev.recorder.add_effect(target)
+    return ev.modes.entry_nesting + ev.modes.nesting
+
+
+@function(torch.clear_autocast_cache, arity=(0, 0))
+def _clear_autocast_cache(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.recorder.add_effect(torch.clear_autocast_cache)
+
+
+@method(torch.device, "__enter__", "__exit__")
+def _device_context(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("torch_call", "with torch.device(...) changes where factories put tensors")
+
+
+_OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
+)  # fmt: skip
+_module_call_impl: Any = torch.nn.Module._call_impl
+_module_namespace = vars(sys.modules[torch.nn.Module.__module__])
+
+
+@function(_module_call_impl)
+def _module_call(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """torch.nn.Module._call_impl where no hook is registered: forward. Other modules are inlined."""
+    heap = ev.heap
+    module = args[0]
+    record = heap.record(module.__dict__) if heap.record(module) is not None else None
+    if record is None or not all(_is_empty_hook_table(ev, record, name) for name in _OWN_HOOKS) or not _no_global_hooks(ev):
+        return calls.inline_function(ev, _module_call_impl, args, kwargs)
+    return ev.call(ev.getattr(module, "forward"), args[1:], kwargs)
+
+
+def _is_empty_hook_table(ev: Evaluator, record: Any, name: str) -> bool:
+    value = record.stand_in.get(name, ABSENT)
+    original = record.original.get(name)
+    if value is UNREAD and isinstance(original, dict) and not original:
+        ev.heap.guard(ev.heap.key_source(record.source, name), GuardKind.TRUTH, False)
+        return True
+    return isinstance(value, dict) and not value
+
+
+def _no_global_hooks(ev: Evaluator) -> bool:
+    heap = ev.heap
+    namespace = heap.namespace(_module_namespace)
+    for name in _GLOBAL_HOOKS:
+        if name in namespace.values or not isinstance(_module_namespace[name], dict) or _module_namespace[name]:
+            return False
+        heap.guard(heap.key_source(namespace.source, name), GuardKind.TRUTH, False)
+    return True
+
+
+@function(*_torch_private.HAS_TORCH_FUNCTION)
+def _has_torch_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    """Whether the program's own arguments override torch functions; the mode that records is none of its business."""
+    values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    for value in values:
+        cls = ev.type_of(value)
+        if cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or cls in LITERALS:
+            continue
+        if hasattr(cls, "__torch_function__"):
+            graph_break("unsupported_tensor", f"a {cls.__qualname__}, which overrides torch functions")
+    return False
+
+
+@function(_torch_private.is_function_mode_enabled)
+def _is_function_mode_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return False
+
+
+@function(torch._check)
+def _check(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    """torch._check: what it says of numbers that only running the graph tells is checked there."""
+    condition, *rest = [*args, *kwargs.values()]
+    if type(condition) is torch.SymBool:
+        ev.torch_native(torch._check, condition)
+        ev.recorder.check(condition)
+        return
+    if not ev.truth(condition):
+        message = ev.call(rest[0], []) if rest and rest[0] is not None else "Expected cond to be True, but got False"
+        raise Raised(RuntimeError(message))
+
+
+@function(torch._check_is_size)
+def _check_is_size(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    _check(ev, [operations.compare(ev, ">=", args[0], 0)], {})
+
+
+@function(torch.is_tensor)
+def _is_tensor(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return is_instance(ev, args[0], torch.Tensor)
+
+
+FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
+
+
+@function(polyfills.FunctionContext.mark_dirty, polyfills.FunctionContext.set_materialize_grads)
+def _refuse_dirty(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("torch_call", "a custom autograd function that writes into its inputs or takes None for gradients")
