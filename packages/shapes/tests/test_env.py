@@ -158,8 +158,7 @@ def test_guards_accept_only_what_the_trace_saw(asked: list[tuple[Tree, str]]) ->
         numbers = {names[name]: value for name, value in point.items()}
         ranges = (env.range_of(env.symbols[name]) for name in numbers)
         inside = all(
-            (low is None or low <= n) and (high is None or n <= high)
-            for n, (low, high) in zip(numbers.values(), ranges, strict=True)
+            (low is None or low <= n) and (high is None or n <= high) for n, (low, high) in zip(numbers.values(), ranges, strict=True)
         )
         if not inside or not all(guard.statement.holds(numbers) for guard in guards):
             continue

@@ -200,9 +200,7 @@ def strided(draw: st.DrawFn, rank: int = 3) -> torch.Tensor:
         value = value.permute(draw(st.permutations(range(len(sizes)))))
         if draw(st.booleans()):
             value = value[..., :1].expand(value.shape)
-    return (
-        value.to(draw(st.sampled_from([torch.float32, torch.float64, torch.int64, torch.bool]))) if draw(st.booleans()) else value
-    )
+    return value.to(draw(st.sampled_from([torch.float32, torch.float64, torch.int64, torch.bool]))) if draw(st.booleans()) else value
 
 
 @given(strided(), strided(), st.sampled_from(["add", "mul", "maximum", "lt", "div", "pow", "where"]))

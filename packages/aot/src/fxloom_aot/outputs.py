@@ -16,7 +16,7 @@ import torch
 
 from fxloom_aot.functionalize import Functionalizer, Memory, View
 from fxloom_aot.log import numbers_of
-from fxloom_aot.views import Chain, UnsupportedView, is_dense, with_strides_of
+from fxloom_aot.views import LAZY, Chain, UnsupportedView, is_dense, with_strides_of
 from fxloom_interfaces.signature import (
     FromConstant,
     FromInput,
@@ -32,9 +32,6 @@ from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
 
 aten = torch.ops.aten
-
-#: make views that carry a bit saying that elements are conjugated or negated on reading: outputs get it by making the view
-_LAZY = frozenset({aten._conj.default, aten._neg_view.default})
 
 @dataclass(slots=True)
 class ForwardOutputs:
@@ -82,7 +79,7 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             found.results.append(FromConstant(state.constants[id(output)][1]))
         elif memory.members:
             found.results.append(_from_input(state, output, view))
-        elif id(memory) in shared or not is_dense(output.desc) or any(step.view.op in _LAZY for step in view.chain):
+        elif id(memory) in shared or not is_dense(output.desc) or any(step.view.op in LAZY for step in view.chain):
             base = bases.get(id(memory))
             if base is None:
                 base = bases[id(memory)] = _add_base(state, found, memory)

@@ -125,6 +125,8 @@ def _as_traced(
     """The gradient in the layout that the backward graph was made for; zeros where autograd has none."""
     if gradient is None:
         return torch.empty_strided(size, stride, dtype=desc.dtype, device=desc.device).zero_()
+    if gradient.is_conj() or gradient.is_neg():  # compiled code reads memory as it is
+        gradient = gradient.resolve_conj().resolve_neg()
     if gradient.stride() == stride:
         return gradient
     return torch.empty_strided(size, stride, dtype=desc.dtype, device=desc.device).copy_(gradient)

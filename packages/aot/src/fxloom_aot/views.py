@@ -182,6 +182,8 @@ def write_back(
 def _write_by_index(log: FunctionalLog, base: FakeTensor, memory: Descriptor, chain: Chain, value: FakeTensor) -> FakeTensor:
     if value.dtype != base.dtype or any(step.source.dtype != base.dtype for step in chain):
         raise UnsupportedView("a write through an irregular view that also changes the element type")
+    if any(step.view.op in LAZY for step in chain):
+        raise UnsupportedView("a write through an irregular view that is also conjugated or negated")
     dense = _dense_order(memory) is not None
     count = _arange(log, base.numel(), base.device)
     if dense:  # number the cells as memory has them: as_strided steps go by that
@@ -219,6 +221,9 @@ def overlaps_itself(desc: Descriptor) -> bool:
     cells = torch.arange(int(extent_of(desc) - desc.offset)).as_strided(size, stride)
     return int(cells.unique().numel()) != cells.numel()
 
+
+#: make views that carry a bit saying that elements are conjugated or negated on reading
+LAZY = frozenset({aten._conj.default, aten._neg_view.default})
 
 Inverse = Callable[[FunctionalLog, FakeTensor, FakeTensor, Step], FakeTensor]
 
@@ -294,8 +299,12 @@ INVERSES: dict[Any, Inverse] = {
     aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
     aten.split.Tensor: _split_back,
     aten.split_with_sizes.default: _split_back,
+    aten.unsafe_split.Tensor: _split_back,
+    aten.unsafe_split_with_sizes.default: _split_back,
     aten.unbind.int: _unbind_back,
     aten.view.dtype: _dtype_back,
+    aten._conj.default: _by_op(aten.conj_physical.default),
+    aten._neg_view.default: _by_op(aten.neg.default),
     aten.view_as_real.default: _by_op(aten.view_as_complex.default),
     aten.view_as_complex.default: _by_op(aten.view_as_real.default),
 }

@@ -70,7 +70,6 @@ class Recorder:
         self._keep: list[Any] = []
         self._last_placeholder: torch.fx.Node | None = None
         self._names: set[str] = set()
-        self.conjugated = False  # the program made a lazily conjugated view
         self._modes: ExitStack | None = None
         self._symbolic = False
 
@@ -276,7 +275,6 @@ class Recorder:
         if isinstance(func, types.MethodWrapperType):  # a property's __get__, __set__ or __delete__
             return self._property(func, args)
         name: str = _PYTHON_METHODS.get(func) or getattr(func, "__name__", None) or ""
-        self._watch_conjugates(name, args)
         owner = getattr(func, "__objclass__", None)
         if name in number_arguments.NAMES:
             with DisableTorchFunction():
@@ -308,7 +306,6 @@ class Recorder:
     def _property(self, func: Any, args: tuple[Any, ...]) -> Any:
         name = func.__self__.__name__
         what = func.__name__
-        self._watch_conjugates(name, args)
         if what == "__get__":
             if name in _REFUSED_PROPERTIES:
                 graph_break("torch_call", f"Tensor.{name} is not modelled")
@@ -319,13 +316,6 @@ class Recorder:
                 return value
             return self._record("call_function", builtins.getattr, lambda *_: value, (args[0], name), {})
         graph_break("torch_call", f"writing Tensor.{name} is not modelled")
-
-    def _watch_conjugates(self, name: str, args: tuple[Any, ...]) -> None:
-        """Fakes don't know of the bit that says that elements are conjugated on reading: break where it would show."""
-        if name in _CONJUGATING and args and isinstance(args[0], FakeTensor) and args[0].is_complex():
-            self.conjugated = True
-        elif self.conjugated and name in _SHOWS_CONJUGATION:
-            graph_break("unsupported_tensor", f"{name} after a complex tensor was conjugated")
 
     def _grad(self, tensor: Any) -> Any:
         if id(tensor) in self.input_info:
@@ -409,10 +399,6 @@ UNMODELLED_METHODS = frozenset(
 )
 #: Python methods of Tensor that only arrange calls of others: run them, what they call is recorded
 _PLAIN_METHODS = frozenset({"__len__", "__hash__", "dim_order"})
-_CONJUGATING = frozenset({"conj", "adjoint", "mH", "H", "_conj", "_neg_view"})
-_SHOWS_CONJUGATION = frozenset(
-    {"is_conj", "is_neg", "resolve_conj", "resolve_neg", "imag", "real", "view_as_real", "view"}
-)  # fmt: skip
 _REFUSED_PROPERTIES = frozenset({"grad_fn", "_backward_hooks", "__cuda_array_interface__", "_version", "volatile", "_base"})
 
 

@@ -608,7 +608,7 @@ def same_strides(layout: Layout, strides: Index) -> bool:
 
 def _spell(value: Any) -> Any:
     """Arguments of an eager call as program values."""
-    if isinstance(value, (Operand, SizeRef, TorchRef)) or value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, (Operand, SizeRef, TorchRef)) or value is None or isinstance(value, (bool, int, float, complex, str)):
         return value
     if isinstance(value, (list, tuple)):
         return type(value)(_spell(v) for v in value)

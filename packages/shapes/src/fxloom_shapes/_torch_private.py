@@ -41,6 +41,14 @@ def storage_identity(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def set_lazy_bits(tensor: torch.Tensor, conj: bool, neg: bool) -> None:
+    """Have the tensor's elements conjugated, negated on reading."""
+    if conj:
+        torch._C._set_conj(tensor, True)
+    if neg:
+        torch._C._set_neg(tensor, True)
+
+
 def has_lazy_bits(tensor: torch.Tensor) -> bool:
     """True for tensors whose elements are conjugated or negated on read."""
     return bool(tensor.is_conj() or tensor.is_neg())

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from fxloom_shapes.env import SymbolEnv
 
 Sizes = tuple[int, ...]
+CONJ, NEG = 1, 2
 
 
 class Descriptor:
-    """size, stride, dtype, device and storage offset of a tensor. Immutable; make with `describe`."""
+    """size, stride, dtype, device, storage offset and lazy bits of a tensor. Immutable; make with `describe`."""
 
-    __slots__ = ("__weakref__", "_hash", "device", "dtype", "env", "key", "offset", "size", "stride", "wrapper_device")
+    __slots__ = ("__weakref__", "_hash", "bits", "device", "dtype", "env", "key", "offset", "size", "stride", "wrapper_device")
 
     size: Sizes
     stride: Sizes
@@ -35,6 +36,8 @@ class Descriptor:
     wrapper_device: torch.device
     #: of the symbols in sizes, strides and offset; None where all are plain ints
     env: SymbolEnv | None
+    #: CONJ, NEG: elements are conjugated, negated on reading
+    bits: int
 
     def __init__(
         self,
@@ -43,13 +46,14 @@ class Descriptor:
         dtype: torch.dtype,
         device: torch.device,
         offset: int,
+        bits: int = 0,
         env: SymbolEnv | None = None,
         key: tuple[Any, ...] | None = None,
     ) -> None:
-        self.size, self.stride, self.dtype, self.device, self.offset = size, stride, dtype, device, offset
+        self.size, self.stride, self.dtype, self.device, self.offset, self.bits = size, stride, dtype, device, offset, bits
         self.wrapper_device = device if usable(device.type) else torch.device("meta")
         self.env = env
-        self.key = key if key is not None else (size, stride, dtype, device, offset)
+        self.key = key if key is not None else (size, stride, dtype, device, offset, bits)
         self._hash = hash(self.key)
 
     def __hash__(self) -> int:
@@ -62,7 +66,9 @@ class Descriptor:
         text = f"{str(self.dtype).removeprefix('torch.')}{list(self.size)}"
         if str(self.stride) != str(contiguous_stride(self.size)):
             text += f" stride={list(self.stride)}"
-        return text + (f" offset={self.offset}" if str(self.offset) != "0" else "") + f" {self.device}"
+        text += f" offset={self.offset}" if str(self.offset) != "0" else ""
+        text += " conj" * bool(self.bits & CONJ) + " neg" * bool(self.bits & NEG)
+        return f"{text} {self.device}"
 
 
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Descriptor] = weakref.WeakValueDictionary()
@@ -78,9 +84,11 @@ def usable(device_type: str) -> bool:
     return known
 
 
-def describe(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device, offset: int = 0) -> Descriptor:
+def describe(
+    size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device, offset: int = 0, bits: int = 0
+) -> Descriptor:
     """The descriptor with these fields."""
-    key = (tuple(size), tuple(stride), dtype, device, offset)
+    key = (tuple(size), tuple(stride), dtype, device, offset, bits)
     try:
         found = _interned.get(key)
     except TypeError:  # symbolic numbers don't hash
@@ -90,7 +98,7 @@ def describe(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, dev
     return found
 
 
-def _describe_symbolic(size: Sizes, stride: Sizes, dtype: torch.dtype, device: torch.device, offset: int) -> Descriptor:
+def _describe_symbolic(size: Sizes, stride: Sizes, dtype: torch.dtype, device: torch.device, offset: int, bits: int) -> Descriptor:
     env: SymbolEnv | None = None
 
     def canonical(number: Any) -> Any:
@@ -109,12 +117,12 @@ def _describe_symbolic(size: Sizes, stride: Sizes, dtype: torch.dtype, device: t
 
     size, stride, offset = tuple(map(canonical, size)), tuple(map(canonical, stride)), canonical(offset)
     if all(type(number) is int for number in (*size, *stride, offset)):
-        return describe(size, stride, dtype, device, offset)
+        return describe(size, stride, dtype, device, offset, bits)
     assert env is not None
-    key = (id(env), tuple(map(text, size)), tuple(map(text, stride)), dtype, device, text(offset))
+    key = (id(env), tuple(map(text, size)), tuple(map(text, stride)), dtype, device, text(offset), bits)
     found = env.interned.get(key)
     if found is None:
-        found = env.interned[key] = Descriptor(size, stride, dtype, device, offset, env, key)
+        found = env.interned[key] = Descriptor(size, stride, dtype, device, offset, bits, env, key)
     return found
 
 
@@ -142,7 +150,8 @@ def is_empty(size: Sequence[int]) -> bool:
 
 def describe_tensor(tensor: torch.Tensor, device: torch.device) -> Descriptor:
     """The descriptor of `tensor`, said to be on `device`."""
-    return describe(tuple(tensor.shape), tensor.stride(), tensor.dtype, device, tensor.storage_offset())  # type: ignore[arg-type]  # a SymInt where sizes are symbolic
+    bits = (CONJ if tensor.is_conj() else 0) | (NEG if tensor.is_neg() else 0)
+    return describe(tuple(tensor.shape), tensor.stride(), tensor.dtype, device, tensor.storage_offset(), bits)  # type: ignore[arg-type]  # a SymInt where sizes are symbolic
 
 
 def describe_contiguous(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Descriptor:

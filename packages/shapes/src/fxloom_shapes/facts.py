@@ -347,7 +347,7 @@ class Facts:
         rest = poly - const(offset)
         if len(rest.terms) != 1:
             return False
-        (monomial, factor), = rest.terms.items()
+        ((monomial, factor),) = rest.terms.items()
         if len(monomial) != 1:
             return False
         low, high = self.ranges.get(monomial[0], (None, None))
@@ -359,11 +359,7 @@ class Facts:
 
     def _equate(self, poly: Poly) -> None:
         """Solve for the youngest atom that stands alone with coefficient 1 or -1."""
-        candidates = [
-            monomial[0]
-            for monomial, value in poly.terms.items()
-            if len(monomial) == 1 and abs(value) == 1
-        ]
+        candidates = [monomial[0] for monomial, value in poly.terms.items() if len(monomial) == 1 and abs(value) == 1]
         candidates.sort(key=lambda atom: (bool(atom.kind), atom.rank), reverse=True)
         for atom in candidates:
             factor = poly.terms[(atom,)]
@@ -397,7 +393,7 @@ def _alone(poly: Poly) -> list[tuple[Atom, int]]:
     rest = poly - const(offset)
     if len(rest.terms) != 1:
         return []
-    (monomial, factor), = rest.terms.items()
+    ((monomial, factor),) = rest.terms.items()
     return [(monomial[0], -offset // factor)] if len(monomial) == 1 and offset % factor == 0 else []
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes._torch_private import disabled_torch_function, make_wrapper
-from fxloom_shapes.descriptor import Descriptor
+from fxloom_shapes._torch_private import disabled_torch_function, make_wrapper, set_lazy_bits
+from fxloom_shapes.descriptor import CONJ, NEG, Descriptor
 from fxloom_shapes.errors import DataDependent
 
 _identities = itertools.count()
@@ -111,6 +111,8 @@ def make_fake(desc: Descriptor, storage: FakeStorage | None = None, requires_gra
     )
     fake.desc = desc
     fake.storage_token = storage if storage is not None else FakeStorage()
+    if desc.bits:
+        set_lazy_bits(fake, bool(desc.bits & CONJ), bool(desc.bits & NEG))
     return fake
 
 

@@ -128,9 +128,7 @@ class Poly:
 
     def contains(self, wanted: Atom) -> bool:
         return any(
-            atom == wanted or any(argument.contains(wanted) for argument in atom.args)
-            for monomial in self.terms
-            for atom in monomial
+            atom == wanted or any(argument.contains(wanted) for argument in atom.args) for monomial in self.terms for atom in monomial
         )
 
     def content(self) -> int:

@@ -16,12 +16,7 @@ _FUNCTIONS = {"FloorDiv": FloorDiv, "Mod": Mod, "Min": Min, "Max": Max}
 @lru_cache(maxsize=8192)
 def sympy_expr(poly: Poly) -> Any:
     """The same number as a SymPy expression; a SymPy Integer for a constant."""
-    return sympy.Add(
-        *[
-            sympy.Mul(sympy.Integer(value), *[_atom(atom) for atom in monomial])
-            for monomial, value in poly.terms.items()
-        ]
-    )
+    return sympy.Add(*[sympy.Mul(sympy.Integer(value), *[_atom(atom) for atom in monomial]) for monomial, value in poly.terms.items()])
 
 
 def _atom(atom: Atom) -> Any:

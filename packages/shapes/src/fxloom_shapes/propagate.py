@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_shapes import fake as fake_module
-from fxloom_shapes._torch_private import disable_torch_dispatch, make_wrapper, storage_identity, symbolic_kernels
-from fxloom_shapes.descriptor import Descriptor, describe, describe_tensor, extent_of
+from fxloom_shapes._torch_private import (
+    disable_torch_dispatch,
+    make_wrapper,
+    set_lazy_bits,
+    storage_identity,
+    symbolic_kernels,
+)
+from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_tensor, extent_of
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 from fxloom_shapes.nodes import FloatNode, IntNode
@@ -149,6 +155,8 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         out = make_wrapper(FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device)
         out.desc = desc
         out.storage_token = FakeStorage()
+        if desc.bits:
+            set_lazy_bits(out, bool(desc.bits & CONJ), bool(desc.bits & NEG))
     else:
         out = _build(plan, args, kwargs)
     facts = facts_of(func)
@@ -280,9 +288,7 @@ def _build(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
     return build(plan)
 
 
-def _with_fakes(
-    args: tuple[Any, ...], kwargs: dict[str, Any], func: Op, mode: FakeMode | None
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _with_fakes(args: tuple[Any, ...], kwargs: dict[str, Any], func: Op, mode: FakeMode | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if mode is None:
         from fxloom_shapes.context import trace_context
 
@@ -317,9 +323,7 @@ def common_device(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
         elif found != desc.device:
             if func in _MIXED_DEVICES:
                 continue
-            raise RuntimeError(
-                f"Expected all tensors to be on the same device, but {func} got tensors on {found} and {desc.device}"
-            )
+            raise RuntimeError(f"Expected all tensors to be on the same device, but {func} got tensors on {found} and {desc.device}")
     return found or scalar or _CPU
 
 
@@ -444,7 +448,9 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
             if storage is None:
                 storage = storages[ident] = torch.empty(nbytes[ident], dtype=torch.uint8, device="meta").untyped_storage()
             empty = torch.empty(0, dtype=desc.dtype, device="meta")
-            metas[id(tensor)] = empty.set_(storage, desc.offset, desc.size, desc.stride)  # type: ignore[call-overload]
+            meta = metas[id(tensor)] = empty.set_(storage, desc.offset, desc.size, desc.stride)  # type: ignore[call-overload]
+            if desc.bits:
+                set_lazy_bits(meta, bool(desc.bits & CONJ), bool(desc.bits & NEG))
     return metas
 
 
@@ -587,9 +593,7 @@ def _change_metadata(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mo
     with disable_torch_dispatch():
         func(*args, **kwargs)
     desc = target.desc
-    target.desc = describe(
-        tuple(torch.Tensor.size(target)), target.stride(), desc.dtype, desc.device, target.storage_offset()
-    )
+    target.desc = describe(tuple(torch.Tensor.size(target)), target.stride(), desc.dtype, desc.device, target.storage_offset(), desc.bits)
     known = getattr(target, "_constant", None)
     if known is not None:
         target._constant = None
@@ -600,6 +604,8 @@ def _set_storage(func: Op, target: FakeTensor, rest: tuple[Any, ...]) -> FakeTen
     if len(rest) != 1 or type(rest[0]) is not FakeTensor or rest[0].desc.dtype != target.desc.dtype:
         raise NoFakeKernel(str(func), "set_ with a storage; only set_(tensor) of the same dtype is modelled")
     source = rest[0]
+    if source.desc.bits != target.desc.bits:
+        raise NoFakeKernel(str(func), "set_ of a lazily conjugated or negated view")
     with disable_torch_dispatch():
         aten.as_strided_.default(target, source.desc.size, source.desc.stride, source.desc.offset)
     target.desc = source.desc

@@ -8,12 +8,28 @@ from fxloom_shapes.rules import (
     attention,
     creation,
     indexing,
+    linalg,
     matmul,
     normalization,
     pointwise,
     pooling,
     reduction,
+    spectral,
+    statistics,
     view,
 )
 
-__all__ = ["attention", "creation", "indexing", "matmul", "normalization", "pointwise", "pooling", "reduction", "view"]
+__all__ = [
+    "attention",
+    "creation",
+    "indexing",
+    "linalg",
+    "matmul",
+    "normalization",
+    "pointwise",
+    "pooling",
+    "reduction",
+    "spectral",
+    "statistics",
+    "view",
+]

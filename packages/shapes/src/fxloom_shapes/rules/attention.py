@@ -46,9 +46,7 @@ def flash_attention_cpu(
 
 
 @shape_rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
-def flash_attention_cpu_backward(
-    device: torch.device, grad: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any
-) -> Plan | None:
+def flash_attention_cpu_backward(device: torch.device, grad: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Plan | None:
     if not _attention_sizes(q.desc, k.desc, v.desc):
         return None
     return several(*[fresh(x.desc.size, x.desc.dtype, device, _heads_inside(x.desc.size)) for x in (q, k, v)])

@@ -61,13 +61,9 @@ def arange_start(device: torch.device, start: Any, end: Any, **options: Any) -> 
     return arange_step(device, start, end, 1, **options)
 
 
-@shape_rule(
-    aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.rand_like.default, aten.randn_like.default
-)
+@shape_rule(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.rand_like.default, aten.randn_like.default)
 def like(device: torch.device, x: Any, **options: Any) -> Plan | None:
-    return (
-        copy_of(x.desc, options.get("dtype") or x.desc.dtype, device, options.get("memory_format")) if _plain(options) else None
-    )
+    return copy_of(x.desc, options.get("dtype") or x.desc.dtype, device, options.get("memory_format")) if _plain(options) else None
 
 
 @shape_rule(aten.full_like.default)

@@ -87,7 +87,7 @@ def _batch_norm(device: torch.device, x: Any, others: tuple[Any, ...], training:
     return [fresh(desc.size, desc.dtype, device, stride), *[fresh(kept, dtype, device)] * 2]
 
 
-@shape_rule(aten.native_batch_norm.default)
+@shape_rule(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
 def native_batch_norm(
     device: torch.device, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Plan | None:
@@ -102,10 +102,18 @@ def batch_norm_functional(
     device: torch.device, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Plan | None:
     plans = _batch_norm(device, x, (weight, bias, mean, var), training)
-    if plans is None or not training:
+    if plans is None:
         return None
     statistics = [fresh(value.desc.size, value.desc.dtype, device) for value in (mean, var)]
     return several(*plans, *statistics)
+
+
+@shape_rule(aten._native_batch_norm_legit.no_stats)
+def batch_norm_without_statistics(
+    device: torch.device, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> Plan | None:
+    plans = _batch_norm(device, x, (weight, bias), training) if training else None
+    return None if plans is None else several(*plans)
 
 
 @shape_rule(aten.native_batch_norm_backward.default)

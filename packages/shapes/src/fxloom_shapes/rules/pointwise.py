@@ -93,9 +93,7 @@ def in_place(dtype: Dtype, operands: int) -> Callable[..., Plan | None]:
 
 def _shares_memory(values: tuple[Any, ...]) -> bool:
     target = values[0]
-    return any(
-        type(value) is FakeTensor and value is not target and value.storage_token is target.storage_token for value in values[1:]
-    )
+    return any(type(value) is FakeTensor and value is not target and value.storage_token is target.storage_token for value in values[1:])
 
 
 #: name -> (overload, in-place overload) are found by name; the number of operands counts tensors and numbers

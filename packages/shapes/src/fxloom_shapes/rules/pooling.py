@@ -90,3 +90,14 @@ def max_pool2d_with_indices_backward(device: torch.device, grad: Any, x: Any, *r
 @shape_rule(aten.avg_pool2d_backward.default, aten._adaptive_avg_pool2d_backward.default)
 def avg_pool2d_backward(device: torch.device, grad: Any, x: Any, *rest: Any) -> Plan | None:
     return fresh(x.desc.size, x.desc.dtype, device) if is_contiguous(x.desc) and not suggests_channels_last(x.desc) else None
+
+
+@shape_rule(aten.max_unpool2d.default)
+def max_unpool2d(device: torch.device, x: Any, indices: Any, output_size: Any) -> Plan | None:
+    desc = x.desc
+    if len(desc.size) not in (3, 4) or len(output_size) != 2 or indices.desc.size != desc.size or is_empty(desc.size):
+        return None
+    if indices.desc.dtype is not torch.int64:
+        return None
+    size = (*desc.size[:-2], *output_size)
+    return fresh(size, desc.dtype, device, channels_last_stride(size) if suggests_channels_last(desc) else None)

@@ -62,9 +62,7 @@ def mean_dim(device: torch.device, x: Any, dim: Any, keepdim: bool = False, dtyp
 @shape_rule(aten.amax.default, aten.amin.default)
 def extremum(device: torch.device, x: Any, dim: Any = (), keepdim: bool = False) -> Plan | None:
     size = _reduced(x.desc, dim, keepdim)
-    return (
-        fresh(size, x.desc.dtype, device) if size is not None and not is_empty(x.desc.size) and not x.desc.dtype.is_complex else None
-    )
+    return fresh(size, x.desc.dtype, device) if size is not None and not is_empty(x.desc.size) and not x.desc.dtype.is_complex else None
 
 
 @shape_rule(aten.max.dim, aten.min.dim)

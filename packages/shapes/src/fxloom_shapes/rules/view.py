@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe, equal, is_empty
+from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty
 from fxloom_shapes.layout import agree, is_size
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
 from fxloom_shapes.rules.registry import shape_rule
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def _view(desc: Descriptor, size: Any, stride: Any, offset: int | None = None) -> ViewOf:
-    new = describe(tuple(size), tuple(stride), desc.dtype, desc.device, desc.offset if offset is None else offset)
+    new = describe(tuple(size), tuple(stride), desc.dtype, desc.device, desc.offset if offset is None else offset, desc.bits)
     return ViewOf(new, 0)
 
 
@@ -28,6 +28,20 @@ def _axis(dim: int, rank: int) -> int | None:
 @shape_rule(aten.detach.default, aten.alias.default)
 def same(device: torch.device, x: Any) -> Plan | None:
     return ViewOf(x.desc, 0)
+
+
+@shape_rule(aten._conj.default)
+def conj(device: torch.device, x: Any) -> Plan | None:
+    return _with_bits(x.desc, x.desc.bits ^ CONJ) if x.desc.dtype.is_complex else None
+
+
+@shape_rule(aten._neg_view.default)
+def neg_view(device: torch.device, x: Any) -> Plan | None:
+    return _with_bits(x.desc, x.desc.bits ^ NEG)
+
+
+def _with_bits(desc: Descriptor, bits: int) -> ViewOf:
+    return ViewOf(describe(desc.size, desc.stride, desc.dtype, desc.device, desc.offset, bits), 0)
 
 
 @shape_rule(aten.t.default)
@@ -149,9 +163,7 @@ def reshape_alias(device: torch.device, x: Any, size: Any, stride: Any) -> Plan 
 
 
 @shape_rule(aten.slice.Tensor)
-def slice_(
-    device: torch.device, x: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Plan | None:
+def slice_(device: torch.device, x: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Plan | None:
     desc = x.desc
     axis = _axis(dim, len(desc.size))
     if axis is None or not desc.size or step <= 0:
@@ -214,7 +226,8 @@ def _without(desc: Descriptor, axes: list[int]) -> Plan:
     return _view(desc, [desc.size[axis] for axis in kept], [desc.stride[axis] for axis in kept])
 
 
-@shape_rule(aten.split.Tensor)
+# unsafe_split says that its pieces may be written to as if apart; its kernel is that of split
+@shape_rule(aten.split.Tensor, aten.unsafe_split.Tensor)
 def split(device: torch.device, x: Any, size: int, dim: int = 0) -> Plan | None:
     axis = _axis(dim, len(x.desc.size))
     if axis is None or not x.desc.size or size <= 0 or x.desc.size[axis] == 0:
@@ -224,29 +237,12 @@ def split(device: torch.device, x: Any, size: int, dim: int = 0) -> Plan | None:
     return _pieces(x.desc, axis, [size] * (count - 1) + [extent - size * (count - 1)])
 
 
-@shape_rule(aten.split_with_sizes.default)
+@shape_rule(aten.split_with_sizes.default, aten.unsafe_split_with_sizes.default)
 def split_with_sizes(device: torch.device, x: Any, sizes: Any, dim: int = 0) -> Plan | None:
     axis = _axis(dim, len(x.desc.size))
     if axis is None or not x.desc.size or not all(map(is_size, sizes)) or not agree(sum(sizes), x.desc.size[axis]):
         return None
     return _pieces(x.desc, axis, list(sizes))
-
-
-@shape_rule(aten.unsafe_split.Tensor)
-def unsafe_split(device: torch.device, x: Any, size: int, dim: int = 0) -> Plan | None:
-    return _unshared(split(device, x, size, dim))
-
-
-@shape_rule(aten.unsafe_split_with_sizes.default)
-def unsafe_split_with_sizes(device: torch.device, x: Any, sizes: Any, dim: int = 0) -> Plan | None:
-    return _unshared(split_with_sizes(device, x, sizes, dim))
-
-
-def _unshared(plan: Plan | None) -> Plan | None:
-    """As `unsafe_view`: the pieces don't overlap and nothing uses the whole again."""
-    if not isinstance(plan, Nest):
-        return None
-    return Nest(tuple(Fresh(piece.desc) for piece in plan.items if isinstance(piece, ViewOf)), list)
 
 
 def _pieces(desc: Descriptor, axis: int, sizes: list[int]) -> Plan:
