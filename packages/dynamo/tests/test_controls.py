@@ -6,7 +6,8 @@ import torch
 import fxloom_dynamo
 from fxloom_dynamo import capture, export, optimize, policy
 from fxloom_interfaces.dialects import torch_dialect
-from fxloom_interfaces.errors import Unsupported
+from fxloom_interfaces.errors import ConfigError, PluginError, Unsupported
+from fxloom_interfaces.plugins import BACKENDS
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +81,23 @@ def test_export_gives_the_whole_graph_or_the_break():
 def test_controls_refuse_what_is_no_function():
     with pytest.raises(TypeError, match="allow_in_graph takes a function, got int"):
         fxloom_dynamo.allow_in_graph(3)
+
+
+def test_a_backend_may_be_named():
+    seen = []
+
+    def mine(gm, example_inputs):
+        seen.append(gm)
+        return gm
+
+    BACKENDS.register("mine", mine)
+    try:
+        assert torch.equal(optimize("eager")(lambda x: -x)(torch.ones(2)), -torch.ones(2))
+        assert torch.equal(optimize("mine")(lambda x: -x)(torch.ones(2)), -torch.ones(2))
+    finally:
+        BACKENDS.unregister("mine")
+    assert len(seen) == 1
+    with pytest.raises(PluginError, match="minne"):
+        optimize("minne")
+    with pytest.raises(ConfigError, match="int"):
+        optimize(3)

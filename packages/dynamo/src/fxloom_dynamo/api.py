@@ -22,14 +22,21 @@ from fxloom_dynamo.guards import Guard
 from fxloom_dynamo.runtime import CapturedFrame, compile_callable
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.config import from_options
-from fxloom_interfaces.errors import Unsupported
+from fxloom_interfaces.errors import ConfigError, Unsupported
+from fxloom_interfaces.plugins import BACKENDS
 
 
-def optimize(backend: Backend | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def optimize(backend: Backend | str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator that runs a function or module with its frames captured and their graphs compiled by `backend`.
 
-    options: fields of CaptureConfig. ConfigError for an unknown one.
+    backend: a function `(gm, example_inputs) -> callable`, or the name of an installed one ("eager" always is); None is
+    eager too. options: fields of CaptureConfig. ConfigError for an unknown one or for what can't be a backend, PluginError
+    for a name that nobody registered.
     """
+    if isinstance(backend, str):
+        backend = BACKENDS.load(backend).load()
+    if backend is not None and not callable(backend):
+        raise ConfigError(f"backend must be a name or a function (gm, example_inputs) -> callable, got {type(backend).__name__}")
     config = from_options(CaptureConfig, {"backend": backend, **options})
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
