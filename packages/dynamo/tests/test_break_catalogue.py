@@ -132,6 +132,14 @@ def lets_group_go(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+@reaches("long_running")
+def counts_for_long(x: torch.Tensor) -> torch.Tensor:
+    total = 0
+    while total < 1_000_000:
+        total += 1  # here
+    return x + total
+
+
 @reaches("recursion")
 def recurses(x: torch.Tensor, depth: int = 400) -> torch.Tensor:
     return x if depth == 0 else recurses(x + 1, depth - 1)  # here

@@ -92,6 +92,11 @@ _KINDS = (
         "Handle exception groups outside of the compiled region.",
     ),
     BreakKind(
+        "long_running",
+        "Python computed for long without calling an operator; evaluating it would take far longer than running it.",
+        "Compute it outside of the compiled region, or raise step_limit.",
+    ),
+    BreakKind(
         "recursion",
         "Calls nest too deep to be inlined.",
         "Compile the function that does the tensor work, not the recursion around it.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import natives, polyfills
+from fxloom_dynamo import effort, natives, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -168,6 +168,8 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
         return call(ev, polyfills.update_with_wide_steps, [fn, at, tuple(args), kwargs], {})
     if DISABLED in fn.__dict__:
         graph_break("asked_for", f"{fn.__qualname__} is not to be captured")
+    if effort.is_long(code):
+        graph_break("long_running", f"{fn.__qualname__}, which took too long before")
     if code.co_flags & _ASYNC:
         graph_break("async", f"{fn.__qualname__} is asynchronous")
     record = ev.heap.record(fn)

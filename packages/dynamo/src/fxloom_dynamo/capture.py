@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
-from fxloom_dynamo import natives
+from fxloom_dynamo import effort, natives
 from fxloom_dynamo._torch_private import storage_id
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
@@ -30,7 +30,7 @@ from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.modes import keep_modes
 from fxloom_dynamo.residual import Residual
-from fxloom_dynamo.resume import body_start, continuation_count
+from fxloom_dynamo.resume import body_start, continuation_count, origin_of
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.size_guards import size_guards
 from fxloom_interfaces import meta, regions, telemetry
@@ -77,6 +77,8 @@ def capture_frame(view: FrameView, config: CaptureConfig, history: History | Non
         return Skip(reason, for_good=True)
     if _called_by_import():
         return Skip("the machinery of imports called it")
+    if effort.is_long(origin_of(code)):
+        return Skip(f"{code.co_qualname} evaluates long without meeting an operator")
     if continuation_count(code) > config.break_limit:
         return Skip(f"more than {config.break_limit} graph breaks in {code.co_qualname}")
     collecting = gc.isenabled()

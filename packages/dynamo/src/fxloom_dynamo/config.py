@@ -24,6 +24,7 @@ class CaptureConfig:
     on_capture: called with every CapturedFrame; for reports.
     on_heap: called with the heap of every captured frame, which knows all that was read; for `fxloom_dynamo.testing`.
     break_limit: continuations per function before the function is left to the interpreter.
+    step_limit: instructions that are evaluated without meeting an operator before the code is left to the interpreter.
     """
 
     backend: Backend | None = None
@@ -35,5 +36,6 @@ class CaptureConfig:
     capture_dynamic_output_shape_ops: bool = False
     suppress_errors: bool = False
     break_limit: int = 64
+    step_limit: int = 500_000
     on_capture: Callable[[Any], None] | None = None
     on_heap: Callable[[Any], None] | None = None

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fxloom_dynamo import _native, policy
+from fxloom_dynamo import _native, effort, policy
 from fxloom_dynamo.policy import Wish
 from fxloom_dynamo.runtime import live_regions, only_compiled, without_capture
 
@@ -82,6 +82,7 @@ def run(fn: F) -> F:
 
 def reset() -> None:
     """Forget everything that was compiled in this process; compiled callables compile again when they are called."""
+    effort.reset()
     for region in live_regions():
         region.reset()
 

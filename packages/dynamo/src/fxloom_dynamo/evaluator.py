@@ -22,6 +22,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import Policy
+from fxloom_dynamo.effort import SAMPLE, Effort
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.gradients import Gradient
 from fxloom_dynamo.heap import Heap
@@ -66,6 +67,8 @@ class Evaluator:
         #: `locals()` of a function gives a new dict each time
         self.locals_are_new = VERSION >= (3, 13)
         self.steps = 0
+        self.effort = Effort(config.step_limit, lambda: self.recorder.calls)
+        self.until_sample = SAMPLE
         self.modes = Modes()
         self.put_off: list[PutOff] = []
         self.recorder.sites = self.sites
@@ -117,6 +120,9 @@ class Evaluator:
             self.steps += 1
             frame.ip = index + 1
             try:
+                self.until_sample -= 1
+                if not self.until_sample:
+                    self._sample(frame)
                 signal = run(self, frame, inst)
             except Raised as raised:
                 if self.current_exception is None:
@@ -128,6 +134,11 @@ class Evaluator:
                 raise
             if signal is not None:
                 return frame.result
+
+    def _sample(self, frame: Frame) -> None:
+        self.until_sample = SAMPLE
+        if self.effort.sample(frame.code):
+            graph_break("long_running", f"{self.config.step_limit} instructions without an operator, at {frame.code.co_qualname}")
 
     def note_break(self, error: GraphBreak) -> None:
         """Remember the innermost place of a break."""
@@ -151,6 +162,9 @@ class Evaluator:
                 run, inst = ops[index]
                 frame.ip = index + 1
                 try:
+                    self.until_sample -= 1
+                    if not self.until_sample:
+                        self._sample(frame)
                     signal = run(self, frame, inst)
                 except Raised as raised:
                     self.unwind(frame, index, raised)
