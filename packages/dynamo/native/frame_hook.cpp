@@ -7,6 +7,9 @@
 // - An entry is only ever run on a frame that has not started: parameters are bound, no instruction has run. The frame
 //   is rewritten in place (ARCHITECTURE 5, FACTS 1): same parameters, other code, one more local that takes the inputs.
 //   Where the data stack's chunk has no room for the larger frame, a function made from the new code is called instead.
+// - Replacement code that stopped at a graph break returns a TailCall: the rest of the function with its stack and locals.
+//   The hook calls it once the frame is over, in the frame's place: `f_back`, tracebacks and the depth of the stack are
+//   those of the one function that the program knows, and what the frame held dies when the rest lets go of it.
 // - While the callback runs, or a callable wrapped by Uncaptured, the thread's region is switched off.
 // - Frames that run under saved-tensor hooks which were pushed inside of the region are left alone: the hooks (of
 //   activation checkpointing, say) may run the same function again in backward, outside of any region, and pair what it
@@ -65,6 +68,8 @@ thread_local int t_pending_slot = -1;
 
 PyObject* g_as_it_is = nullptr;  // answers of an interceptor: run the frame as it is,
 PyObject* g_unseen = nullptr;    // or also without intercepting what it calls
+thread_local PyObject* t_handed_code = nullptr;     // borrowed; the frame about to come was called by `run_to_end`,
+thread_local std::vector<PyObject*>* t_handed = nullptr;  // which gives its arguments (owned) up when the frame has them
 thread_local PyObject* t_interceptor = nullptr;     // borrowed from the call of `intercepted` that set it
 
 void free_code_state(void* state) { delete static_cast<CodeState*>(state); }
@@ -283,27 +288,72 @@ PyObject* call_instead(frames::Frame* f, PyCodeObject* code) {
     return PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr());
 }
 
-// Runs `entry` on the frame; `inputs` is stolen.
-PyObject* run_entry(PyThreadState* ts, frames::Frame* f, Entry& entry, PyObject* inputs) {
+// What replacement code returns instead of a value: call `function` with `arguments` (a tuple) and return its result.
+struct TailCall {
+    PyObject_HEAD
+    PyObject* function;
+    PyObject* arguments;
+};
+
+PyTypeObject* g_tail_call = nullptr;
+
+// Takes the arguments out of a tail call and frees it. Returns the function.
+py::object open_tail_call(PyObject* result, std::vector<PyObject*>& arguments) {
+    auto* call = reinterpret_cast<TailCall*>(result);
+    const Py_ssize_t count = PyTuple_GET_SIZE(call->arguments);
+    for (Py_ssize_t i = 0; i < count; ++i) arguments.push_back(Py_NewRef(PyTuple_GET_ITEM(call->arguments, i)));
+    py::object function = py::reinterpret_borrow<py::object>(call->function);
+    Py_DECREF(result);
+    return function;
+}
+
+void release(std::vector<PyObject*>& values) {
+    for (PyObject*& value : values) Py_CLEAR(value);
+}
+
+// Follows tail calls, in a loop, so that a loop of the program with a break in it does not nest. `result` is stolen.
+PyObject* run_to_end(PyObject* result) {
+    while (result != nullptr && Py_TYPE(result) == g_tail_call) {
+        std::vector<PyObject*> arguments;
+        const py::object function = open_tail_call(result, arguments);
+        const std::vector<PyObject*> given = arguments;
+        t_handed_code = PyFunction_GET_CODE(function.ptr());
+        t_handed = &arguments;
+        result = PyObject_Vectorcall(function.ptr(), given.data(), given.size(), nullptr);
+        t_handed_code = nullptr;
+        t_handed = nullptr;
+        release(arguments);  // still there when the call never reached the frame
+    }
+    return result;
+}
+
+// Runs `entry` on the frame; `inputs` is stolen. handed: the frame was called by `run_to_end`, which goes on with what
+// it returns.
+PyObject* run_entry(PyThreadState* ts, frames::Frame* f, Entry& entry, PyObject* inputs, bool handed) {
     ++entry.hits;
     const py::object keep = entry.replacement;
     PyCodeObject* code = as_code(keep);
+    PyObject* result = nullptr;
     if (rewrite(ts, f, code)) {
         if (entry.inputs_slot >= 0) {
             f->localsplus[entry.inputs_slot] = inputs;
         } else {
             Py_DECREF(inputs);
         }
-        return frames::evaluate(ts, f, 0);
+        result = frames::evaluate(ts, f, 0);
+    } else {
+        ++g_full_chunks;
+        t_pending_code = keep.ptr();
+        t_pending_inputs = inputs;
+        t_pending_slot = entry.inputs_slot;
+        result = call_instead(f, code);
+        t_pending_code = nullptr;
+        Py_CLEAR(t_pending_inputs);  // still there when the call never reached the frame
+        result = finish(ts, f, result);
     }
-    ++g_full_chunks;
-    t_pending_code = keep.ptr();
-    t_pending_inputs = inputs;
-    t_pending_slot = entry.inputs_slot;
-    PyObject* result = call_instead(f, code);
-    t_pending_code = nullptr;
-    Py_CLEAR(t_pending_inputs);  // still there when the call never reached the frame
-    return finish(ts, f, result);
+    if (handed || result == nullptr || Py_TYPE(result) != g_tail_call) return result;
+    if constexpr (!frames::kHookOwnsFrame) frames::unbind(f);  // the caller clears it, but only when all is done
+    return run_to_end(result);
 }
 
 py::tuple frame_view(frames::Frame* f) {
@@ -404,6 +454,12 @@ PyObject* pass_closed(PyThreadState* ts, frames::Frame* f) {
 
 PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
     if (throwflag != 0 || f->owner != FRAME_OWNED_BY_THREAD) return pass(ts, f, throwflag);
+    bool handed = false;
+    if (t_handed_code != nullptr && reinterpret_cast<PyObject*>(frames::code(f)) == t_handed_code) {
+        handed = true;
+        t_handed_code = nullptr;
+        release(*t_handed);
+    }
     if (t_interceptor != nullptr && !frames::is_observer(ts)) {
         constexpr int kBody = CO_OPTIMIZED | CO_NEWLOCALS;
         if ((frames::code(f)->co_flags & kBody) == kBody && frames::at_start(f)) return intercept(ts, f);
@@ -434,7 +490,7 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
     while (true) {
         Found found = find_entry(f, state, region);
         if (found.error) return finish(ts, f, nullptr);
-        if (found.entry != nullptr) return run_entry(ts, f, *found.entry, found.inputs);
+        if (found.entry != nullptr) return run_entry(ts, f, *found.entry, found.inputs, handed);
         try {
             if (asked) {
                 // Python checked the fresh entry on this very frame, so only code run by a guard can get us here.
@@ -542,6 +598,46 @@ PyObject* new_uncaptured(PyTypeObject* type, PyObject* args, PyObject*) {
     return reinterpret_cast<PyObject*>(self);
 }
 
+PyObject* new_tail_call(PyTypeObject* type, PyObject* args, PyObject*) {
+    PyObject* function = nullptr;
+    PyObject* arguments = nullptr;
+    if (PyArg_ParseTuple(args, "O!O!", &PyFunction_Type, &function, &PyTuple_Type, &arguments) == 0) return nullptr;
+    auto* self = reinterpret_cast<TailCall*>(type->tp_alloc(type, 0));
+    if (self == nullptr) return nullptr;
+    self->function = Py_NewRef(function);
+    self->arguments = Py_NewRef(arguments);
+    return reinterpret_cast<PyObject*>(self);
+}
+
+int traverse_tail_call(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(reinterpret_cast<TailCall*>(self)->function);
+    Py_VISIT(reinterpret_cast<TailCall*>(self)->arguments);
+    return 0;
+}
+
+void dealloc_tail_call(PyObject* self) {
+    PyObject_GC_UnTrack(self);
+    PyTypeObject* type = Py_TYPE(self);
+    Py_CLEAR(reinterpret_cast<TailCall*>(self)->function);
+    Py_CLEAR(reinterpret_cast<TailCall*>(self)->arguments);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyTypeObject* make_tail_call_type() {
+    PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(new_tail_call)},
+                           {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_tail_call)},
+                           {Py_tp_traverse, reinterpret_cast<void*>(traverse_tail_call)},
+                           {Py_tp_doc, const_cast<char*>("TailCall(function, arguments): what replacement code returns at a break.")},
+                           {0, nullptr}};
+    PyType_Spec spec{"fxloom_dynamo._native.TailCall", static_cast<int>(sizeof(TailCall)), 0,
+                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    PyObject* type = PyType_FromSpec(&spec);
+    if (type == nullptr) throw py::error_already_set();
+    return reinterpret_cast<PyTypeObject*>(type);
+}
+
 PyMemberDef g_members[] = {
     {"__wrapped__", T_OBJECT_EX, offsetof(Callable, function), READONLY, "the callable that is run"},
     {"region", T_OBJECT, offsetof(Callable, region), READONLY, "the Region, or None"},
@@ -591,6 +687,8 @@ void register_frame_hook(py::module_& m) {
         "fxloom_dynamo._native.CompiledCallable", "CompiledCallable(function, region): calls function with the region live.", new_captured));
     m.attr("Uncaptured") = py::reinterpret_steal<py::object>(make_type(
         "fxloom_dynamo._native.Uncaptured", "Uncaptured(function): calls function with no region live.", new_uncaptured));
+    g_tail_call = make_tail_call_type();
+    m.attr("TailCall") = py::handle(reinterpret_cast<PyObject*>(g_tail_call));
     m.def("skip_code", [](const py::object& code) { state_of(as_code(code)).skip = true; }, py::arg("code"),
           "Never look at frames of `code` again, in any region.");
     m.def("close_code", [](const py::object& code) { state_of(as_code(code)).closed = true; }, py::arg("code"),

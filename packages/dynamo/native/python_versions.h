@@ -73,6 +73,12 @@ inline bool is_observer(PyThreadState* ts) { return ts->tracing != 0; }
 // From 3.12 on the evaluation function owns the frame that it is given and has to clear it.
 constexpr bool kHookOwnsFrame = PY_VERSION_HEX >= 0x030C0000;
 
+// Lets go of all that a finished frame holds; who clears it later finds nothing.
+inline void unbind(Frame* f) {
+    const int count = f->stacktop;
+    for (int i = 0; i < count; ++i) Py_CLEAR(f->localsplus[i]);
+}
+
 // Runs a frame. With a hook installed every Python call is a C call, which 3.12 and 3.13 charge against a C recursion
 // budget too (2 units); give them back, so that sys.setrecursionlimit means what it says.
 inline PyObject* evaluate(PyThreadState* ts, Frame* f, int throwflag) {

@@ -148,23 +148,3 @@ def finished_generator() -> Any:
     generator: Any = (item for item in "")
     generator.close()
     return generator
-
-
-class TailCall:
-    """Asks `run_to_end` to call a continuation, so that a loop with a break in it does not nest frames."""
-
-    __slots__ = ("args", "fn")
-
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.fn = fn
-        self.args = args
-
-
-def run_to_end(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Call a continuation and those that it asks for."""
-    result = fn(*args)
-    while type(result) is TailCall:
-        fn, args = result.fn, result.args
-        result = None
-        result = fn(*args)
-    return result

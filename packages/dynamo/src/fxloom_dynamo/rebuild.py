@@ -48,6 +48,7 @@ _REDUCIBLE = frozenset(
      "bytes_iterator", "list_reverseiterator", "reversed", "enumerate", "zip", "dict_keyiterator", "dict_valueiterator",
      "dict_itemiterator", "set_iterator", "odict_iterator", "_deque_iterator", "callable_iterator"}
 )  # fmt: skip
+_PLAIN_CONTAINERS = frozenset({tuple, list, dict, set, frozenset, deque, OrderedDict, types.MethodType})
 _VALUES: tuple[type, ...] = (int, float, str, bytes, complex, frozenset)
 INPUTS_LOCAL = "__fxloom_inputs"
 #: polyfill -> the builtin that it stands for, in objects that outlive the graph
@@ -110,6 +111,32 @@ class Rebuilder:
             return
         for part in self._parts(value):
             self.scan(part)
+
+    def lingers(self, value: Any) -> bool:
+        """True when the program could notice how long `value` lives, and keeping it costs no output of the graph."""
+        found: list[Any] = []
+        return self._can_keep(value, found, set()) and bool(found)
+
+    def _can_keep(self, value: Any, found: list[Any], around: set[int]) -> bool:
+        """Whether `value` can be made again without more outputs; what has an end that can be noticed goes to `found`."""
+        heap, cls = self.ev.heap, type(value)
+        if isinstance(value, Mark) or id(value) in heap.namespaces or cls in SYMBOLIC:
+            return False
+        if _is_constant(value):
+            return True
+        if cls is FakeTensor:
+            found.append(value)
+            return id(value) in self.ev.recorder.input_info or id(value) in self.outputs
+        if heap.record(value) is not None or id(value) in self._counts or id(value) in self._own_cells:
+            found.append(value)
+            return True
+        if heap.is_fresh(cls) or id(value) in around:
+            return False
+        if cls not in _PLAIN_CONTAINERS:
+            if not heap.is_fresh(value) or not (cls in (types.FunctionType, types.CellType) or can_shadow(cls)):
+                return False
+            found.append(value)
+        return all(self._can_keep(part, found, around | {id(value)}) for part in self._parts(value))
 
     def _blame(self, value: Any) -> None:
         """`value` is why the frame can't end here: the next attempt breaks where it was made."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import effects, gradients
+from fxloom_dynamo import _native, effects, gradients
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
@@ -28,7 +28,7 @@ from fxloom_dynamo.modes import set_modes
 from fxloom_dynamo.output import call_put_off
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
-from fxloom_dynamo.resume import body_start, continuation_of, first_parameter, make_continuation, origin_of
+from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
 from fxloom_dynamo.runtime import without_capture
 from fxloom_interfaces.sources import Source
 
@@ -56,6 +56,7 @@ class Residual:
         self.stopped_at: int | None = None  # index of the instruction before which the frame stopped
         self.tail: list[Instruction] = []
         self.tail_regions: list[ExceptionRegion] = []
+        self._held: list[str] = []  # variables that the frame has bound when it runs the instruction
 
     @property
     def out(self) -> list[Instruction]:
@@ -87,7 +88,7 @@ class Residual:
         start, end = _group(instructions, index)
         self.stopped_at = end
         region = frame.info.regions[end]
-        live = self._live_names(start, end, region)
+        live = self._live_names(start)
         stack = list(frame.stack)
         writes = self._collect_writes()
         for name in frame.code.co_cellvars:
@@ -95,6 +96,7 @@ class Residual:
                 rebuilder._need_cell(name)
         for value in (*stack, *(frame.locals[name] for name in live)):
             rebuilder.scan(value)
+        live += self._lingering_names(live)
         self._run_graph()
         self._make_calls()
         loaded = []
@@ -108,26 +110,58 @@ class Residual:
         self._write(writes)
         for temporary, name in loaded:
             self.out.extend([*emit.load_fast(temporary), *emit.store_fast(name)])
-        self._unbind_deleted(region is not None)
         for slot in slots:
             self.out.extend([Instruction("PUSH_NULL")] if slot is None else emit.load_fast(slot))
+        self._let_go(live)
         self._execute(start, end, [value is NULL for value in stack], region)
         return self._assemble()
 
     # ------------------------------------------------------------------ pieces
 
-    def _live_names(self, start: int, end: int, region: Any) -> list[str]:
+    def _live_names(self, start: int) -> list[str]:
         """Locals to be made again: live at a place where the program can go on, bound, and touched by capture."""
-        frame = self.frame
-        wanted = set(live_locals(frame.code, start))
-        first = first_parameter(origin_of(frame.code))
-        names = []
-        for name, value in frame.locals.items():
-            if type(value) is Lazy or isinstance(value, types.CellType) and self._is_variable_cell(name):
+        wanted = set(live_locals(self.frame.code, start))
+        first = first_parameter(origin_of(self.frame.code))
+        return [name for name in self._touched_names() if name in wanted or name == first]
+
+    def _touched_names(self) -> list[str]:
+        return [
+            name
+            for name, value in self.frame.locals.items()
+            if type(value) is not Lazy and not (isinstance(value, types.CellType) and self._is_variable_cell(name))
+        ]
+
+    def _lingering_names(self, live: list[str]) -> list[str]:
+        """Locals that nothing reads any more: the program's frame holds them to its end, which a weak reference can tell.
+
+        Those whose end nothing can tell are left out, and those that would have to be outputs of the graph or that capture
+        can't make again: they die early.
+        """
+        found = []
+        for name in self._touched_names():
+            if name in live:
                 continue
-            if name in wanted or name == first:
-                names.append(name)
-        return names
+            value = self.frame.locals[name]
+            if self.rebuilder.lingers(value):
+                self.rebuilder.scan(value)
+                found.append(name)
+        return found
+
+    def _let_go(self, kept: list[str]) -> None:
+        """Unbind what the program's frame does not hold: our own variables, and parameters that it has bound anew or deleted."""
+        parameters = self.code.co_varnames[: _parameter_count(self.code)]
+        gone = [
+            name
+            for name in parameters
+            if name not in kept and name not in self.code.co_cellvars and type(self.frame.locals.get(name)) is not Lazy
+        ]
+        own = list(self.rebuilder.temporaries)
+        if self.rebuilder.inputs:
+            own.append(INPUTS_LOCAL)
+        for name in (*own, *gone):
+            self.out.extend(emit.delete_fast(name))
+        variables = origin_of(self.code).co_varnames
+        self._held = [name for name in variables if name in kept or type(self.frame.locals.get(name)) is Lazy]
 
     def _is_variable_cell(self, name: str) -> bool:
         return name in self.frame.code.co_cellvars or name in self.frame.code.co_freevars
@@ -320,13 +354,6 @@ class Residual:
         self.rebuilder.load(value)
         self.out.extend([*load, *emit.load_const(name), *emit.store_subscript()])
 
-    def _unbind_deleted(self, wanted: bool) -> None:
-        if not wanted:
-            return
-        for name in self.code.co_varnames[: _parameter_count(self.code)]:
-            if name not in self.frame.locals and name not in self.code.co_cellvars:
-                self.out.extend(emit.delete_fast(name))
-
     # ------------------------------------------------------------------ going on after a break
 
     def _execute(self, start: int, end: int, nulls: list[bool], region: Any) -> None:
@@ -364,6 +391,8 @@ class Residual:
                 left = [True, False] if NULL_FIRST else [False, True]
             ways.append((None, end + 1, [*nulls[:untouched], *left]))
         self.out.extend(native)
+        if inst.opname in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR") and inst.argval in self._held:
+            self._held.remove(inst.argval)
         if _loads_method(inst):
             self.out.extend(emit.push_null_below())
         if region is not None:
@@ -381,12 +410,10 @@ class Residual:
         """The stack holds `nulls`; call the continuation at `index` with it and the live locals."""
         frame = self.frame
         origin = origin_of(frame.code)
-        live = live_locals(frame.code, index)
-        bound = [name for name in frame.locals if not self._is_variable_cell(name)]
         first = first_parameter(origin)
         if "__class__" in origin.co_freevars and first is None and origin.co_argcount:
             graph_break("opaque_object", "super() in a function whose first parameter is captured by an inner function")
-        names = tuple(name for name in bound if name in live or name == first)
+        names = tuple(self._held)
         made = make_continuation(frame.code, index, tuple(nulls), names)
         slots = []
         for null in reversed(nulls):
@@ -395,8 +422,7 @@ class Residual:
             if not null:
                 slots.append(name)
         slots.reverse()
-        runner = effects.TailCall if continuation_of(frame.code) is not None else effects.run_to_end
-        self.rebuilder.begin_call(runner)
+        self.rebuilder.begin_call(_native.TailCall)
         self.out.extend(emit.make_function(made.code, closure=made.closure))
         order = [*slots, *names]
         if first is not None and first in names:

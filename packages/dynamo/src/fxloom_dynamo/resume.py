@@ -75,7 +75,11 @@ def make_continuation(
     head = emit.prologue(freevars=len(cells))
     numbers = iter(stack_names)
     for null in nulls:
-        head += [Instruction("PUSH_NULL")] if null else emit.load_fast(next(numbers))
+        if null:
+            head.append(Instruction("PUSH_NULL"))
+        else:
+            name = next(numbers)
+            head += [*emit.load_fast(name), *emit.delete_fast(name)]  # the stack alone holds it
     head += emit.jump(old[at])
     body = Body([*head, *old[start:]], instructions.regions)
     first = first_parameter(origin)
