@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "call_sites.h"
 #include "guard_tree.h"
 #include "tensor_checks.h"
 
@@ -51,6 +52,7 @@ struct CodeState {
     bool closed = false;  // as it is, and all that it calls too
     std::vector<std::shared_ptr<Entry>> entries;  // most recently used first
     std::vector<Region*> gave_up;                 // regions that run this code as it is
+    std::unique_ptr<CallSites> call_sites;        // made when the code first calls a Python function in a region
 };
 
 Py_ssize_t g_extra_index = -1;
@@ -452,6 +454,20 @@ PyObject* pass_closed(PyThreadState* ts, frames::Frame* f) {
     return pass(ts, f, 0);
 }
 
+// The frame alone holds its arguments, as if its caller had no hook to go through.
+void take_arguments(PyThreadState* ts, frames::Frame* f) {
+    frames::Frame* caller = frames::current(ts);
+    if (caller == nullptr || !frames::is_python(caller) || !has_temporaries(f)) return;
+    try {
+        CodeState& state = state_of(frames::code(caller));
+        if (state.call_sites == nullptr) state.call_sites = CallSites::of(frames::code(caller));
+        if (state.call_sites != nullptr) give_up_arguments(caller, *state.call_sites, f);
+    } catch (py::error_already_set& error) {  // out of memory
+        error.restore();
+    }
+    PyErr_Clear();
+}
+
 PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
     if (throwflag != 0 || f->owner != FRAME_OWNED_BY_THREAD) return pass(ts, f, throwflag);
     bool handed = false;
@@ -465,6 +481,7 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
         if ((frames::code(f)->co_flags & kBody) == kBody && frames::at_start(f)) return intercept(ts, f);
         return pass(ts, f, 0);
     }
+    take_arguments(ts, f);
     if (t_pending_code != nullptr && reinterpret_cast<PyObject*>(frames::code(f)) == t_pending_code) {
         if (t_pending_slot >= 0) {
             f->localsplus[t_pending_slot] = t_pending_inputs;

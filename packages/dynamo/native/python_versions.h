@@ -30,16 +30,22 @@ using Frame = _PyInterpreterFrame;
 inline PyCodeObject* code(Frame* f) { return reinterpret_cast<PyCodeObject*>(f->f_executable); }
 inline void set_code(Frame* f, PyCodeObject* c) { f->f_executable = reinterpret_cast<PyObject*>(c); }
 inline bool at_start(Frame* f) { return f->instr_ptr == _PyCode_CODE(code(f)); }
+inline Py_ssize_t unit(Frame* f) { return f->instr_ptr - _PyCode_CODE(code(f)); }  // the code unit that is being run
+inline Frame* current(PyThreadState* ts) { return ts->current_frame; }  // the caller of a frame that has not started
 inline void rewind(Frame* f) { f->instr_ptr = _PyCode_CODE(code(f)); f->return_offset = 0; }
 #elif PY_VERSION_HEX >= 0x030C0000
 inline PyCodeObject* code(Frame* f) { return f->f_code; }
 inline void set_code(Frame* f, PyCodeObject* c) { f->f_code = c; }
 inline bool at_start(Frame* f) { return f->prev_instr == _PyCode_CODE(code(f)) - 1; }
+inline Py_ssize_t unit(Frame* f) { return f->prev_instr - _PyCode_CODE(code(f)); }
+inline Frame* current(PyThreadState* ts) { return ts->cframe->current_frame; }
 inline void rewind(Frame* f) { f->prev_instr = _PyCode_CODE(code(f)) - 1; f->return_offset = 0; }
 #else
 inline PyCodeObject* code(Frame* f) { return f->f_code; }
 inline void set_code(Frame* f, PyCodeObject* c) { f->f_code = c; }
 inline bool at_start(Frame* f) { return f->prev_instr == _PyCode_CODE(code(f)) - 1; }
+inline Py_ssize_t unit(Frame* f) { return f->prev_instr - _PyCode_CODE(code(f)); }
+inline Frame* current(PyThreadState* ts) { return ts->cframe->current_frame; }
 inline void rewind(Frame* f) { f->prev_instr = _PyCode_CODE(code(f)) - 1; }
 #endif
 
@@ -66,6 +72,16 @@ inline int set_extra(PyCodeObject* c, Py_ssize_t i, void* value) {
     return _PyCode_SetExtra(reinterpret_cast<PyObject*>(c), i, value);
 }
 #endif
+
+// False for the frames that mark a C call on the stack.
+inline bool is_python(Frame* f) {
+#if PY_VERSION_HEX >= 0x030C0000
+    return f->owner != FRAME_OWNED_BY_CSTACK;
+#else
+    (void)f;
+    return true;
+#endif
+}
 
 // The frame belongs to a trace, profile, monitoring or audit function, which looks at the program and is no part of it.
 inline bool is_observer(PyThreadState* ts) { return ts->tracing != 0; }

@@ -25,7 +25,7 @@ from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.effort import SAMPLE, Effort
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.gradients import Gradient
-from fxloom_dynamo.heap import Heap
+from fxloom_dynamo.heap import LITERALS, Heap
 from fxloom_dynamo.marks import ABSENT, Address, FrameObject, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.output import PutOff
@@ -61,6 +61,7 @@ class Evaluator:
         self.frames: list[Frame] = []
         self.current_exception: BaseException | None = None
         self.generators: list[TracedGenerator] = []
+        self.parameters: dict[str, Any] = {}  # of the captured frame, as it was called
         self.created_at: dict[int, int] = {}
         self.tracebacks: dict[int, tuple[BaseException, Any]] = {}
         self.blamed: list[int] = []  # steps at which what can't be made again was made
@@ -86,6 +87,17 @@ class Evaluator:
         self._lost: GraphBreak | None = None  # raised where C code called back
         self._thrown: BaseException | None = None  # the program's, last raised into C code
 
+    def close(self) -> None:
+        """Let go of the program's objects: an evaluator is full of cycles, and the program may wait for the end of one."""
+        for generator in self.generators:
+            generator.frame.close()
+        self.heap.close()
+        self.recorder.close()
+        for held in vars(self).values():
+            if isinstance(held, (dict, list)):
+                held.clear()
+        self.current_exception = self._thrown = self._lost = None
+
     # ------------------------------------------------------------------ places
 
     def sites(self) -> tuple[Site, ...]:
@@ -104,6 +116,7 @@ class Evaluator:
     def run_top(self, frame: Frame) -> Any:
         """Run the captured frame. Raises BreakHere or GraphBreak with the frame as it was before the instruction."""
         self.frames.append(frame)
+        self.parameters = {name: value.original for name, value in frame.locals.items()}
         try:
             return self._loop_top(frame)
         finally:
@@ -379,6 +392,24 @@ class Evaluator:
         while (item := self.next(iterator)) is not ABSENT:
             items.append(item)
         return items
+
+    def has_let_go(self) -> bool:
+        """True when the program may have dropped the last reference to an object that existed before."""
+        from fxloom_dynamo.rebuild import changed_records
+
+        if any(kind != "set" for _, kind in changed_records(self)) or self.heap.class_writes:
+            return True
+        if any(namespace.written for namespace in self.heap.namespaces.values()):
+            return True
+        frame = self.frames[0]
+        held = {id(value) for value in (*frame.locals.values(), *frame.stack)}
+        for name, value in self.parameters.items():
+            if type(value) in LITERALS or isinstance(value, torch.Tensor) or type(frame.locals.get(name)) is Lazy:
+                continue
+            record = self.heap.by_original.get(id(value))
+            if record is None or id(record.stand_in) not in held:
+                return True
+        return False
 
     # ------------------------------------------------------------------ names
 

@@ -114,6 +114,13 @@ class Frame:
         found = global_names.get("__builtins__")
         self.builtins: dict[str, Any] = found if isinstance(found, dict) else getattr(found, "__dict__", {})
 
+    def close(self) -> None:
+        """Let go of all values."""
+        self.locals.clear()
+        self.stack.clear()
+        self.closure = ()
+        self.function = self.result = self.names = self.names_seen = None
+
     def pop_many(self, count: int) -> list[Any]:
         """Take the top `count` values, deepest first."""
         if not count:

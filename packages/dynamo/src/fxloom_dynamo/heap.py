@@ -26,6 +26,7 @@ import types
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,6 +128,17 @@ class Heap:
         self.own_reads: dict[tuple[type, str], Any] = {}
         self.fresh_namespaces: dict[int, Namespace] = {}
         self.class_namespaces: dict[type, types.MappingProxyType[str, Any]] = {}
+
+    def close(self) -> None:
+        """Let go of the program's objects, and take apart the cycles that stand-ins and the program's own objects form."""
+        for record in self.by_stand_in.values():
+            if record.stand_in is not record.original:
+                _empty(record.stand_in)
+        for made in self.fresh.values():
+            _empty(made)
+        for held in vars(self).values():
+            if isinstance(held, (dict, list, set)) and held is not self.guards:
+                held.clear()
 
     # ------------------------------------------------------------------ guards and sources
 
@@ -823,6 +835,20 @@ class Namespace:
             return
         self.values[name] = value
         self.written[name] = None
+
+
+def _empty(obj: Any) -> None:
+    """Take everything out of a stand-in, or an object that the program made while capturing."""
+    kind = type(obj)
+    if kind is types.CellType:
+        with suppress(ValueError):  # is empty
+            del obj.cell_contents
+        return
+    base = container_base(kind)
+    if base is not None:
+        base.clear(obj)  # type: ignore[attr-defined]  # a container
+    if kind.__flags__ & HEAPTYPE and kind.__dictoffset__ and not isinstance(obj, type):
+        own_dict(obj).clear()
 
 
 def _label(obj: Any) -> str:

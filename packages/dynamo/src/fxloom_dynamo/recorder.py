@@ -75,6 +75,12 @@ class Recorder:
 
     # ------------------------------------------------------------------ inputs
 
+    def close(self) -> None:
+        """Let go of the program's tensors."""
+        for held in vars(self).values():
+            if isinstance(held, (dict, list)):
+                held.clear()
+
     def know_input(self, fake: FakeTensor, real: torch.Tensor, source: Source) -> None:
         """A tensor that existed before; it becomes a placeholder when an operator first uses it."""
         self.input_info[id(fake)] = (fake, real, source)

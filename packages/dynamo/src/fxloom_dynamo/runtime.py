@@ -85,11 +85,16 @@ class CapturedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The frame runs as it is. for_good: its code is never looked at again, in any region; closed: nor what it calls."""
+    """The frame runs as it is.
+
+    for_good: its code is never looked at again, in any region; closed: nor what it calls. this_call: the next call may be
+    another matter.
+    """
 
     reason: str
     for_good: bool = False
     closed: bool = False
+    this_call: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +112,11 @@ class EntryRecord:
 class Region:
     """Everything compiled for one `optimize`. Dropping it frees the entries on all code objects."""
 
-    def __init__(self, config: CaptureConfig) -> None:
+    def __init__(self, config: CaptureConfig, root: types.CodeType | None = None) -> None:
+        """root: code of the function that the user had compiled."""
         self.config = config
+        self.root = root
+        self.plain_calls: dict[types.CodeType, int] = {}  # calls that had nothing to do with tensors
         # The native region must not keep this object alive: nothing would ever free the cycle.
         self.native = _native.Region(_Miss(weakref.ref(self)))
         self._histories: dict[types.CodeType, History] = {}
@@ -122,6 +130,7 @@ class Region:
         """Forget all compiled code; the next calls compile again."""
         self.native.clear()
         self._histories.clear()
+        self.plain_calls.clear()
 
 
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
@@ -140,7 +149,13 @@ class _Miss:
 
     def __call__(self, view: tuple[Any, ...], failures: list[tuple[EntryRecord, int]]) -> bool | None:
         region = self._region()
-        return None if region is None else _compile_frame(region, FrameView(*view), failures)
+        if region is None:
+            return None
+        frame = FrameView(*view)
+        try:
+            return _compile_frame(region, frame, failures)
+        finally:
+            frame.locals.clear()  # the frame alone holds its arguments
 
 
 def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRecord, int]]) -> bool | None:
@@ -160,12 +175,14 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
             return None  # this call only: operators have to run one by one
         state = global_state_guard()
         with telemetry.phase("dynamo.frame"):
-            captured = capture_frame(view, config, region.history(code))
+            captured = capture_frame(view, config, region.history(code), code is region.root)
         if isinstance(captured, Skip):
             if captured.closed:
                 _native.close_code(code)
             elif captured.for_good:
                 _native.skip_code(code)
+            elif captured.this_call and region.plain_calls.setdefault(code, 0) < config.recompile_limit:
+                region.plain_calls[code] += 1
             else:
                 region.native.give_up(code)
             return None
@@ -230,7 +247,7 @@ def compile_callable(function: Callable[..., Any], config: CaptureConfig) -> Cal
 
 
 def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
-    region = Region(config)
+    region = Region(config, getattr(function, "__code__", None))
     compiled = _native.CompiledCallable(function, region.native)
     compiled.fxloom_region = region
     for name in functools.WRAPPER_ASSIGNMENTS:

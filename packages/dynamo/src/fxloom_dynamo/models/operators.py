@@ -81,6 +81,8 @@ def _dereference(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     record = ev.heap.record(fn)
     if args or kwargs or record is None:
         graph_break("native_call", "call of a weak reference that was made inside")
+    if ev.has_let_go():
+        graph_break("native_call", "call of a weak reference, after the program has let go of an object that it had")
     return ev.heap.translate(fn(), referent(record.source))
 
 
