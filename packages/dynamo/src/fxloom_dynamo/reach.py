@@ -25,8 +25,8 @@ _CONTAINERS = (list, tuple, set, frozenset, deque)
 def has_tensors(frame: Frame) -> bool:
     """See the module's docstring."""
     values = [value.original if type(value) is Lazy else value for value in (*frame.locals.values(), *frame.stack)]
-    values += [cell for cell in frame.closure]
-    names = set(frame.code.co_names)
+    values += frame.closure
+    names = dict.fromkeys(frame.code.co_names)
     values += [frame.globals[name] for name in names if name in frame.globals]
     return _reach(values)
 
