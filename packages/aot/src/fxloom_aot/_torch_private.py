@@ -13,6 +13,7 @@ __all__ = [
     "below_autograd",
     "current_autograd_number",
     "disable_torch_dispatch",
+    "is_plain_backward",
     "next_autograd_number",
     "plain_batch_norm",
     "set_grad_enabled",
@@ -23,6 +24,9 @@ below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
 
 #: sets grad mode at once; the public name is an object with more to it
 set_grad_enabled = torch._C._set_grad_enabled
+
+#: whether the running backward pass is of the kind that a reentrant checkpoint can be part of
+is_plain_backward = torch.autograd._is_checkpoint_valid
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch

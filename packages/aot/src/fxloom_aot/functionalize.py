@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from fxloom_aot.log import Decompositions, FunctionalLog, values_of
-from fxloom_aot.recorder import Entry
+from fxloom_aot.recorder import Checkpoint, Entry
 from fxloom_aot.twins import LIARS, UNSOUND, twin_of
 from fxloom_aot.views import Chain, Step, UnsupportedView, is_dense, overlaps_itself, replay, write_back
 from fxloom_interfaces.errors import GraphRejected, InternalError
@@ -219,7 +219,7 @@ class Functionalizer:
     def run(self, entries: list[Entry], backward: bool) -> None:
         """Treat a stretch of the raw log."""
         for entry in entries:
-            with self.log.at(entry.node, backward, entry.region):
+            with self.log.at(entry.node, backward, entry.region, entry.checkpoint):
                 try:
                     self._treat(entry)
                 except UnsupportedView as error:
@@ -389,6 +389,25 @@ class Functionalizer:
             value = self.log.emit(step.view.op, (value, *step.view.args), dict(step.view.kwargs))
         self.views[id(target)] = View(view.memory, chain, value, view.memory.version, after)
         self.metadata_changed[id(target)] = target
+
+
+def check_checkpoints(checkpoints: list[Checkpoint], log: list[Entry]) -> None:
+    """Raise GraphRejected for a checkpointed function that does, when backward runs it again, what a graph can't do twice."""
+    for found in checkpoints:
+        entries = log[found.first : found.last]
+        outside: set[int] = set()
+        made: set[int] = set()
+        for entry in entries:
+            token = entry.before[1] if entry.before is not None else None
+            used = [token] if token is not None else [fake.storage_token for fake in values_of([entry.args, entry.kwargs])]
+            outside.update(storage.ident for storage in used if storage.ident not in made)
+            made.update(fake.storage_token.ident for fake in values_of([entry.out]) if fake.storage_token.ident not in outside)
+            if token is not None and token.ident in outside:
+                raise GraphRejected(found.node, "a checkpointed function changes the shape of a tensor from outside in place")
+        if _touched(entries)[0] & outside:
+            raise GraphRejected(found.node, "a checkpointed function writes into a tensor from outside, and again when backward runs it")
+        if not found.preserve_rng_state and any(facts_of(entry.op).seeded for entry in entries):
+            raise GraphRejected(found.node, "a checkpointed function draws random numbers without preserve_rng_state")
 
 
 def _touched(entries: list[Entry]) -> tuple[set[int], set[int]]:

@@ -33,7 +33,10 @@ Decompositions = Mapping[Op, Rule]
 
 @dataclass(slots=True)
 class Call:
-    """One functional call. out: a value, or a tuple or list of values. node: torch-dialect node that caused it."""
+    """One functional call. out: a value, or a tuple or list of values. node: torch-dialect node that caused it.
+
+    checkpoint: number of the checkpointed function that it is part of, 0 for none.
+    """
 
     op: Op
     args: tuple[Any, ...]
@@ -42,6 +45,7 @@ class Call:
     node: torch.fx.Node | None
     backward: bool
     region: int
+    checkpoint: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class FunctionalLog(TorchDispatchMode):
         self.node: torch.fx.Node | None = None
         self.backward = False
         self.region = 0
+        self.checkpoint = 0
         #: of symbols that a call makes
         self.symbol_calls: dict[str, int] = {}
         self._merged: dict[tuple[Any, ...], Any] = {}
@@ -169,7 +174,7 @@ class FunctionalLog(TorchDispatchMode):
 
     def _append(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         number = len(self.calls)
-        self.calls.append(Call(op, args, kwargs, out, self.node, self.backward, self.region))
+        self.calls.append(Call(op, args, kwargs, out, self.node, self.backward, self.region, self.checkpoint))
         if type(out) is FakeTensor:
             self.origins[id(out)] = Origin(number)
         elif type(out) in (tuple, list):
@@ -216,14 +221,14 @@ class FunctionalLog(TorchDispatchMode):
         return call if call is not None and call.op is op and call.region == self.region else None
 
     @contextmanager
-    def at(self, node: torch.fx.Node | None, backward: bool, region: int) -> Iterator[None]:
+    def at(self, node: torch.fx.Node | None, backward: bool, region: int, checkpoint: int = 0) -> Iterator[None]:
         """Attribute the calls of a block."""
-        before = self.node, self.backward, self.region
-        self.node, self.backward, self.region = node, backward, region
+        before = self.node, self.backward, self.region, self.checkpoint
+        self.node, self.backward, self.region, self.checkpoint = node, backward, region, checkpoint
         try:
             yield
         finally:
-            self.node, self.backward, self.region = before
+            self.node, self.backward, self.region, self.checkpoint = before
 
     def live_calls(self, outputs: list[Any]) -> list[int]:
         """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay."""

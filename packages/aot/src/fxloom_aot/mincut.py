@@ -14,7 +14,7 @@ forward pass is the mask of the backward pass. Nothing here depends on the order
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +28,7 @@ from fxloom_aot.partition import (
     inputs_of,
     is_constant,
     is_view,
+    made_for_checkpoints,
     needed_by,
 )
 from fxloom_interfaces.errors import ConfigError
@@ -67,11 +68,13 @@ class MinCut:
     memory_budget: of the bytes that the minimum cut keeps, the part that may be kept, from 0 to 1. Below 1, calls that
     otherwise run once are computed again too, those first that free most bytes for their arithmetic; 0 keeps little more
     than the inputs. always_save: results of the calls for which this is true are kept where backward needs them, or needs
-    what is made of them, rather than computed again.
+    what is made of them, rather than computed again. always_recompute: results of these are never kept, whatever computing
+    them again costs (random calls aside, and what is always saved); so are those of checkpointed functions.
     """
 
     memory_budget: float = 1.0
     always_save: Callable[[Call], bool] | None = None
+    always_recompute: Callable[[Call], bool] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.memory_budget <= 1:
@@ -80,18 +83,37 @@ class MinCut:
     def __call__(self, joint: Joint) -> Partition:
         fixed = frozenset(backward_only(joint))
         needed = list({id(value): value for value in needed_by(joint, fixed)}.values())
+        unkept = self._unkept(joint)
+        made_again = {joint.log.origins[key].call for key in unkept}
         once = {
             number
             for number in _ancestors(joint.log, needed)
-            if not may_run_again(joint.log, number) or (self.always_save is not None and self.always_save(joint.log.calls[number]))
+            if self._saves(joint.log.calls[number]) or (number not in made_again and not may_run_again(joint.log, number))
         }
-        saved = _cut(joint, needed, once)
+        saved = _cut(joint, needed, once, unkept)
         if self.memory_budget < 1:
-            saved = self._within_budget(joint, needed, once, saved)
+            saved = self._within_budget(joint, needed, once, saved, unkept)
         again = _computed_again(joint.log, needed, saved)
-        return assemble(joint, fixed, again, saved, _report(joint, saved, again))
+        return assemble(joint, fixed, again, saved, _report(joint, saved, again, made_again))
 
-    def _within_budget(self, joint: Joint, needed: list[FakeTensor], once: set[int], saved: list[FakeTensor]) -> list[FakeTensor]:
+    def _saves(self, call: Call) -> bool:
+        return self.always_save is not None and self.always_save(call)
+
+    def _unkept(self, joint: Joint) -> dict[int, FakeTensor]:
+        """The values, by identity, that must not be kept."""
+        unkept = made_for_checkpoints(joint)
+        if self.always_recompute is not None:
+            for call in joint.log.calls:
+                if not has_effect(call.op) and self.always_recompute(call):
+                    unkept.update((id(value), value) for value in values_of([call.out]))
+        if self.always_save is not None:
+            origins, calls = joint.log.origins, joint.log.calls
+            unkept = {key: value for key, value in unkept.items() if not self._saves(calls[origins[key].call])}
+        return unkept
+
+    def _within_budget(
+        self, joint: Joint, needed: list[FakeTensor], once: set[int], saved: list[FakeTensor], unkept: Container[int]
+    ) -> list[FakeTensor]:
         log = joint.log
         limit = self.memory_budget * _kept_bytes(joint, saved)
         while _kept_bytes(joint, saved) > limit:
@@ -100,12 +122,12 @@ class MinCut:
                 for value in saved
                 for number in _nearest(log, value, once)
                 if not has_effect(log.calls[number].op)
-                and not (self.always_save is not None and self.always_save(log.calls[number]))
+                and not self._saves(log.calls[number])
             ]
             if not offers:
                 break
             once.discard(min(offers)[1])
-            saved = _cut(joint, needed, once)
+            saved = _cut(joint, needed, once, unkept)
         return saved
 
 
@@ -146,8 +168,8 @@ def _ancestors(log: FunctionalLog, values: list[FakeTensor]) -> list[int]:
     return sorted(found)
 
 
-def _cut(joint: Joint, needed: list[FakeTensor], once: set[int]) -> list[FakeTensor]:
-    """The values of a minimum cut, in the order in which they are made."""
+def _cut(joint: Joint, needed: list[FakeTensor], once: set[int], unkept: Container[int]) -> list[FakeTensor]:
+    """The values of a minimum cut without `unkept` ones, in the order in which they are made."""
     log = joint.log
     network = _Network()
     values: dict[int, tuple[FakeTensor, int, int]] = {}
@@ -156,7 +178,7 @@ def _cut(joint: Joint, needed: list[FakeTensor], once: set[int]) -> list[FakeTen
         known = values.get(id(value))
         if known is None:
             known = values[id(value)] = (value, network.node(), network.node())
-            network.edge(known[1], known[2], _price_of_keeping(joint, value))
+            network.edge(known[1], known[2], math.inf if id(value) in unkept else _price_of_keeping(joint, value))
             if log.origins[id(value)].placeholder >= 0:
                 network.edge(network.source, known[1], math.inf)
         return known[1], known[2]
@@ -299,7 +321,7 @@ class _Network:
 # ---- words ----------------------------------------------------------------------------------------------------------
 
 
-def _report(joint: Joint, saved: list[FakeTensor], again: set[int]) -> str:
+def _report(joint: Joint, saved: list[FakeTensor], again: set[int], made_again: Container[int]) -> str:
     log = joint.log
     lines = [f"kept between forward and backward: {_kept_bytes(joint, saved):,} bytes in {len(saved)} tensors"]
     for value in saved:
@@ -310,10 +332,14 @@ def _report(joint: Joint, saved: list[FakeTensor], again: set[int]) -> str:
             call = log.calls[origin.call]
             what = f"{call.op}" + ("" if may_run_again(log, origin.call) else ", runs once")
         lines.append(f"  {tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}: {what}, {_bytes(value):,} bytes")
-    counted: dict[str, int] = {}
-    for number in sorted(again):
-        if not is_view(log.calls[number].op):
-            counted[str(log.calls[number].op)] = counted.get(str(log.calls[number].op), 0) + 1
-    lines.append(f"computed again: {sum(counted.values())} calls, cheaper than keeping their results")
-    lines.extend(f"  {count} x {name}" for name, count in sorted(counted.items()))
+    for words, numbers in (
+        ("cheaper than keeping their results", [number for number in sorted(again) if number not in made_again]),
+        ("asked for (checkpoint, always_recompute)", [number for number in sorted(again) if number in made_again]),
+    ):
+        counted: dict[str, int] = {}
+        for number in numbers:
+            if not is_view(log.calls[number].op):
+                counted[str(log.calls[number].op)] = counted.get(str(log.calls[number].op), 0) + 1
+        lines.append(f"computed again: {sum(counted.values())} calls, {words}")
+        lines.extend(f"  {count} x {name}" for name, count in sorted(counted.items()))
     return "\n".join(lines)

@@ -43,8 +43,9 @@ def aot_graph(
         return inference_wrapper(forward, traced.forward.signature, traced.checks)
     backward = _compiled(backward_compiler or compiler, traced.backward)
     return training_wrapper(
-        forward, backward, traced.forward.signature, traced.backward.signature, traced.tangents, traced.checks
-    )
+        forward, backward, traced.forward.signature, traced.backward.signature, traced.tangents, traced.checks,
+        only_plain_backward=traced.only_plain_backward,
+    )  # fmt: skip
 
 
 def _compiled(compiler: Compiler, graph: TracedGraph) -> Compiled:

@@ -5,7 +5,8 @@ which calls run forward, which backward (some in both: they are computed again),
 
 A partitioner is any callable from the one to the other. `save_all` is the plain one, `fxloom_aot.mincut.MinCut` the one
 that keeps the fewest bytes. Both agree on what can only run backward: what depends on a tangent, and a recomputation
-(checkpoint). Views are made again from what they are views of, constants from nothing.
+(checkpoint); and on what is not kept: what a checkpointed function makes for itself, but for random numbers. Views are
+made again from what they are views of, constants from nothing.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def save_all(joint: Joint) -> Partition:
     log = joint.log
     backward = backward_only(joint)
     fixed = frozenset(backward)
+    unkept = made_for_checkpoints(joint)
     again: set[int] = set()
     saved: dict[int, FakeTensor] = {}
     todo = list(needed_by(joint, fixed))
@@ -60,6 +62,9 @@ def save_all(joint: Joint) -> Partition:
         if number in fixed or number in again or id(value) in saved:
             continue
         if number >= 0 and (is_view(log.calls[number].op) or is_constant(log, number)):
+            again.add(number)
+            todo.extend(inputs_of(log, number))
+        elif id(value) in unkept:
             again.add(number)
             todo.extend(inputs_of(log, number))
         elif number >= 0 or log.origins[id(value)].placeholder >= 0:
@@ -108,6 +113,27 @@ def backward_only(joint: Joint) -> set[int]:
                 raise InternalError("aot partition", "a recomputed region draws random numbers", node=str(call.op))
             backward.add(number)
     return backward
+
+
+def made_for_checkpoints(joint: Joint) -> dict[int, FakeTensor]:
+    """The values, by identity, that checkpointed functions and their derivatives make and no other part of forward uses."""
+    log = joint.log
+    if not any(call.checkpoint for call in log.calls):
+        return {}
+    shown = {id(value) for value in values_of(list(joint.forward_outputs))}
+    for number, call in enumerate(log.calls):
+        if not call.backward:
+            for value in inputs_of(log, number):
+                origin = log.origins[id(value)].call
+                if origin >= 0 and log.calls[origin].checkpoint != call.checkpoint:
+                    shown.add(id(value))
+    return {
+        id(value): value
+        for call in log.calls
+        if call.checkpoint and not has_effect(call.op)
+        for value in values_of([call.out])
+        if id(value) not in shown
+    }
 
 
 def needed_by(joint: Joint, fixed: frozenset[int]) -> Iterator[FakeTensor]:

@@ -8,13 +8,14 @@ caused it. Not here: functionalization, decompositions (`functionalize`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.fx
+from torch.utils.checkpoint import checkpoint
 
 from fxloom_aot._torch_private import (
     TorchDispatchMode,
@@ -39,6 +40,7 @@ class Entry:
     node: torch-dialect node that caused it; in the backward part the one whose derivative it computes, None if unknown.
     before, after: metadata of the first argument around an in-place change of metadata, else None.
     region: entries of different regions are never merged (0 for the program itself, else the number of a recomputation).
+    checkpoint: number of the checkpointed function that it is part of, 0 for none; backward is to make its results again.
     """
 
     op: Op
@@ -49,6 +51,18 @@ class Entry:
     before: Where | None = None
     after: Where | None = None
     region: int = 0
+    checkpoint: int = 0
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """One call of `torch.utils.checkpoint.checkpoint`, not within another. first, last: its part of the raw log."""
+
+    node: torch.fx.Node
+    reentrant: bool
+    preserve_rng_state: bool
+    first: int
+    last: int
 
 
 class Recorder(TorchDispatchMode):
@@ -64,23 +78,29 @@ class Recorder(TorchDispatchMode):
         self.made: dict[int, Descriptor] = {}  # metadata, when it was made, of what changed it in place
         self.node: torch.fx.Node | None = None
         self.in_backward = False
+        self.checkpoint = 0
+        self.checkpoints: list[Checkpoint] = []
         # autograd numbers what it records: the first number of each node of the graph finds a backward operator's cause
         self._first_numbers: list[int] = []
-        self._numbered: list[torch.fx.Node] = []
+        self._numbered: list[tuple[torch.fx.Node, int]] = []  # and the checkpoint that it is part of
 
     def starts(self, node: torch.fx.Node) -> None:
         """The program reaches `node`."""
         self.node = node
         self._first_numbers.append(next_autograd_number())
-        self._numbered.append(node)
+        self._numbered.append((node, self.checkpoint))
 
     def cause(self) -> torch.fx.Node | None:
         """The node that the current operator belongs to."""
+        return self._cause()[0]
+
+    def _cause(self) -> tuple[torch.fx.Node | None, int]:
+        """That node, and the checkpoint that the node is part of."""
         if not self.in_backward:
-            return self.node
+            return self.node, self.checkpoint
         number = current_autograd_number()
         place = bisect_right(self._first_numbers, number) - 1 if number is not None else -1
-        return self._numbered[place] if place >= 0 else None
+        return self._numbered[place] if place >= 0 else (None, 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
@@ -95,16 +115,17 @@ class Recorder(TorchDispatchMode):
             args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
         # a recomputation (checkpoint) runs the forward program, with grad mode on, inside of the backward pass
         region = 1 if self.in_backward and torch.is_grad_enabled() else 0
+        cause, checkpoint = self._cause()
         if facts.inplace_view:
             target = args[0]
             before = (target.desc, target.storage_token)
             out = propagate(func, args, kwargs, self.fake_mode)
             after = (target.desc, target.storage_token)
             self.made.setdefault(id(target), before[0])
-            self.log.append(Entry(func, args, kwargs, out, self.cause(), before, after, region))
+            self.log.append(Entry(func, args, kwargs, out, cause, before, after, region, checkpoint))
             return out
         out = propagate(func, args, kwargs, self.fake_mode)
-        self.log.append(Entry(func, args, kwargs, out, self.cause(), region=region))
+        self.log.append(Entry(func, args, kwargs, out, cause, region=region, checkpoint=checkpoint))
         return out
 
     def asserts(self, statement: Any) -> None:
@@ -126,6 +147,13 @@ class Recorder(TorchDispatchMode):
 
 def run_graph(gm: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> list[Any]:
     """Run `gm` on fakes under `recorder`; the flat outputs. Program errors come out as they are."""
+    with recorder, plain_batch_norm(), _rejecting(recorder):
+        outputs = _run(gm, inputs, recorder)
+        recorder.node = None
+        return outputs
+
+
+def _run(gm: torch.fx.GraphModule, inputs: Sequence[Any], recorder: Recorder) -> list[Any]:
     values: dict[torch.fx.Node, Any] = {}
     position = 0
 
@@ -133,30 +161,48 @@ def run_graph(gm: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -
         return torch.fx.node.map_arg(argument, values.__getitem__)
 
     last_use = _last_uses(gm.graph)
-    with recorder, plain_batch_norm(), _rejecting(recorder):
-        for node in gm.graph.nodes:
-            recorder.starts(node)
-            match node.op:
-                case "placeholder":
-                    values[node] = inputs[position]
-                    position += 1
-                case "get_attr":
-                    value = _attribute(gm, str(node.target))
-                    values[node] = recorder.constant(value) if isinstance(value, torch.Tensor) else value
-                case "call_function":
-                    values[node] = node.target(*look_up(node.args), **look_up(node.kwargs))
-                case "call_method":
-                    target, *rest = look_up(node.args)
-                    values[node] = getattr(target, node.target)(*rest, **look_up(node.kwargs))
-                case "call_module":
-                    values[node] = gm.get_submodule(str(node.target))(*look_up(node.args), **look_up(node.kwargs))
-                case "output":
-                    outputs = look_up(node.args[0])
-                    recorder.node = None
-                    return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
-            for dead in last_use.get(node, ()):
-                del values[dead]
+    for node in gm.graph.nodes:
+        recorder.starts(node)
+        match node.op:
+            case "placeholder":
+                values[node] = inputs[position]
+                position += 1
+            case "get_attr":
+                value = _attribute(gm, str(node.target))
+                values[node] = recorder.constant(value) if isinstance(value, torch.Tensor) else value
+            case "call_function" if node.target is checkpoint and isinstance(look_up(node.args[0]), torch.fx.GraphModule):
+                values[node] = _run_checkpoint(node, look_up(node.args), recorder)
+            case "call_function":
+                values[node] = node.target(*look_up(node.args), **look_up(node.kwargs))
+            case "call_method":
+                target, *rest = look_up(node.args)
+                values[node] = getattr(target, node.target)(*rest, **look_up(node.kwargs))
+            case "call_module":
+                values[node] = gm.get_submodule(str(node.target))(*look_up(node.args), **look_up(node.kwargs))
+            case "output":
+                outputs = look_up(node.args[0])
+                return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+        for dead in last_use.get(node, ()):
+            del values[dead]
     raise InternalError("aot", "the graph has no output node")
+
+
+def _run_checkpoint(node: torch.fx.Node, args: Sequence[Any], recorder: Recorder) -> tuple[Any, ...]:
+    """Run the body once, with gradients; the partitioner lets backward make again what it needs of it."""
+    body, *inputs = args
+    if recorder.checkpoint:  # within another, which is computed again as a whole
+        return tuple(_run(body, inputs, recorder))
+    first = len(recorder.log)
+    recorder.checkpoint = len(recorder.checkpoints) + 1
+    options = node.kwargs
+    try:
+        outputs = tuple(_run(body, inputs, recorder))
+    finally:
+        recorder.checkpoint = 0
+    recorder.node = node
+    reentrant, preserve = bool(options["use_reentrant"]), bool(options["preserve_rng_state"])
+    recorder.checkpoints.append(Checkpoint(node, reentrant, preserve, first, len(recorder.log)))
+    return outputs
 
 
 def _last_uses(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:

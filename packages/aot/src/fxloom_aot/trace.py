@@ -17,7 +17,7 @@ import torch.fx
 
 from fxloom_aot._torch_private import set_grad_enabled
 from fxloom_aot.build_fx import build_graph
-from fxloom_aot.functionalize import Functionalizer, ProgramInput
+from fxloom_aot.functionalize import Functionalizer, ProgramInput, check_checkpoints
 from fxloom_aot.log import Decompositions, numbers_of, values_of
 from fxloom_aot.outputs import ForwardOutputs, classify_outputs
 from fxloom_aot.partition import Joint, Partitioner, save_all
@@ -63,6 +63,8 @@ class Traced:
     backward: TracedGraph | None
     tangents: tuple[Descriptor, ...]
     checks: tuple[StorageCheck, ...]
+    #: the program refuses `torch.autograd.grad` and `backward(inputs=...)`, as reentrant checkpoints do
+    only_plain_backward: bool = False
 
 
 def trace_graph(
@@ -119,6 +121,7 @@ class _Tracer:
             found = classify_outputs(self.state, outputs, changed)
             self._refuse_shared_gradients()
         if any(spec.differentiable for spec in found.specs):
+            check_checkpoints(self.recorder.checkpoints, forward_entries)
             return self._joint(found)
         with phase("aot.build_fx"):
             return Traced(self._forward_graph(found, self.state.log.live_calls(found.values), []), None, (), self._checks())
@@ -179,7 +182,8 @@ class _Tracer:
             signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
             causes: dict[str, torch.fx.Node] = {}
             backward = TracedGraph(build_graph(log, placed, part.backward, values, causes), signature, causes)
-        return Traced(forward, backward, tangent_descs, self._checks())
+        reentrant = any(found.reentrant for found in self.recorder.checkpoints)
+        return Traced(forward, backward, tangent_descs, self._checks(), reentrant)
 
     def _run_autograd(
         self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from fxloom_aot._torch_private import is_plain_backward
 from fxloom_aot.late import late
 from fxloom_aot.runtime import Compiled, StorageCheck, finisher, input_gatherer
 from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
@@ -25,8 +26,13 @@ def training_wrapper(
     backward_signature: GraphSignature,
     tangents: Sequence[Descriptor],
     checks: Sequence[StorageCheck] = (),
+    *,
+    only_plain_backward: bool = False,
 ) -> Callable[..., list[Any]]:
-    """See the module's docstring. tangents: metadata that the backward graph expects of each gradient it is given."""
+    """See the module's docstring. tangents: metadata that the backward graph expects of each gradient it is given.
+
+    only_plain_backward: refuse what a reentrant checkpoint refuses.
+    """
     gather = input_gatherer(signature, checks)
     finish = finisher(signature)
     visible = [position for position, spec in enumerate(signature.outputs) if spec.kind is not OutputKind.SAVED]
@@ -74,6 +80,11 @@ def training_wrapper(
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+            if only_plain_backward and not is_plain_backward():
+                raise RuntimeError(
+                    "a checkpoint with use_reentrant=True is incompatible with torch.autograd.grad() and with backward(inputs=...); "
+                    "use_reentrant=False is compatible with both"
+                )
             inputs = gather_backward(ctx, gradients)
             again = torch.is_grad_enabled()  # create_graph=True
             with torch.no_grad():

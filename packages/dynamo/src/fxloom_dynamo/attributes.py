@@ -272,6 +272,8 @@ def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
             return ev.heap.translate(getattr(info[1], name), ev.heap.attr_source(info[2], name))
     if name in ("device", "is_cuda", "is_cpu"):
         return getattr(obj, name)
+    if name == "requires_grad" and id(obj) not in ev.recorder.input_info:
+        ev.asked_grad_mode += 1
     if name in gradients.NAMES:
         return gradients.load(ev, obj, name)
     if isinstance(raw, (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):

@@ -312,7 +312,7 @@ class _Attempt:
         graph.output(tuple(recorder._argument(value) for value in outputs))
         output = next(iter(reversed(graph.nodes)))
         meta.set_fake(output, tuple(outputs))
-        gm = torch.fx.GraphModule(torch.nn.Module(), graph, class_name="Captured")
+        gm = torch.fx.GraphModule(recorder.root, graph, class_name="Captured")
         self.gm = gm
         compiled = self._call_backend(gm)
         if any(node.target in regions.MODE_CHANGES for node in graph.nodes if node.op == "call_function"):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import calls, gradients, polyfills
+from fxloom_dynamo import calls, polyfills
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import Raised
-from fxloom_dynamo.rebuild import changed_records, changed_slots
+from fxloom_dynamo.purity import Watch
 from fxloom_interfaces.regions import GraphFunction
 from fxloom_shapes import FakeTensor
 
@@ -37,7 +37,7 @@ def apply(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return _forward(ev, cls, context, rest)
     if not all(_is_simple(value) for value in rest):
         _refuse(cls, "gets more than tensors, numbers and tuples of them")
-    before, mark = _effects(ev), ev.recorder.mark()
+    watch, mark = Watch(ev, [cls, *rest]), ev.recorder.mark()
     result = _forward(ev, cls, context, rest)
     outputs = result if isinstance(result, tuple) else (result,)
     if not all(type(output) is FakeTensor or type(output) in LITERALS for output in outputs):
@@ -47,14 +47,15 @@ def apply(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if any(id(output.storage_token) in given for output in tensors):
         _refuse(cls, "returns a view of one of its inputs")
     _backward(ev, cls, context, outputs)
-    if _effects(ev) != before:
-        _refuse(cls, "does more than compute tensors")
+    changes = watch.changes()
+    if changes:
+        _refuse(cls, f"does more than compute tensors: it {changes}")
     foreign = ev.recorder.take_back(mark, _tensors(rest))
     if foreign:
         _refuse(cls, f"reads the tensor {foreign}, which is none of its arguments")
     plain = set(map(id, getattr(context, "non_differentiable", ())))
     with DisableTorchFunction():
-        _Differentiable.apply(tuple(tensors), tuple(output for output in tensors if id(output) in plain), *_tensors(rest))
+        differentiable(tuple(tensors), tuple(output for output in tensors if id(output) in plain), tuple(_tensors(rest)))
         return ev.recorder.record_as(GraphFunction(cls.apply, cls.__qualname__), tuple(rest), result)
 
 
@@ -122,35 +123,9 @@ def _tensors(values: Any) -> list[FakeTensor]:
     return found
 
 
-def _effects(ev: Evaluator) -> Any:
-    """All that the program has changed so far, by identity; equal when nothing was changed in between."""
-    heap = ev.heap
-    records = []
-    for record, kind in changed_records(ev):
-        held = record.stand_in
-        if kind == "cell":
-            parts: Any = (id(heap.cell_get(held)),)
-        elif kind == "dict":
-            parts = tuple((key, id(value)) for key, value in dict.items(held))
-        else:
-            parts = tuple(map(id, list(held)))
-        records.append((id(record), kind, parts))
-    slots = [
-        (id(record), id(slot), id(value))
-        for record in heap.by_stand_in.values()
-        if record.kind == "instance"
-        for slot, value in changed_slots(record)
-    ]
-    names = [(id(space), name, id(space.values[name])) for space in heap.namespaces.values() for name in space.written]
-    classes = [(key, id(value)) for key, value in heap.class_writes.items()]
-    with DisableTorchFunction():
-        written = [
-            (key, fake._version)
-            for key, (fake, _, _) in ev.recorder.input_info.items()
-            if fake._version != ev.recorder.versions[key]
-        ]
-    grads = [(id(entry.tensor), id(entry.now)) for entry in gradients.written(ev)]
-    return records, slots, names, classes, written, grads
+def differentiable(outputs: tuple[FakeTensor, ...], plain: tuple[FakeTensor, ...], inputs: tuple[FakeTensor, ...]) -> None:
+    """Let `outputs` but `plain` be results that are differentiated with respect to `inputs`."""
+    _Differentiable.apply(outputs, plain, *inputs)
 
 
 class _Differentiable(Function):

@@ -81,6 +81,7 @@ class Evaluator:
         self.handling_since = 0
         #: `.grad` of inputs that the program read or wrote, by the identity of their fakes
         self.gradients: dict[int, Gradient] = {}
+        self.asked_grad_mode = 0  # times that the program asked whether gradients are on
         self.break_site: Site | None = None
         #: calls that nothing in the program can tell from being made at its end: made once the effects are written
         self.deferred: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []

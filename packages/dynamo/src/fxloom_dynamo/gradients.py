@@ -41,7 +41,7 @@ def load(ev: Evaluator, tensor: FakeTensor, name: str) -> Any:
     if name == "grad":
         return _grad(ev, tensor)
     with DisableTorchFunction():
-        plain = not tensor.requires_grad or _is_leaf_input(ev, tensor)
+        plain = not tensor.requires_grad or is_leaf_input(ev, tensor)
         made_inside = tensor.grad_fn is not None
     if name == "is_leaf" and id(tensor) not in ev.recorder.input_info:
         return plain or not made_inside
@@ -54,7 +54,7 @@ def load(ev: Evaluator, tensor: FakeTensor, name: str) -> Any:
 
 def store(ev: Evaluator, tensor: FakeTensor, value: Any) -> None:
     """tensor.grad = value"""
-    if not _is_leaf_input(ev, tensor):
+    if not is_leaf_input(ev, tensor):
         graph_break("torch_call", "writes .grad of a tensor that is no leaf or was made inside")
     with DisableTorchFunction():
         fits = value is None or type(value) is FakeTensor and (
@@ -80,7 +80,7 @@ def _grad(ev: Evaluator, tensor: FakeTensor) -> Any:
                 graph_break("torch_call", "reading .grad of a tensor that is no leaf")
         return None
     _, real, source = info
-    if not _is_leaf_input(ev, tensor):
+    if not is_leaf_input(ev, tensor):
         graph_break("torch_call", "reading .grad of a tensor that is no leaf")
     with DisableTorchFunction():
         value = real.grad
@@ -89,7 +89,7 @@ def _grad(ev: Evaluator, tensor: FakeTensor) -> Any:
     return found
 
 
-def _is_leaf_input(ev: Evaluator, tensor: FakeTensor) -> bool:
+def is_leaf_input(ev: Evaluator, tensor: FakeTensor) -> bool:
     """True for a leaf that existed before and still is one; guarded either way."""
     info = ev.recorder.input_info.get(id(tensor))
     if info is None:

@@ -43,7 +43,7 @@ _CONSTANTS = (
     types.CodeType, torch.finfo, torch.iinfo, re.Pattern, re.Match, types.GetSetDescriptorType, types.MemberDescriptorType,
     types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType,
 )  # fmt: skip
-_REDUCIBLE = frozenset(
+ITERATORS = frozenset(
     {"list_iterator", "tuple_iterator", "range_iterator", "longrange_iterator", "str_iterator", "str_ascii_iterator",
      "bytes_iterator", "list_reverseiterator", "reversed", "enumerate", "zip", "dict_keyiterator", "dict_valueiterator",
      "dict_itemiterator", "set_iterator", "odict_iterator", "_deque_iterator", "callable_iterator"}
@@ -170,7 +170,7 @@ class Rebuilder:
             return [value.func, *value.args, *value.keywords.values()]
         if cls is super:
             return [value.__thisclass__, value.__self__]
-        if cls.__name__ in _REDUCIBLE:
+        if cls.__name__ in ITERATORS:
             return list(self._reduced(value)[1:])
         if cls is slice:
             return [value.start, value.stop, value.step]
@@ -197,8 +197,8 @@ class Rebuilder:
                 parts += [value.message, value.exceptions]
         if cls.__dictoffset__ and not isinstance(value, (type, types.ModuleType)):
             parts += own_dict(value).values()
-        for slot in _slots(cls):
-            held = _slot_value(slot, value)
+        for slot in slots_of(cls):
+            held = slot_value(slot, value)
             if held is not ABSENT:
                 parts.append(held)
         return parts
@@ -415,7 +415,7 @@ class Rebuilder:
             self.call(cls, value.__func__)
         elif cls in FROZEN:
             self.out += emit.load_const(value)
-        elif cls.__name__ in _REDUCIBLE and cls.__flags__ & (1 << 9) == 0:
+        elif cls.__name__ in ITERATORS and cls.__flags__ & (1 << 9) == 0:
             self._reduced_call(value)
         elif isinstance(value, tuple):
             self._tuple_subclass(value, cls)
@@ -564,7 +564,7 @@ class Rebuilder:
     def _fill_instance(self, value: Any, cls: type, base: type | None) -> None:
         name = self._kept[id(value)]
         attributes = own_dict(value) if cls.__dictoffset__ else None
-        slots = [(slot, _slot_value(slot, value)) for slot in _slots(cls)]
+        slots = [(slot, slot_value(slot, value)) for slot in slots_of(cls)]
         filled = [(slot, held) for slot, held in slots if held is not ABSENT]
         if attributes or filled or (base is not None and len(list(_contents(value)))):
             self.begin_call(effects.fill_instance)
@@ -603,7 +603,7 @@ def _contents(value: Any) -> Any:
     return list.__iter__(value) if isinstance(value, list) else iter(value)
 
 
-def _slots(cls: type) -> list[Any]:
+def slots_of(cls: type) -> list[Any]:
     """Slot descriptors of a Python class, `__dict__` and `__weakref__` aside."""
     if not cls.__flags__ & (1 << 9) or issubclass(cls, (FakeTensor,)):
         return []
@@ -614,7 +614,7 @@ def _slots(cls: type) -> list[Any]:
     return found
 
 
-def _slot_value(slot: Any, obj: Any) -> Any:
+def slot_value(slot: Any, obj: Any) -> Any:
     try:
         return slot.__get__(obj)
     except AttributeError:
@@ -665,7 +665,7 @@ def changed_slots(record: Record) -> list[tuple[Any, Any]]:
     for key, value in record.read.items():
         if isinstance(key, tuple) and len(key) == 2 and key[0] == "slot" and record.kind == "instance":
             slot = next(base.__dict__[key[1]] for base in type(record.stand_in).__mro__ if key[1] in base.__dict__)
-            now = _slot_value(slot, record.stand_in)
+            now = slot_value(slot, record.stand_in)
             if now is not value and now is not ABSENT:
                 found.append((slot, now))
     return found

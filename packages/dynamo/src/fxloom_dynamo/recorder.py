@@ -53,6 +53,8 @@ class Recorder:
     def __init__(self, fake_mode: FakeMode) -> None:
         self.fake_mode = fake_mode
         self.graph = torch.fx.Graph()
+        self.root = torch.nn.Module()  # holds the bodies, graphs that nodes take as operands
+        self._bodies = 0
         self.nodes: dict[int, torch.fx.Node] = {}
         self.inputs: list[tuple[Source, Any, torch.fx.Node]] = []
         self.numbers = SizeNodes(self._number_call, self._symbol)
@@ -195,6 +197,14 @@ class Recorder:
         """Record a call of `target` whose result on fakes is known to be `value`."""
         return self._record("call_function", target, lambda *_: value, args, {})
 
+    def record_node(
+        self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], outputs: tuple[Any, ...]
+    ) -> None:
+        """Record a call on nodes whose results on fakes are known to be `outputs`."""
+        node = self.graph.create_node("call_function", target, args, kwargs)
+        self._note(node, outputs)
+        self._register(outputs, node)
+
     def mark(self) -> torch.fx.Node | None:
         """The last node so far; for `take_back`."""
         return next(iter(reversed(self.graph.nodes)), None)
@@ -204,20 +214,74 @@ class Recorder:
 
         The name of a tensor that they read, that existed before, and that is not in `known`; empty if there is none.
         """
-        dropped = []
+        dropped = self._behind(mark)
+        allowed = {self.nodes.get(id(fake)) for fake in known}
+        gone = set(dropped)
+        foreign = next((n for node in dropped for n in node.all_input_nodes if n not in gone and n not in allowed), None)
+        self._forget(dropped)
+        return "" if foreign is None else str(foreign)
+
+    def add_argument(self, fake: FakeTensor) -> torch.fx.Node:
+        """A node for the argument of a function whose operators `cut_out` is going to move into a graph of their own."""
+        node = self.graph.call_function(_argument_of_body, ())
+        self._keep.append(fake)
+        meta.set_fake(node, fake)
+        self.nodes[id(fake)] = node
+        return node
+
+    def cut_out(
+        self, mark: torch.fx.Node | None, arguments: list[torch.fx.Node], outputs: list[FakeTensor]
+    ) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
+        """Move all nodes behind `mark` but placeholders into a graph of their own.
+
+        Its placeholders are `arguments`, then what it takes from outside; its output is the tuple of `outputs`. Returns the
+        `get_attr` node of the graph, and what it takes from outside.
+        """
+        inside = self._behind(mark)
+        gone = set(inside)
+        outside = list(dict.fromkeys(used for node in inside for used in node.all_input_nodes if used not in gone))
+        results = [self.node_of(fake) for fake in outputs]
+        outside += [node for node in dict.fromkeys(results) if node not in gone and node not in outside]
+        body = torch.fx.Graph()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+        for node in [*arguments, *outside]:
+            copy = copies[node] = body.placeholder(node.name)
+            meta.set_fake(copy, meta.get_fake(node))
+        for node in inside:
+            if node not in copies:
+                copies[node] = body.node_copy(node, copies.__getitem__)
+                self.step_of[copies[node]] = self.step_of.get(node, self.step)
+        body.output(tuple(copies[node] for node in results))
+        self._forget(inside)
+        name = f"body_{self._bodies}"
+        self._bodies += 1
+        setattr(self.root, name, torch.fx.GraphModule(self.root, body, class_name="Body"))
+        place = self.graph.get_attr(name)
+        meta.set_fake(place, None)
+        self.step_of[place] = self.step
+        return place, outside
+
+    def _behind(self, mark: torch.fx.Node | None) -> list[torch.fx.Node]:
+        """All nodes behind `mark` but placeholders, in order."""
+        found: list[torch.fx.Node] = []
         for node in reversed(self.graph.nodes):
             if node is mark:
                 break
             if node.op != "placeholder":
-                dropped.append(node)
-        allowed = {self.nodes.get(id(fake)) for fake in known}
-        gone = set(dropped)
-        foreign = next((n for node in dropped for n in node.all_input_nodes if n not in gone and n not in allowed), None)
+                found.append(node)
+        return found[::-1]
+
+    def _forget(self, nodes: list[torch.fx.Node]) -> None:
+        """Erase nodes, the last of the graph."""
+        gone = set(nodes)
+        if any(node in gone for node, _ in self._sized.values()):
+            graph_break("torch_call", "a function that stands in the graph as one call makes a size that depends on values")
         self.nodes = {key: node for key, node in self.nodes.items() if node not in gone}
-        for node in dropped:
+        self.symbols = {name: node for name, node in self.symbols.items() if node not in gone}
+        self.numbers.forget(gone)
+        for node in reversed(nodes):
             self.step_of.pop(node, None)
             self.graph.erase_node(node)
-        return "" if foreign is None else str(foreign)
 
     def add_effect(self, target: Callable[..., Any], *args: Any) -> torch.fx.Node:
         """Record a call that has no tensor result (a change of mode), without running it."""
@@ -445,6 +509,10 @@ def _is_tensor_method(func: Any) -> bool:
     if isinstance(func, types.FunctionType):
         return func in _PYTHON_METHODS
     return isinstance(func, types.WrapperDescriptorType) and issubclass(torch.Tensor, func.__objclass__)
+
+
+def _argument_of_body() -> Any:
+    raise InternalError("dynamo.record", "an argument of a function that was to be moved into a graph of its own")
 
 
 def _is_effect(target: Any) -> bool:

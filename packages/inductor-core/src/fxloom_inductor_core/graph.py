@@ -547,13 +547,13 @@ class Lowering:
         return result if same_strides(result.layout, strides) else self._exactly(lowered, strides)
 
     def _exactly(self, tensor: AnyTensor, strides: Index) -> Operand:
-        """A copy of the tensor with these strides, which are not dense."""
-        layout = Layout(tensor.device, tensor.dtype, tensor.size, strides)
-        if any(s == 0 and e not in (0, 1) for s, e in zip(strides, tensor.size, strict=True)):
-            raise GraphRejected(self.current, f"an output with strides {list(strides)} that repeat elements")
+        """A copy of the tensor with these strides, which are not dense; along axes of stride 0 it is stored once."""
+        repeated = [s == 0 and e not in (0, 1) for s, e in zip(strides, tensor.size, strict=True)]
+        stored = tuple(1 if again else e for e, again in zip(tensor.size, repeated, strict=True))
+        layout = Layout(tensor.device, tensor.dtype, stored, strides)
         name = self.new_buffer(layout)
         self._add(Pointwise(Buffer(name, layout), tensor.load, origins=self._origins()))
-        return Operand(name, layout)
+        return Operand(name, Layout(tensor.device, tensor.dtype, tensor.size, strides))
 
 
 CHANNELS_LAST = (0, 2, 3, 1)

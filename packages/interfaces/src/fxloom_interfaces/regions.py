@@ -5,10 +5,12 @@ A mode change is a node of its own at the place where the program makes it, so a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from fxloom_interfaces import _torch_private
 
@@ -47,6 +49,57 @@ class GraphFunction:
 
     def __repr__(self) -> str:
         return f"GraphFunction({self.__name__})"
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A function transform of `torch.func` applied to a body: `transform(body, *arguments)`, results flat.
+
+    A node calls it with the body (a `get_attr` of a GraphModule), the tensors among the arguments, in order, then what
+    the body takes beside them. arguments, outputs: how the tensors are nested (with the constants among them) in the
+    arguments and in what the body returns.
+    """
+
+    name: str
+    transform: Callable[..., Any]
+    arguments: pytree.TreeSpec
+    leaves: tuple[Any, ...]
+    outputs: pytree.TreeSpec
+    results: tuple[Any, ...]
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, body: Callable[..., Any], *tensors: Any) -> tuple[Any, ...]:
+        return tuple(pytree.tree_leaves(self.nested(body, *tensors)))
+
+    def nested(self, body: Callable[..., Any], *tensors: Any) -> Any:
+        """What the transformed function returns, as it returns it."""
+        count = sum(leaf is HOLE for leaf in self.leaves)
+        lifted = tensors[count:]
+
+        def function(*args: Any) -> Any:
+            given = [leaf for leaf, hole in zip(pytree.tree_leaves(args), self.leaves, strict=True) if hole is HOLE]
+            return pytree.tree_unflatten(filled(self.results, body(*given, *lifted)), self.outputs)
+
+        return self.transform(function, *pytree.tree_unflatten(filled(self.leaves, tensors), self.arguments))
+
+
+class _Hole:
+    """Where a tensor stands among flat leaves."""
+
+    def __repr__(self) -> str:
+        return "HOLE"
+
+
+HOLE = _Hole()
+
+
+def filled(leaves: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+    """The leaves with `tensors`, in order, in the holes."""
+    rest = iter(tensors)
+    return [next(rest) if leaf is HOLE else leaf for leaf in leaves]
 
 
 #: Nodes calling these are kept by dead-code removal. torch's own are what its autocast regions are made of.

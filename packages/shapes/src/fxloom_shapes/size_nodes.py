@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -124,6 +124,10 @@ class SizeNodes:
         inner = value.node
         if isinstance(inner, IntNode):
             self._known.setdefault(inner.env.facts.simplify(inner.poly), node)
+
+    def forget(self, nodes: Container[torch.fx.Node]) -> None:
+        """`nodes` are going to be erased."""
+        self._known = {key: node for key, node in self._known.items() if node not in nodes}
 
     def poly(self, env: SymbolEnv, poly: Poly) -> Any:
         value = poly.constant

@@ -6,8 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.checkpoint
 
-from fxloom_dynamo import _torch_private, calls, custom_functions, operations, policy, polyfills
+from fxloom_dynamo import _torch_private, calls, checkpoints, custom_functions, operations, policy, polyfills
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
@@ -46,6 +47,13 @@ def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.add_effect(regions.set_grad_enabled, enabled)
     with DisableTorchFunction():
         set_grad_enabled_raw(enabled)
+
+
+@function(torch.is_grad_enabled, arity=(0, 0))
+def _is_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    if ev.frames[-1].code.co_filename != torch.autograd.grad_mode.__file__:  # which asks in order to put it back
+        ev.asked_grad_mode += 1
+    return torch.is_grad_enabled()
 
 
 @function(torch.set_autocast_enabled, arity=(1, 2))
@@ -186,6 +194,7 @@ def _is_tensor(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return is_instance(ev, args[0], torch.Tensor)
 
 
+FUNCTIONS[torch.utils.checkpoint.checkpoint] = checkpoints.checkpoint
 FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
 
 

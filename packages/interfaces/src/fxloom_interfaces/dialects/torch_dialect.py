@@ -2,7 +2,8 @@
 
 A graph is a straight line: flat placeholders (tensors, later numbers), calls of torch functions, Python operators and the
 functions of `regions`, calls of tensor methods by name, and one output of a flat tuple of nodes. Parameters and buffers
-are placeholders like other inputs; `get_attr` reaches lifted constants and subgraphs only. Writes to tensors stand where the
+are placeholders like other inputs; `get_attr` reaches lifted constants and bodies only: graphs of this dialect that a call
+(`torch.utils.checkpoint.checkpoint`, a `Transform`) takes as its first operand, with all tensors that they use behind it. Writes to tensors stand where the
 program makes them, so nodes must not be reordered across them. Every node has a fake value, every placeholder a source.
 """
 
@@ -52,6 +53,10 @@ def verify(gm: torch.fx.GraphModule, *, captured: bool = True) -> None:
     if not nodes or nodes[-1].op != "output" or sum(node.op == "output" for node in nodes) != 1:
         raise VerificationError("torch", "one-output", "", "the graph must end in its only output node")
     _placeholders_first(nodes)
+    for node in nodes:
+        body = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(body, torch.fx.GraphModule):
+            verify(body, captured=False)
 
 
 def _placeholders_first(nodes: list[torch.fx.Node]) -> None:
@@ -75,7 +80,7 @@ def _known_target(node: torch.fx.Node) -> str | None:
         return None if isinstance(target, str) and hasattr(torch.Tensor, target) else f"tensors have no method {target!r}"
     if node.op != "call_function":
         return None
-    of_regions = target in regions.MODE_CHANGES or isinstance(target, regions.GraphFunction)
+    of_regions = target in regions.MODE_CHANGES or isinstance(target, (regions.GraphFunction, regions.Transform))
     if of_regions or target in BUILTIN_TARGETS or _is_operator(target) or _is_torch(target):
         return None
     return f"{target!r} is no function of torch, operator or region"
