@@ -53,20 +53,19 @@ def save_all(joint: Joint) -> Partition:
     log = joint.log
     backward = backward_only(joint)
     fixed = frozenset(backward)
-    unkept = made_for_checkpoints(joint)
     again: set[int] = set()
     saved: dict[int, FakeTensor] = {}
-    todo = list(needed_by(joint, fixed))
-    for value in todo:
+    seen: set[tuple[int, int]] = set()
+    todo = list(_needed_within(joint, fixed))
+    for value, checkpoint in todo:
         number = log.origins[id(value)].call
-        if number in fixed or number in again or id(value) in saved:
+        if number in fixed or (id(value), checkpoint) in seen:
             continue
-        if number >= 0 and (is_view(log.calls[number].op) or is_constant(log, number)):
+        seen.add((id(value), checkpoint))
+        call = log.calls[number] if number >= 0 else None
+        if call is not None and (is_view(call.op) or is_constant(log, number)) or call is not None and checkpoint and call.checkpoint == checkpoint and not has_effect(call.op):
             again.add(number)
-            todo.extend(inputs_of(log, number))
-        elif id(value) in unkept:
-            again.add(number)
-            todo.extend(inputs_of(log, number))
+            todo.extend((used, checkpoint) for used in inputs_of(log, number))
         elif number >= 0 or log.origins[id(value)].placeholder >= 0:
             saved[id(value)] = value
     return assemble(joint, fixed, again, list(saved.values()))
@@ -138,11 +137,18 @@ def made_for_checkpoints(joint: Joint) -> dict[int, FakeTensor]:
 
 def needed_by(joint: Joint, fixed: frozenset[int]) -> Iterator[FakeTensor]:
     """The values that the calls `fixed`, or the gradients themselves, take from the forward part; some more than once."""
+    return (value for value, _ in _needed_within(joint, fixed))
+
+
+def _needed_within(joint: Joint, fixed: frozenset[int]) -> Iterator[tuple[FakeTensor, int]]:
+    """As `needed_by`, with the checkpoint that the call which takes the value is part of."""
     log = joint.log
     tangents = {id(value) for value in joint.tangents}
-    for value in [value for number in sorted(fixed) for value in inputs_of(log, number)] + list(values_of(list(joint.gradients))):
-        if id(value) not in tangents and log.origins[id(value)].call not in fixed:
-            yield value
+    for number in [*sorted(fixed), None]:
+        values = inputs_of(log, number) if number is not None else list(values_of(list(joint.gradients)))
+        for value in values:
+            if id(value) not in tangents and log.origins[id(value)].call not in fixed:
+                yield value, log.calls[number].checkpoint if number is not None else 0
 
 
 def inputs_of(log: FunctionalLog, number: int) -> list[FakeTensor]:

@@ -85,7 +85,7 @@ def _in_memory_order(log: FunctionalLog, value: FakeTensor, memory: Descriptor) 
     if list(order) != list(range(len(order))):
         value = log.emit(aten.permute.default, (value, list(order)))
     flat = log.emit(aten.view.default, (value, [value.numel()]))
-    if flat.desc.stride not in ((1,), (0,)) and flat.numel() > 1:
+    if flat.desc.stride != (1,) and flat.numel() > 1:  # also where elements are repeated: as_strided goes by memory
         flat = log.emit(aten.clone.default, (flat,), {"memory_format": torch.contiguous_format})
     assert isinstance(flat, FakeTensor)
     return flat

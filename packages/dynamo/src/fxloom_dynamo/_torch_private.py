@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, resolve_name
 from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import TorchDispatchMode
 
 #: the C base class of tensors; its methods and getset descriptors are what `TorchFunctionMode` hands over
 TensorBase: type = torch._C.TensorBase
@@ -45,6 +46,7 @@ __all__ = [
     "HAS_TORCH_FUNCTION",
     "DisableTorchFunction",
     "TensorBase",
+    "TorchDispatchMode",
     "TorchFunctionMode",
     "dispatch_keys",
     "foreign_modes",

@@ -315,6 +315,8 @@ def _class(ev: Evaluator, obj: type, name: str) -> Any:
         member = obj.__members__.get(name)
         if member is not None:
             return member
+    if name == "__class__" and meta is type:  # object's descriptor, which the class itself inherits, too
+        return type
     raw_meta = heap.class_lookup(meta, name) if meta is not type else type.__dict__.get(name, ABSENT)
     if raw_meta is not ABSENT:
         kind = type(raw_meta)

@@ -1,8 +1,7 @@
 """`torch.utils.checkpoint.checkpoint`: the function becomes a body of the graph, computed again in the backward pass.
 
 The node is the call of torch's own function on that body. Eager runs the function a second time when it goes backward, so
-what it does beside computing tensors would happen twice: such a function is a break. Writes into tensors are the node's
-business, since running it does them as eager does; a backend that can't says so.
+what it does beside computing new tensors would happen twice: such a function is a break.
 """
 
 from __future__ import annotations
@@ -54,27 +53,30 @@ def _reentrant(ev: Evaluator, function: Any, args: list[Any], preserve: bool) ->
     tensors = [value for value in args if type(value) is FakeTensor]
     if not any(value.requires_grad for value in tensors):
         graph_break("torch_call", "checkpoint with use_reentrant=True, and no argument requires grad: it warns, and has no gradient")
-    if not torch.is_grad_enabled():
-        return ev.call(function, args)
     asked = ev.asked_grad_mode
     result = _region(ev, function, args, {}, use_reentrant=True, preserve_rng_state=preserve)
-    if ev.asked_grad_mode != asked:
-        graph_break("torch_call", "checkpoint with use_reentrant=True of a function that asks for the grad mode, which differs when it runs again")
+    if ev.asked_grad_mode != asked:  # a checkpoint of this kind within asks too, in order to warn
+        graph_break("torch_call", "checkpoint with use_reentrant=True of a function that asks for the grad mode")
+    ev.asked_grad_mode += 1
     return result
 
 
 def _region(ev: Evaluator, function: Any, args: list[Any], kwargs: dict[str, Any], **options: bool) -> Any:
+    if not torch.is_grad_enabled():
+        return ev.call(function, args, kwargs)
     reentrant = options["use_reentrant"]
     recorder = ev.recorder
     mark = recorder.mark()
-    watch = Watch(ev, [function, *args, *kwargs.values()], tensors=False)
-    known = set(recorder.nodes)
+    watch = Watch(ev, [function, *args, *kwargs.values()])
+    known, versions = set(recorder.nodes), recorder.versions_now()
     result = ev.call(function, args, kwargs)
     changes = watch.changes()
     if changes:
         graph_break("torch_call", f"checkpoint of a function that {changes}, which it does again when backward runs it again")
     if reentrant and not (isinstance(result, FakeTensor) or type(result) is tuple):
         graph_break("torch_call", f"checkpoint with use_reentrant=True of a function that returns a {type(result).__qualname__}")
+    if any(version != versions[key] for key, version in recorder.versions_now().items() if key in versions):
+        graph_break("torch_call", "checkpoint of a function that writes into a tensor, and again when backward runs it again")
     outputs = [fake for fake in tensors_in(result, ev) if id(fake) not in known and id(fake) not in recorder.input_info]
     if not outputs:
         return result

@@ -33,7 +33,8 @@ def apply(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         _refuse(cls, "gets keyword arguments")
     context = ev.heap.add_fresh(polyfills.FunctionContext())
     context.needs_input_grad = tuple(type(value) is FakeTensor and value.requires_grad for value in rest)
-    if not (torch.is_grad_enabled() and any(context.needs_input_grad)):
+    # a transform of torch.func may ask the function for its own derivative or batching rule
+    if not (torch.is_grad_enabled() and any(context.needs_input_grad)) and not ev.transforms:
         return _forward(ev, cls, context, rest)
     if not all(_is_simple(value) for value in rest):
         _refuse(cls, "gets more than tensors, numbers and tuples of them")

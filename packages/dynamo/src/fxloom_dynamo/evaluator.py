@@ -82,6 +82,7 @@ class Evaluator:
         #: `.grad` of inputs that the program read or wrote, by the identity of their fakes
         self.gradients: dict[int, Gradient] = {}
         self.asked_grad_mode = 0  # times that the program asked whether gradients are on
+        self.transforms = 0  # of torch.func that enclose what is evaluated
         self.break_site: Site | None = None
         #: calls that nothing in the program can tell from being made at its end: made once the effects are written
         self.deferred: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []

@@ -340,3 +340,21 @@ def refuse_copy(value: Any) -> Any:
 def is_plain_instance(value: Any) -> bool:
     """Modelled: an instance of a Python class whose state is its `__dict__`."""
     raise NotImplementedError
+
+
+def transformed(run: Callable[..., Any], transform: Callable[..., Any], function: Any, options: dict[str, Any]) -> Callable[..., Any]:
+    """What a transform of `torch.func` returns."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return run(transform, function, options, args, kwargs)
+
+    return wrapper
+
+
+def pulled_back(pull: Callable[..., Any], function: Any, primals: Any, options: dict[str, Any]) -> Callable[..., Any]:
+    """The second result of `torch.func.vjp`."""
+
+    def vjp_function(*cotangents: Any) -> Any:
+        return pull(function, primals, options, cotangents)
+
+    return vjp_function

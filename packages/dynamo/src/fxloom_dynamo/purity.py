@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """See the module's docstring. roots: what the stretch can reach. tensors: whether writes into tensors count."""
+    """See the module's docstring. roots: what the stretch can reach."""
 
-    def __init__(self, ev: Evaluator, roots: Iterable[Any], *, tensors: bool = True) -> None:
+    def __init__(self, ev: Evaluator, roots: Iterable[Any]) -> None:
         self._ev = ev
-        self._tensors = tensors
         self.opaque = ""
         self._own = self._reachable(roots)
         self._before = self._state()
@@ -94,16 +93,15 @@ class Watch:
             "changes a mode": (torch.is_grad_enabled(), ev.modes.nesting, ev.modes.cache),
             "writes .grad": tuple([part for entry in gradients.written(ev) for part in (entry.tensor, entry.now)]),
         }
-        if self._tensors:
-            with DisableTorchFunction():
-                state["writes into a tensor"] = tuple(
-                    [
-                        part
-                        for key, (fake, _, _) in ev.recorder.input_info.items()
-                        if fake._version != ev.recorder.versions[key]
-                        for part in (key, fake._version)
-                    ]
-                )
+        with DisableTorchFunction():
+            state["writes into a tensor"] = tuple(
+                [
+                    part
+                    for key, (fake, _, _) in ev.recorder.input_info.items()
+                    if fake._version != ev.recorder.versions[key]
+                    for part in (key, fake._version)
+                ]
+            )
         return state
 
 

@@ -221,6 +221,12 @@ class Recorder:
         self._forget(dropped)
         return "" if foreign is None else str(foreign)
 
+    def versions_now(self) -> dict[int, int]:
+        """How often each tensor that the program made was written to, by the identity of its fake."""
+        with DisableTorchFunction():
+            fakes = {id(value): value for value in map(meta.get_fake, self.nodes.values()) if type(value) is FakeTensor}
+            return {key: fake._version for key, fake in fakes.items()}
+
     def add_argument(self, fake: FakeTensor) -> torch.fx.Node:
         """A node for the argument of a function whose operators `cut_out` is going to move into a graph of their own."""
         node = self.graph.call_function(_argument_of_body, ())

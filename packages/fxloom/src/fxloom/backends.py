@@ -32,12 +32,14 @@ class InductorBackendOptions:
     codegen: name of the code generator to use where several serve a device. replayer: name of the replayer that
     `mode="reduce-overhead"` uses; None records nothing.
     memory_budget: part of the bytes that training has to keep at least from forward to backward that it may keep, 0 to 1;
-    below 1 expensive calls are computed again (fxloom_aot.MinCut).
+    below 1 expensive calls are computed again (fxloom_aot.MinCut). eager_numbers: random operators draw the numbers that
+    eager draws, by calling eager's kernels.
     """
 
     codegen: str | None = None
     replayer: str | None = None
     memory_budget: float = 1.0
+    eager_numbers: bool = False
 
 
 def load_aot_eager() -> Backend:
@@ -62,6 +64,8 @@ def load_aot_eager_decomp() -> Backend:
 
 
 def load_inductor() -> Backend:
+    import torch
+
     from fxloom_aot import MinCut, aot_graph
     from fxloom_decomp import table
     from fxloom_interfaces.graph_text import readable, runnable
@@ -83,7 +87,10 @@ def load_inductor() -> Backend:
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm)))
         partitioner = MinCut(own.memory_budget)
-        return aot_graph(gm, example_inputs, decompositions=table("inductor"), compiler=compiler, partitioner=partitioner)
+        rules = table("inductor")
+        if own.eager_numbers:
+            rules = {op: rule for op, rule in rules.items() if torch.Tag.nondeterministic_seeded not in op.tags}
+        return aot_graph(gm, example_inputs, decompositions=rules, compiler=compiler, partitioner=partitioner)
 
     return inductor
 

@@ -80,7 +80,7 @@ class Transform:
         lifted = tensors[count:]
 
         def function(*args: Any) -> Any:
-            given = [leaf for leaf, hole in zip(pytree.tree_leaves(args), self.leaves, strict=True) if hole is HOLE]
+            given = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor)]
             return pytree.tree_unflatten(filled(self.results, body(*given, *lifted)), self.outputs)
 
         return self.transform(function, *pytree.tree_unflatten(filled(self.leaves, tensors), self.arguments))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.checkpoint
 
-from fxloom_dynamo import _torch_private, calls, checkpoints, custom_functions, operations, policy, polyfills
+from fxloom_dynamo import _torch_private, calls, checkpoints, custom_functions, operations, policy, polyfills, transforms
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
@@ -194,6 +194,14 @@ def _is_tensor(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return is_instance(ev, args[0], torch.Tensor)
 
 
+for _transform in (torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian, torch.func.vmap):
+    FUNCTIONS[_transform] = transforms.transformer(_transform)
+FUNCTIONS |= {
+    transforms.run_transform: transforms.apply_transform,
+    transforms.pull_back: transforms.apply_pull_back,
+    torch.func.jvp: transforms.jvp,
+    torch.func.vjp: transforms.vjp,
+}
 FUNCTIONS[torch.utils.checkpoint.checkpoint] = checkpoints.checkpoint
 FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
 
