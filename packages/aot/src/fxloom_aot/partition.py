@@ -63,7 +63,8 @@ def save_all(joint: Joint) -> Partition:
             continue
         seen.add((id(value), checkpoint))
         call = log.calls[number] if number >= 0 else None
-        if call is not None and (is_view(call.op) or is_constant(log, number)) or call is not None and checkpoint and call.checkpoint == checkpoint and not has_effect(call.op):
+        within = call is not None and checkpoint > 0 and call.checkpoint == checkpoint and not has_effect(call.op)
+        if call is not None and (within or is_view(call.op) or is_constant(log, number)):
             again.add(number)
             todo.extend((used, checkpoint) for used in inputs_of(log, number))
         elif number >= 0 or log.origins[id(value)].placeholder >= 0:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fxloom_dynamo.frame import Frame, Lazy
-from fxloom_dynamo.heap import LITERALS
+from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import Mark
 from fxloom_shapes import FakeTensor
 

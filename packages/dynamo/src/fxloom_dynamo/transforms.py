@@ -78,7 +78,8 @@ def apply_transform(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> A
         graph_break("torch_call", "vmap of a function that gets keyword arguments")
     sample = _SAMPLES[name]
     apply = functools.partial(_apply, transform, tuple(options.items()))
-    return _record(ev, name, apply, function, tuple(given), dict(named), lambda values: sample(values, options), transform is not torch.func.vmap)
+    differentiates = name != "vmap"
+    return _record(ev, name, apply, function, tuple(given), dict(named), lambda values: sample(values, options), differentiates)
 
 
 def _apply(transform: Callable[..., Any], options: tuple[tuple[str, Any], ...], function: Any, *args: Any) -> Any:
