@@ -9,8 +9,9 @@ Invariant: every stored intermediate is dense; outputs have the strides of the g
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import sympy
@@ -35,7 +36,7 @@ from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.errors import GraphRejected, InternalError
-from fxloom_interfaces.expr import Expr, free_symbols, normalize, symbol
+from fxloom_interfaces.expr import Expr, Max, free_symbols, normalize, symbol
 from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, Reduction
 from fxloom_interfaces.loop_ir import Node as LoopNode
 from fxloom_interfaces.ops import ReductionKind
@@ -57,7 +58,8 @@ class ExternCall:
     """A call of a library or eager kernel, in program order.
 
     writes: buffers allocated by the program and filled by the call. results: names of what it returns (None: not used).
-    aliases: results may share memory with operands.
+    aliases: results may share memory with operands. binds: (symbol, result, dim) of sizes that only the results tell; where the
+    result is a number, its name is the symbol. check: raises where something does not hold.
     """
 
     target: str
@@ -71,6 +73,8 @@ class ExternCall:
     device: str
     origins: tuple[str, ...] = ()
     aliases: bool = False
+    binds: tuple[tuple[str, str, int], ...] = ()
+    check: bool = False
 
     def operands(self) -> list[Operand]:
         """All tensors among the arguments."""
@@ -78,6 +82,27 @@ class ExternCall:
 
     def reads(self) -> list[str]:
         return [o.buffer for o in self.operands() if o.buffer not in self.writes]
+
+    def symbols(self, layouts: Mapping[str, Layout]) -> list[str]:
+        """Names of the numbers that the call takes: in its arguments, and for the memory that it fills."""
+        found: dict[str, None] = {}
+        for leaf in _leaves((self.args, tuple(v for _, v in self.kwargs))):
+            if isinstance(leaf, TorchRef):
+                found.update(dict.fromkeys(_NAME.findall(leaf.text)))
+            elif isinstance(leaf, Operand):
+                found.update(_symbols_of((*leaf.layout.size, *leaf.layout.stride, leaf.layout.offset)))
+            else:
+                found.update(_symbols_of((leaf.expr if isinstance(leaf, SizeRef) else leaf,)))
+        for name in self.writes:
+            found.update(_symbols_of((*layouts[name].size, *layouts[name].stride)))
+        return list(found)
+
+
+_NAME = re.compile(r"\b[a-z]\d+\b")
+
+
+def _symbols_of(exprs: Sequence[Any]) -> dict[str, None]:
+    return {s.name: None for e in exprs if isinstance(e, sympy.Basic) for s in sorted(e.free_symbols, key=str)}
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -94,7 +119,7 @@ class LoweredGraph:
     """Loops and calls in program order. layouts: of every buffer; inputs come first. outputs: Operands, SizeRefs or None.
 
     sizes: symbol -> (input, dim) that it is read from. templates: name -> (device, kind, parameters) of the plugins' own
-    kernels that are called. op_names: graph node -> name of its operator, for kernel names.
+    kernels that are called. op_names: graph node -> name of its operator, for kernel names. late: symbols that calls make.
     """
 
     inputs: list[ProgramInput] = field(default_factory=list)
@@ -107,6 +132,18 @@ class LoweredGraph:
     fallback_reasons: dict[str, str] = field(default_factory=dict)
     op_names: dict[str, str] = field(default_factory=dict)
     templates: dict[str, tuple[str, str, Mapping[str, Any]]] = field(default_factory=dict)
+    late: dict[str, None] = field(default_factory=dict)
+
+
+def stride_expr(value: Any) -> Expr:
+    """A stride of a fake tensor as an expression.
+
+    Of a size that may be 0 strides take the larger one of it and 1; where it is 0 nothing is read, so it stands for itself.
+    """
+    expr = as_expr(value)
+    if isinstance(expr, int) or not expr.has(Max):
+        return expr
+    return normalize(expr.replace(lambda e: isinstance(e, Max) and e.args[1] == 1, lambda e: e.args[0]))
 
 
 def as_expr(value: Any) -> Expr:
@@ -441,12 +478,16 @@ class Lowering:
         used: Sequence[bool] | None = None,
         aliases: bool = False,
     ) -> list[Tensor]:
-        """Call `target`. out: it fills one new buffer through `out=`; else it returns tensors of `layouts`."""
+        """Call `target`. out: it fills one new buffer through `out=`; else it returns tensors of `layouts`.
+
+        Symbols in the layouts that nothing has told so far are those that the results tell.
+        """
         names = [self.new_buffer(layout) for layout in layouts]
         keywords = dict(kwargs or {})
         if out:
             keywords["out"] = Operand(names[0], layouts[0])
         wanted = [True] * len(names) if used is None else list(used)
+        binds = self._bind_late(names, layouts)
         self.out.work.append(
             ExternCall(
                 target,
@@ -460,6 +501,7 @@ class Lowering:
                 device=layouts[0].device if layouts else "cpu",
                 origins=self._origins(),
                 aliases=aliases,
+                binds=binds,
             )
         )
         if self.keep_ir:
@@ -468,6 +510,33 @@ class Lowering:
             for name, layout in zip(names, layouts, strict=True):
                 self.out.nodes.append(Extern(Buffer(name, layout), target, printed, reads, library, origins=self._origins()))
         return [self.stored(name) for name in names]
+
+    def _bind_late(self, names: Sequence[str], layouts: Sequence[Layout]) -> tuple[tuple[str, str, int], ...]:
+        """(symbol, buffer, dim) for the symbols that are new with these buffers."""
+        found: dict[str, tuple[str, str, int]] = {}
+        for name, layout in zip(names, layouts, strict=True):
+            for dim, extent in enumerate(layout.size):
+                if not isinstance(extent, int) and extent.is_Symbol and not self._is_bound(extent.name):
+                    found.setdefault(extent.name, (extent.name, name, dim))
+        self.out.late.update(dict.fromkeys(found))
+        for layout in layouts:
+            unknown = sorted(s.name for e in layout.size for s in free_symbols(e) if not self._is_bound(s.name))
+            if unknown:
+                raise GraphRejected(self.current, f"nothing tells the size {unknown[0]}")
+        return tuple(found.values())
+
+    def _is_bound(self, name: str) -> bool:
+        return name in self.out.sizes or name in self.out.late
+
+    def number(self, target: str, args: Sequence[Any], name: str) -> None:
+        """Call `target`, which gives the number `name` of the program."""
+        self.out.late[name] = None
+        self.out.work.append(ExternCall(target, tuple(args), (), (), (name,), False, True, target, "cpu", self._origins()))
+
+    def check(self, truth: str, message: str) -> None:
+        """Raise RuntimeError with `message` when the program runs, unless the text `truth` holds."""
+        args = (TorchRef(truth), message)
+        self.out.work.append(ExternCall("check", args, (), (), (), False, True, "check", "cpu", self._origins(), check=True))
 
     def fallback(self, node: torch.fx.Node, reason: str) -> Any:
         """Run the node's eager kernel for lack of a lowering."""
@@ -488,10 +557,6 @@ class Lowering:
         if outputs is None or not all(f is None or isinstance(f, (torch.Tensor, int)) for f in outputs):
             raise GraphRejected(node, f"its result is no tensor ({type(fake).__name__}), and it has no lowering")
         layouts = [layout_of(f) if isinstance(f, torch.Tensor) else Layout("cpu", "float32", (0,), (1,)) for f in outputs]
-        for layout in layouts:
-            unknown = [s for e in layout.size for s in free_symbols(e) if s.name not in self.out.sizes]
-            if unknown:
-                raise GraphRejected(node, f"a size that depends on values ({unknown[0]}) is not compiled yet")
         single = isinstance(fake, torch.Tensor)
         tensors = self.library(
             f"torch.ops.{target}",
@@ -513,7 +578,7 @@ class Lowering:
         value = self.env[node]
         if isinstance(value, (Tensor, View)):
             fake = meta.get_fake(node)
-            strides = tuple(as_expr(s) for s in fake.stride())
+            strides = tuple(stride_expr(s) for s in fake.stride())
             return self.operand(value, lambda layout: same_strides(layout, strides), _order_or_plain(fake))
         if isinstance(value, (list, tuple)):
             return [self.operand(v) if isinstance(v, (Tensor, View)) else v for v in value]
@@ -537,14 +602,17 @@ class Lowering:
                 return TorchRef(lowered.text)
             return lowered if isinstance(lowered, (bool, float)) or lowered is None else SizeRef(lowered)
         fake = meta.get_fake(value)
-        strides = tuple(as_expr(s) for s in fake.stride())
+        strides = tuple(stride_expr(s) for s in fake.stride())
         if isinstance(lowered, View) and lowered.base.body is not None and self._uses[value] == 1:
             lowered = self.copy_of(lowered)  # nobody else needs the base
         order = _order_or_plain(fake)
         if lowered.base.body is not None:
             self.realize(lowered, order if isinstance(lowered, Tensor) else None)
         result = self.operand(lowered, lambda layout: same_strides(layout, strides), order)
-        return result if same_strides(result.layout, strides) else self._exactly(lowered, strides)
+        if not same_strides(result.layout, strides):
+            result = self._exactly(lowered, strides)
+        exact = tuple(as_expr(s) for s in fake.stride())
+        return result if exact == strides else Operand(result.buffer, replace(result.layout, stride=exact))
 
     def _exactly(self, tensor: AnyTensor, strides: Index) -> Operand:
         """A copy of the tensor with these strides, which are not dense; along axes of stride 0 it is stored once."""
@@ -576,13 +644,13 @@ def layout_of(tensor: torch.Tensor) -> Layout:
         str(tensor.device),
         dtype_name(tensor.dtype),
         tuple(as_expr(s) for s in tensor.size()),
-        tuple(as_expr(s) for s in tensor.stride()),
+        tuple(stride_expr(s) for s in tensor.stride()),
     )
 
 
 def fake_order(fake: torch.Tensor) -> tuple[int, ...] | None:
     """Dims from outermost to innermost as a dense tensor of these strides has them; None when contiguous or not dense."""
-    strides = [as_expr(s) for s in fake.stride()]
+    strides = [stride_expr(s) for s in fake.stride()]
     size = [as_expr(s) for s in fake.size()]
     if not all(isinstance(s, int) for s in [*strides, *size]):
         return None
@@ -641,4 +709,7 @@ def _is_view(node: torch.fx.Node) -> bool:
 
 def _is_impure(node: torch.fx.Node) -> bool:
     target = node.target
-    return isinstance(target, torch._ops.OpOverload) and (target._schema.is_mutable or target.namespace not in ("aten", "prims"))
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    schema = target._schema
+    return schema.is_mutable or not schema.returns or target.namespace not in ("aten", "prims")

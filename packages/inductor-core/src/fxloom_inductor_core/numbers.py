@@ -17,7 +17,7 @@ from fxloom_interfaces.expr import normalize, print_expr
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """text: a Python expression over names of the wrapper; it is an atom or in parentheses."""
+    """A float or a truth value. text: a Python expression over names of the wrapper; it is an atom or in parentheses."""
 
     text: str
 

@@ -201,8 +201,16 @@ class _Planner:
         args = tuple(self._argument(a) for a in call.args)
         kwargs = tuple((k, self._argument(v)) for k, v in call.kwargs)
         results = tuple(r if r is not None else "_" for r in call.results)
-        strides = tuple(None if r is None else self.graph.layouts[r].stride for r in call.results)
-        self.steps.append(Call(call.target, args, kwargs, results, call.unpack, strides))
+        strides = tuple(self.graph.layouts[r].stride if r in self.graph.layouts else None for r in call.results)
+        if not call.binds:
+            self.steps.append(Call(call.target, args, kwargs, results, call.unpack, () if call.check else strides))
+            return
+        # the results tell sizes that their strides are made of
+        self.steps.append(Call(call.target, args, kwargs, results, call.unpack))
+        self.steps += [BindSize(name, result, dim) for name, result, dim in call.binds]
+        for result, stride in zip(results, strides, strict=True):
+            if stride is not None:
+                self.steps.append(Call("with_strides", (Ref(result), tuple(map(SizeRef, stride))), results=(result,)))
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Operand):

@@ -11,7 +11,7 @@ capabilities. Deterministic: program order decides all ties.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import TypeAlias
@@ -69,6 +69,8 @@ class Group:
     reads: dict[str, None] = field(default_factory=dict)
     writes: dict[str, None] = field(default_factory=dict)
     before: dict[int, None] = field(default_factory=dict)
+    #: symbols made by calls that it takes as sizes or numbers
+    needs: dict[str, None] = field(default_factory=dict)
 
     def first(self) -> int:
         return self.members[0].position if self.members else self.number
@@ -126,6 +128,7 @@ class Scheduler:
         self.groups: dict[int, Group] = {}
         self.group_of_buffer: dict[str, int] = {}
         self.readers: dict[str, dict[int, None]] = {}
+        self.makers: dict[str, list[int]] = {}  # late symbol -> calls that make or check it
         self._indices: dict[tuple[int, Space, bool, Axes], tuple[IndexTable, IndexTable]] = {}
 
     def run(self) -> list[Group]:
@@ -142,6 +145,7 @@ class Scheduler:
             group = Group(position, work.device, call=work)
             group.reads = dict.fromkeys(work.reads())
             group.writes = dict.fromkeys([*work.writes, *(r for r in work.results if r is not None)])
+            group.needs = self._late_symbols(work.symbols(self.graph.layouts))
             return group
         loop = normalize_loop(work)
         group = Group(position, loop.device, [Member(position, loop, bool(loop.inner))])
@@ -149,7 +153,11 @@ class Scheduler:
         group.space = Space(tuple(e for _, e in loop.outer), inner)
         group.reads = dict.fromkeys(b for b, _ in loop.reads())
         group.writes = dict.fromkeys(loop.writes())
+        group.needs = self._late_symbols(loop.symbols())
         return group
+
+    def _late_symbols(self, names: Iterable[str]) -> dict[str, None]:
+        return {name: None for name in names if name in self.graph.late} if self.graph.late else {}
 
     def _register(self, group: Group) -> None:
         self.groups[group.number] = group
@@ -160,6 +168,13 @@ class Scheduler:
             if producer is not None and producer != group.number:
                 group.before[producer] = None
             self.readers.setdefault(buffer, {})[group.number] = None
+        for name in group.needs:
+            group.before.update(dict.fromkeys(self.makers.get(name, ())))
+        if group.call is not None:
+            made = {*(name for name, _, _ in group.call.binds), *(r for r in group.call.results if r in self.graph.late)}
+            # what takes a number runs after it was checked
+            for name in (*sorted(made - {None}), *(group.needs if group.call.check else ())):
+                self.makers.setdefault(name, []).append(group.number)
 
     def _capabilities(self, device: str) -> Capabilities:
         return self.codegens[device.split(":")[0]].capabilities
@@ -329,6 +344,7 @@ class Scheduler:
         first.space = space
         first.writes = {**first.writes, **second.writes}
         first.reads = {**first.reads, **second.reads}
+        first.needs = {**first.needs, **second.needs}
         first.before = {n: None for n in (*first.before, *second.before) if n not in (first.number, second.number)}
         del self.groups[second.number]
         for buffer in second.writes:

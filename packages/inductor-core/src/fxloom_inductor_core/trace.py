@@ -16,7 +16,7 @@ import sympy
 
 from fxloom_interfaces.dtypes import dtype_info, is_low_precision
 from fxloom_interfaces.errors import IRError
-from fxloom_interfaces.expr import Expr, simplify, substitute, value_symbol
+from fxloom_interfaces.expr import Expr, free_symbols, simplify, substitute, value_symbol
 from fxloom_interfaces.ops import REDUCTION_RESULTS, ElementwiseOps, OpInfo, ReductionKind, StoreMode
 from fxloom_interfaces.program import (
     Accumulate,
@@ -215,6 +215,11 @@ class Loop:
     def reads(self) -> list[tuple[str, Expr]]:
         """(buffer, index) of every load, in order."""
         return [(i.buffer, i.index) for i in self.instructions if isinstance(i, Load)]
+
+    def symbols(self) -> list[str]:
+        """Names of all symbols in extents and indices, axes among them."""
+        exprs = [e for _, e in (*self.outer, *self.inner)] + [e for i in self.instructions for e in exprs_of(i)]
+        return sorted({s.name for e in exprs for s in free_symbols(e)})
 
     def has_atomic(self) -> bool:
         return any(isinstance(i, Store) and i.mode == "add" for i in self.instructions)

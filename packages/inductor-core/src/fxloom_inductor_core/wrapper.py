@@ -43,9 +43,15 @@ from torch import as_strided, empty_strided
 
 def with_strides(tensor, stride):
     """`tensor` itself where it has these strides, as libraries usually give them; a copy that has them otherwise."""
-    if tensor is None or tensor.stride() == stride:  # None: not asked for, as attention's log-sum-exp in inference
+    if tensor is None or tensor.stride() == tuple(stride):  # None: not asked for, as attention's log-sum-exp in inference
         return tensor
     return empty_strided(tensor.size(), stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def check(truth, message):
+    """Raise unless what the program asserts of its numbers holds."""
+    if not truth:
+        raise RuntimeError(message)
 '''
 
 
@@ -93,7 +99,7 @@ class _Printer:
                     return [f"{left} = with_strides({call}, {_tuple(strides[0])})"]
                 checks = [
                     f"{name} = with_strides({name}, {_tuple(stride)})"
-                    for name, stride in zip(results, strides, strict=True)
+                    for name, stride in zip(results, strides or (None,) * len(results), strict=True)
                     if stride is not None
                 ]
                 return [f"{left} = {call}", *checks]

@@ -15,7 +15,7 @@ Rules, checked on construction:
   or before any write to it.
 - `scratch` buffers live for one point of the outer axes and are indexed by inner axes alone; they never leave the kernel.
 
-A `Program` is a straight line of steps over named buffers; sizes are symbols bound from the inputs.
+A `Program` is a straight line of steps over named buffers; sizes are symbols bound from the inputs, or from what calls return.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ class TorchRef:
 
 @dataclass(frozen=True, slots=True)
 class BindSize:
-    """symbol = input `source` itself (dim None), or its size in `dim`."""
+    """symbol = input `source` itself (dim None), or the size in `dim` of an input or of what a call returned."""
 
     symbol: str
     source: str

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SPECIAL = (0, 1)
 #: no size is larger; ranges end here instead of nowhere so that comparing with INT64_MAX asks nothing
 LARGEST = (1 << 62) - 1
+#: how names of integers begin that may be negative; all others are sizes or counts
+SIGNED = "n"
 
 
 @dataclass(slots=True)
@@ -119,7 +121,7 @@ class SymbolEnv:
         key = ("label", label) if label else (hint, duck_key)
         shared = self._by_hint.get(key) if self.duck or label else None
         if shared is None:
-            shared = self._new("s", hint)
+            shared = self._new("s" if hint >= 0 else SIGNED, hint)
             self.facts.ranges[shared.atom] = self._first_range(hint, low, high)
             if self.duck or label:
                 self._by_hint[key] = shared
@@ -140,7 +142,7 @@ class SymbolEnv:
 
     def create_unbacked(self, low: int | None = None, high: int | None = None) -> torch.SymInt:
         """A number that only running the program tells."""
-        made = self._new("u", None)
+        made = self._new("u" if low is not None and low >= 0 else SIGNED, None)
         self.facts.ranges[made.atom] = (low, high)
         result = self.number(of_atom(made.atom))
         assert not isinstance(result, int)

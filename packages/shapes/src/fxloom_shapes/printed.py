@@ -7,7 +7,8 @@ from typing import Any
 
 import sympy
 
-from fxloom_interfaces.expr import FloorDiv, Max, Min, Mod, symbol
+from fxloom_interfaces.expr import FloorDiv, Max, Min, Mod, symbol, value_symbol
+from fxloom_shapes.env import SIGNED
 from fxloom_shapes.poly import Atom, Poly
 
 _FUNCTIONS = {"FloorDiv": FloorDiv, "Mod": Mod, "Min": Min, "Max": Max}
@@ -21,5 +22,5 @@ def sympy_expr(poly: Poly) -> Any:
 
 def _atom(atom: Atom) -> Any:
     if not atom.kind:
-        return symbol(atom.text)
+        return value_symbol(atom.text) if atom.text.startswith(SIGNED) else symbol(atom.text)
     return _FUNCTIONS[atom.kind](*(sympy_expr(argument) for argument in atom.args))

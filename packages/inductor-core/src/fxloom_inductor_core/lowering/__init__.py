@@ -20,6 +20,7 @@ def rules() -> Mapping[Any, Any]:
         pooling,
         reduction,
         scan,
+        values,
         view,
     )
 

@@ -62,6 +62,11 @@ SIZE_OPS: dict[Any, Callable[..., Any]] = {
     math.sqrt: function("math.sqrt"),
     math.exp: function("math.exp"),
     math.log: function("math.log"),
+    operator.eq: lambda a, b: infix("==", a, b),
+    operator.ne: lambda a, b: infix("!=", a, b),
+    operator.ge: lambda a, b: infix(">=", a, b),
+    operator.and_: lambda a, b: infix("and", a, b),
+    operator.or_: lambda a, b: infix("or", a, b),
     torch.sym_max: _extreme(Max, "max"),
     torch.sym_min: _extreme(Min, "min"),
 }

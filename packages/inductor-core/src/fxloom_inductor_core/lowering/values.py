@@ -1,0 +1,45 @@
+"""Numbers out of tensors: read when the graph runs, they are sizes and numbers of what follows.
+
+A read is a call of the program whose result is a symbol; what takes part in sizes, offsets and kernels is that symbol.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_inductor_core.graph import as_expr
+from fxloom_inductor_core.lowering.registry import lowering
+from fxloom_inductor_core.numbers import Float
+from fxloom_interfaces.errors import GraphRejected
+from fxloom_shapes.size_nodes import symbols_made
+
+if TYPE_CHECKING:
+    from fxloom_inductor_core.graph import Lowering
+
+aten = torch.ops.aten
+
+
+@lowering(aten._local_scalar_dense.default)
+def local_scalar_dense(cx: Lowering, x: Any) -> Any:
+    value = cx.fake
+    if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+        raise GraphRejected(cx.current, f"reading a {type(value).__name__} out of a tensor")
+    names = list(symbols_made(getattr(value.node, "env", None), value)) or [str(value.node.expr)]
+    cx.number("torch.ops.aten._local_scalar_dense.default", (cx.operand(x),), names[0])
+    return Float(names[0]) if isinstance(value, torch.SymFloat) else as_expr(value)
+
+
+@lowering(aten.sym_size.int)
+def sym_size(cx: Lowering, x: Any, dim: int) -> Any:
+    return x.size[dim]
+
+
+@lowering(aten._assert_scalar.default)
+def assert_scalar(cx: Lowering, truth: Any, message: str) -> Any:
+    if isinstance(truth, Float):
+        cx.check(truth.text, message)
+    elif not truth:
+        raise GraphRejected(cx.current, message)
+    return None
