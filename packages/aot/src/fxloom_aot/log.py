@@ -8,7 +8,7 @@ merged. Not here: what aliases what in the program (`functionalize`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ import torch.fx
 
 from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import InternalError
-from fxloom_shapes import Descriptor, FakeMode, FakeTensor, make_fake, propagate
+from fxloom_shapes import DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.layout import same_size
 from fxloom_shapes.nodes import symbol_names
 from fxloom_shapes.operators import Op, facts_of
@@ -122,8 +122,11 @@ class FunctionalLog(TorchDispatchMode):
             op, args = aten.full.default, (args[0], 0)
         rule = self.decompositions.get(op)
         if rule is not None:
-            with below_autograd(), self:
-                result = rule(*args, **kwargs)
+            try:
+                with below_autograd(), self:
+                    result = rule(*args, **kwargs)
+            except DataDependent:  # the rule asked a size that only running the program tells
+                result = NotImplemented
             if result is not NotImplemented:
                 return result
         facts = facts_of(op)
@@ -235,9 +238,13 @@ class FunctionalLog(TorchDispatchMode):
 
     def live_calls(self, outputs: list[Any]) -> list[int]:
         """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay."""
+        effects = [number for number, call in enumerate(self.calls) if has_effect(call.op)]
+        return self.calls_for(outputs, effects)
+
+    def calls_for(self, nest: Any, others: Sequence[int] = ()) -> list[int]:
+        """Numbers of the calls that values and numbers in a nest need, and of `others` with what these need, in order."""
         needed: set[int] = set()
-        todo = list(self._calls_behind(outputs))
-        todo += [number for number, call in enumerate(self.calls) if has_effect(call.op)]
+        todo = [*self._calls_behind(nest), *others]
         while todo:
             number = todo.pop()
             if number >= 0 and number not in needed:

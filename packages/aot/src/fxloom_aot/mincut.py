@@ -151,7 +151,7 @@ def _nearest(log: FunctionalLog, value: FakeTensor, once: set[int]) -> set[int]:
 def may_run_again(log: FunctionalLog, number: int) -> bool:
     """True for a call of a kind that is cheap enough to be computed in both parts."""
     op = log.calls[number].op
-    if has_effect(op):
+    if has_effect(op) or number in log.symbol_calls.values():
         return False
     return torch.Tag.pointwise in op.tags or op in _PASSES or is_view(op) or is_constant(log, number)
 

@@ -7,7 +7,7 @@ differentiated run the autograd engine over the same fakes and functionalize wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +39,7 @@ from fxloom_shapes import (
     symbolic_kernels,
     trace_context,
 )
-from fxloom_shapes.nodes import symbol_names
+from fxloom_shapes.nodes import symbol_names, symbol_number
 from fxloom_shapes.propagate import SYMBOLIC
 
 aten = torch.ops.aten
@@ -163,10 +163,12 @@ class _Tracer:
                 emit(ArtifactWritten("partition.txt", part.report + "\n"))
             saved, copies = self._protect_saved(found, part.saved)
         with phase("aot.build_fx"), self._rejecting():
-            forward_calls = sorted({*part.forward, *copies})
             known = {id(value) for value in found.values}
             extra = [value for value in saved if log.origins[id(value)].placeholder < 0 and id(value) not in known]
-            forward = self._forward_graph(found, forward_calls, extra)
+            used = self._symbols_used(part.backward, [*part.saved, *tangents], values)
+            late = {name: symbol_number(self.mode.env, name) for name in used if name in log.symbol_calls}
+            forward_calls = sorted({*part.forward, *copies, *log.calls_for(list(late.values()))})
+            forward = self._forward_graph(found, forward_calls, [*extra, *late.values()])
             flat = {id(value): place for place, value in reversed(list(enumerate([*found.values, *extra])))}
             placed: list[tuple[InputSpec, Any]] = []
             for number, (value, original) in enumerate(zip(saved, part.saved, strict=True)):
@@ -176,7 +178,9 @@ class _Tracer:
                 placed.append((InputSpec(InputKind.SAVED, f"saved_{number}", index, of_input=of_input), original))
             for number, (value, output) in enumerate(zip(tangents, differentiated, strict=True)):
                 placed.append((InputSpec(InputKind.TANGENT, f"tangent_{number}", output), value))
-            placed.extend(self._numbers_used(part.backward, [value for _, value in placed], values))
+            placed.extend(self._numbers_used(used))
+            for place, (name, number) in enumerate(late.items(), len(found.values) + len(extra)):
+                placed.append((InputSpec(InputKind.SAVED, f"saved_{name}", place, symbol=name), number))
             placed.extend(self._constants_used(part.backward, values))
             outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number, _ in wanted)
             signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
@@ -256,24 +260,22 @@ class _Tracer:
                 placed.append((spec, given.number))
         return placed
 
-    def _numbers_used(
-        self, calls: Sequence[int], inputs: Sequence[Any], outputs: Sequence[Any]
-    ) -> Iterator[tuple[InputSpec, Any]]:
-        """The caller's numbers that a backward graph needs, as values that the forward graph got."""
+    def _symbols_used(self, calls: Sequence[int], inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, None]:
+        """Names of the symbols that a backward graph needs."""
         log = self.state.log
-        numbers = [given.number for given in self.inputs if type(given.number) in SYMBOLIC]
-        if not numbers and not log.symbol_calls:
-            return
+        if not log.symbol_calls and not self._is_symbolic():
+            return {}
         values: list[Any] = list(numbers_of([[log.calls[number].args, log.calls[number].kwargs] for number in calls]))
         for fake in values_of([*inputs, *outputs]):
             values += [*fake.desc.size, *fake.desc.stride]
         for number in calls:
             for fake in values_of([log.calls[number].out]):
                 values += [*fake.desc.size, *fake.desc.stride]
-        used = symbol_names(values)
-        late = [name for name in used if name in log.symbol_calls]
-        if late:
-            raise UnsupportedView(f"the backward pass needs {', '.join(late)}, which depends on values")
+        return symbol_names(values)
+
+    def _numbers_used(self, used: Mapping[str, None]) -> Iterator[tuple[InputSpec, Any]]:
+        """The caller's numbers among `used`, as values that the forward graph got."""
+        numbers = [given.number for given in self.inputs if type(given.number) in SYMBOLIC]
         for position, number in enumerate(numbers, len(self.state.placeholders)):
             if str(number) in used:
                 name = str(number)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.registry import OPMATH, cast, decomposition, widen
+from fxloom_decomp.sizes import is_empty
 
 aten = torch.ops.aten
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -102,9 +103,9 @@ def _chosen(value: Tensor, index: Tensor, axis: int) -> Tensor:
 def nll_loss_forward(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
-    if x.numel() == 0 or target.dtype != torch.int64:
-        return NotImplemented
     axis = _class_axis(x)
+    if is_empty(x, [axis]) or target.dtype != torch.int64:
+        return NotImplemented
     wide = widen(x)
     counted = target != ignore_index
     safe = torch.where(counted, target, 0)
@@ -131,9 +132,9 @@ def nll_loss_forward(
 def nll_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, total_weight: Tensor
 ) -> Tensor:
-    if x.numel() == 0 or target.dtype != torch.int64:
-        return NotImplemented
     axis = _class_axis(x)
+    if is_empty(x, [axis]) or target.dtype != torch.int64:
+        return NotImplemented
     flow = widen(grad)
     if reduction == _MEAN:
         flow = flow / widen(total_weight)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.registry import cast, decomposition, widen
+from fxloom_decomp.sizes import is_empty
 
 aten = torch.ops.aten
 
@@ -26,9 +27,9 @@ def _statistics_dtype(x: Tensor, weight: Tensor | None) -> torch.dtype:
 def native_layer_norm(
     x: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if x.numel() == 0:
-        return NotImplemented
     dims = list(range(x.dim() - len(normalized_shape), x.dim()))
+    if is_empty(x, dims):
+        return NotImplemented
     wide = widen(x)
     var, mean = torch.var_mean(wide, dims, correction=0, keepdim=True)
     rstd = torch.rsqrt(var + eps)
@@ -52,9 +53,9 @@ def native_layer_norm_backward(
     bias: Tensor | None,
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    if x.numel() == 0:
-        return NotImplemented
     outer = x.dim() - len(normalized_shape)
+    if is_empty(x, range(outer, x.dim())):
+        return NotImplemented
     inner_dims, outer_dims = list(range(outer, x.dim())), list(range(outer))
     wide, grad = widen(x), widen(grad)
     mean, rstd = (_with_axes(widen(value), x.dim()) for value in (mean, rstd))
@@ -84,9 +85,9 @@ def _sum(value: Tensor, dims: list[int]) -> Tensor:
 
 @decomposition(aten._fused_rms_norm.default)
 def fused_rms_norm(x: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
-    if x.numel() == 0 or x.dtype.is_complex:
-        return NotImplemented
     dims = list(range(x.dim() - len(normalized_shape), x.dim()))
+    if is_empty(x, dims) or x.dtype.is_complex:
+        return NotImplemented
     wide = widen(x)
     small = torch.finfo(wide.dtype).eps if eps is None else eps
     rstd = torch.rsqrt(_mean(wide * wide, dims) + small)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.registry import cast, decomposition, widen
+from fxloom_decomp.sizes import is_empty
 
 aten = torch.ops.aten
 
@@ -68,11 +69,11 @@ def std_mean(
 def vector_norm(
     x: Tensor, ord: float = 2, dim: list[int] | None = None, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> Tensor:
-    if x.dtype.is_complex or x.numel() == 0 or (dtype is not None and dtype.is_complex):
+    axes = _axes(x, dim)
+    if x.dtype.is_complex or is_empty(x, axes) or (dtype is not None and dtype.is_complex):
         return NotImplemented
     result = dtype or x.dtype
     wide = torch.abs(widen(cast(x, result)))
-    axes = _axes(x, dim)
     if not axes:
         norm = torch.where(wide != 0, 1.0, 0.0) if ord == 0 else wide
     elif ord == math.inf:

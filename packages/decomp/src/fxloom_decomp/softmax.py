@@ -8,17 +8,14 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.registry import cast, decomposition, widen
+from fxloom_decomp.sizes import is_empty
 
 aten = torch.ops.aten
 
 
-def _empty_axis(x: Tensor, dim: int) -> bool:
-    return x.dim() > 0 and x.numel() == 0
-
-
 @decomposition(aten._softmax.default, floats_only=True)
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    if _empty_axis(x, dim):
+    if is_empty(x, [dim]):
         return NotImplemented
     wide = widen(x)
     shifted = torch.exp(wide - torch.amax(wide, dim, keepdim=True))
@@ -28,7 +25,7 @@ def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 
 @decomposition(aten._log_softmax.default, floats_only=True)
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    if _empty_axis(x, dim):
+    if is_empty(x, [dim]):
         return NotImplemented
     wide = widen(x)
     shifted = wide - torch.amax(wide, dim, keepdim=True)
@@ -38,7 +35,7 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 
 @decomposition(aten._softmax_backward_data.default, floats_only=True)
 def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    if _empty_axis(y, dim):
+    if is_empty(y, [dim]):
         return NotImplemented
     wide = widen(grad) * widen(y)
     return cast(wide - widen(y) * torch.sum(wide, dim, keepdim=True), input_dtype)
@@ -46,7 +43,7 @@ def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype
 
 @decomposition(aten._log_softmax_backward_data.default)
 def log_softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    if _empty_axis(y, dim):
+    if is_empty(y, [dim]):
         return NotImplemented
     wide = widen(grad)
     return cast(wide - torch.exp(widen(y)) * torch.sum(wide, dim, keepdim=True), input_dtype)
@@ -54,7 +51,7 @@ def log_softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.d
 
 @decomposition(aten.logsumexp.default)
 def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
-    if x.numel() == 0 or not x.dtype.is_floating_point:
+    if is_empty(x, dim) or not x.dtype.is_floating_point:
         return NotImplemented
     wide = widen(x)
     largest = torch.amax(wide, dim, keepdim=True)
@@ -68,7 +65,7 @@ def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
 @decomposition(aten._safe_softmax.default)
 def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Softmax that gives zeros for a row of nothing but -inf."""
-    if _empty_axis(x, dim):
+    if is_empty(x, [dim]):
         return NotImplemented
     result = torch.softmax(x, dim, dtype=dtype)
     nothing = torch.all(x == -math.inf, dim, keepdim=True)

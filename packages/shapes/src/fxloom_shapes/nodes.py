@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from fxloom_shapes.env import SymbolEnv, both, either
 from fxloom_shapes.errors import DataDependent
 from fxloom_shapes.facts import Logic, Relation, Statement, relation, symbols_of
-from fxloom_shapes.poly import Poly, const
+from fxloom_shapes.poly import Poly, const, of_atom
 from fxloom_shapes.reals import OPERATIONS, Real
 
 
@@ -687,6 +689,13 @@ def symbol_names(values: Any) -> dict[str, None]:
         elif isinstance(node, BoolNode) and not isinstance(node.statement, bool):
             found.update({atom.text: None for atom in symbols_of(node.statement)})
     return found
+
+
+def symbol_number(env: SymbolEnv | None, name: str) -> torch.SymInt | torch.SymFloat | int:
+    """The number that the symbol `name` stands for."""
+    assert env is not None
+    symbol = env.symbols[name]
+    return torch.SymFloat(FloatNode(env, Real("symbol", (name,)))) if symbol.is_float else env.number(of_atom(symbol.atom))
 
 
 def _settle(env: SymbolEnv, statement: Statement | bool) -> Statement | bool:

@@ -1,0 +1,26 @@
+"""Questions that rules ask of sizes which only running the program may tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+
+def is_empty(x: Tensor, dims: Iterable[int]) -> bool:
+    """True when the tensor has no elements.
+
+    dims: those that the rule folds away. A size that only running the program tells is asked for there, so that the rule is
+    not used; elsewhere it counts as not 0: a rule that is right for some elements is right for none.
+    """
+    rank = x.dim()
+    folded = {dim % rank for dim in dims} if rank else set()
+    return any(_is_zero(extent, dim in folded) for dim, extent in enumerate(x.shape))
+
+
+def _is_zero(extent: Any, ask: bool) -> bool:
+    outcome: Any = extent == 0
+    if isinstance(outcome, bool) or ask:
+        return bool(outcome)
+    return bool(outcome.node.guard_or_false("", 0))
