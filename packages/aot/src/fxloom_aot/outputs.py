@@ -29,6 +29,7 @@ from fxloom_interfaces.signature import (
     ViewStep,
 )
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.nodes import symbol_names, symbol_number
 from fxloom_shapes.propagate import SYMBOLIC
 
 aten = torch.ops.aten
@@ -78,12 +79,12 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
                 raise UnsupportedView("an output is a view of a constant of the graph")
             found.results.append(FromConstant(state.constants[id(output)][1]))
         elif memory.members:
-            found.results.append(_from_input(state, output, view))
+            found.results.append(_from_input(state, found, output, view))
         elif id(memory) in shared or not is_dense(output.desc) or any(step.view.op in LAZY for step in view.chain):
             base = bases.get(id(memory))
             if base is None:
                 base = bases[id(memory)] = _add_base(state, found, memory)
-            found.results.append(FromOutput(base, _steps(view.chain), output.requires_grad))
+            found.results.append(FromOutput(base, _steps(state, found, view.chain), output.requires_grad))
         else:
             value = with_strides_of(state.log, state.read(output), output.desc)
             spec = OutputSpec(OutputKind.USER, differentiable=output.requires_grad)
@@ -130,7 +131,7 @@ def _add_base(state: Functionalizer, found: ForwardOutputs, memory: Memory) -> i
     return found.add(OutputSpec(OutputKind.BASE, differentiable=owner.requires_grad), value, owner)
 
 
-def _from_input(state: Functionalizer, output: FakeTensor, view: View) -> FromInput:
+def _from_input(state: Functionalizer, found: ForwardOutputs, output: FakeTensor, view: View) -> FromInput:
     memory = view.memory
     for number, given in enumerate(state.inputs):
         if given.fake is output:
@@ -140,7 +141,7 @@ def _from_input(state: Functionalizer, output: FakeTensor, view: View) -> FromIn
         # metadata changes of the input itself come first in the wrapper, so the chain must start from what it then is
         if memory.owner is not None and id(memory.owner) in state.metadata_changed:
             return FromInput(number, (_whole_view(state, memory, view, output),), output.requires_grad)
-        return FromInput(number, _steps(view.chain), output.requires_grad)
+        return FromInput(number, _steps(state, found, view.chain), output.requires_grad)
     return FromInput(memory.members[0], (_whole_view(state, memory, view, output),), output.requires_grad)
 
 
@@ -152,11 +153,13 @@ def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeT
     return ViewStep(aten.as_strided.default, (list(output.desc.size), list(output.desc.stride), output.desc.offset))
 
 
-def _steps(chain: Chain) -> tuple[ViewStep, ...]:
+def _steps(state: Functionalizer, found: ForwardOutputs, chain: Chain) -> tuple[ViewStep, ...]:
+    """The views to replay. Numbers in them that only running the graph tells become outputs of it."""
     steps = tuple(step.view for step in chain)
-    late = [number for step in steps for number in numbers_of([step.args, dict(step.kwargs)]) if not number.node.has_hint()]
-    if late:
-        raise UnsupportedView(f"an output is a view whose size depends on values ({late[0]})")
+    known = {spec.symbol for spec in found.specs}
+    for name in symbol_names(number for step in steps for number in numbers_of([step.args, dict(step.kwargs)])):
+        if name in state.log.symbol_calls and name not in known:
+            found.add(OutputSpec(OutputKind.USER, symbol=name), symbol_number(state.fake_mode.env, name), None)
     return steps
 
 

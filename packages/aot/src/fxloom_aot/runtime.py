@@ -113,13 +113,18 @@ def finisher(signature: GraphSignature) -> Callable[[Sequence[Any], Sequence[Any
     writes = signature.outputs_of(OutputKind.NEW_VALUE)
     if plain and not writes and not signature.metadata and len(signature.results) == len(signature.outputs):
         return None
+    # symbols are among the caller's inputs, or among the outputs, which are looked up behind these
     places = {spec.symbol: spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
+    late_numbers = {spec.symbol: signature.caller_inputs + n for n, spec in enumerate(signature.outputs) if spec.symbol}
+    places |= late_numbers
     update = _updater(signature, places) if writes or signature.metadata else None
     makers = [_maker(result, places) for result in signature.results]
 
     def finish(args: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         if update is not None:
             update(args, outputs)
+        if late_numbers:
+            args = (*args, *outputs)
         results: list[Any] = []
         for make in makers:
             results.append(make(args, outputs, results))

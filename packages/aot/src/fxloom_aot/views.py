@@ -18,7 +18,8 @@ from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
 from fxloom_shapes.descriptor import equal, extent_of, is_empty
-from fxloom_shapes.layout import same_size
+from fxloom_shapes.layout import packed, same_size
+from fxloom_shapes.nodes import estimate
 
 aten = torch.ops.aten
 
@@ -104,15 +105,8 @@ def _from_memory_order(log: FunctionalLog, flat: FakeTensor, memory: Descriptor)
 
 def _dense_order(desc: Descriptor) -> tuple[int, ...] | None:
     """Axes from outermost to innermost when the elements fill one piece of memory, each cell once; else None."""
-    axes = sorted(range(len(desc.size)), key=lambda axis: (-desc.stride[axis], equal(desc.size[axis], 1), axis))
-    step = 1
-    for axis in reversed(axes):
-        if equal(desc.size[axis], 1):
-            continue
-        if not equal(desc.stride[axis], step):
-            return None
-        step = step * desc.size[axis]
-    return tuple(axes)
+    axes = sorted(range(len(desc.size)), key=lambda axis: (-estimate(desc.stride[axis]), equal(desc.size[axis], 1), axis))
+    return tuple(axes) if packed(desc.size, desc.stride, axes[::-1]) else None
 
 
 def is_dense(desc: Descriptor) -> bool:

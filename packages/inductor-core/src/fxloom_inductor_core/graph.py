@@ -143,7 +143,7 @@ def stride_expr(value: Any) -> Expr:
     expr = as_expr(value)
     if isinstance(expr, int) or not expr.has(Max):
         return expr
-    return normalize(expr.replace(lambda e: isinstance(e, Max) and e.args[1] == 1, lambda e: e.args[0]))
+    return normalize(expr.replace(lambda e: isinstance(e, Max) and 1 in e.args, lambda e: e.args[1] if e.args[0] == 1 else e.args[0]))
 
 
 def as_expr(value: Any) -> Expr:
@@ -222,6 +222,12 @@ class Lowering:
     def fake(self) -> Any:
         """The fake value of the current node."""
         return meta.get_fake(self.current)
+
+    def given(self, position: int, name: str) -> Any:
+        """An argument of the current node as capture had it: a fake tensor, a number or a symbolic number."""
+        node = self.current
+        value = node.args[position] if position < len(node.args) else node.kwargs[name]
+        return meta.get_fake(value) if isinstance(value, torch.fx.Node) else value
 
     def _input(self, node: torch.fx.Node) -> Any:
         fake = meta.get_fake(node)
@@ -612,7 +618,7 @@ class Lowering:
         if not same_strides(result.layout, strides):
             result = self._exactly(lowered, strides)
         exact = tuple(as_expr(s) for s in fake.stride())
-        return result if exact == strides else Operand(result.buffer, replace(result.layout, stride=exact))
+        return result if exact == result.layout.stride else Operand(result.buffer, replace(result.layout, stride=exact))
 
     def _exactly(self, tensor: AnyTensor, strides: Index) -> Operand:
         """A copy of the tensor with these strides, which are not dense; along axes of stride 0 it is stored once."""

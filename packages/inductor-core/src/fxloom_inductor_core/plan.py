@@ -19,6 +19,7 @@ from fxloom_inductor_core.schedule import Group
 from fxloom_inductor_core.tensors import span
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_info
+from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.expr import normalize, symbol
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import (
@@ -169,6 +170,9 @@ class _Planner:
         for buffer in fused.buffers:
             if buffer in group.writes:
                 self._allocate(buffer, self._in_place(buffer, fused, dying))
+        for size in fused.kernel.sizes:
+            if size not in self.graph.sizes and size not in self.graph.late:
+                raise InternalError("inductor.plan", f"kernel {name} takes the size {size}, which nothing tells")
         self.steps.append(Launch(name, fused.buffers, tuple(symbol(s) for s in fused.kernel.sizes)))
 
     def _in_place(self, buffer: str, fused: FusedKernel, dying: list[str]) -> str | None:
@@ -221,11 +225,11 @@ class _Planner:
             return SizeRef(value)
         return value
 
-    def _seen_as(self, operand: Operand) -> str:
-        """The name of a buffer seen with the operand's layout."""
+    def _seen_as(self, operand: Operand, exact: bool = False) -> str:
+        """The name of a buffer seen with the operand's layout; exact: strides of axes with one element count too."""
         own = self.graph.layouts[operand.buffer]
         layout = replace(operand.layout, offset=normalize(operand.layout.offset))
-        if _same(own, layout):
+        if own == layout if exact else _same(own, layout):
             return operand.buffer
         key = (operand.buffer, layout)
         if key not in self.views:
@@ -236,7 +240,7 @@ class _Planner:
         return self.views[key]
 
     def _returned(self, value: Any) -> Any:
-        return Ref(self._seen_as(value)) if isinstance(value, Operand) else value
+        return Ref(self._seen_as(value, exact=True)) if isinstance(value, Operand) else value
 
 
 def _same(a: Layout, b: Layout) -> bool:

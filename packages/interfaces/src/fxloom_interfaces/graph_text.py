@@ -75,7 +75,8 @@ def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         info = DTYPES.get(dtype_name(value.dtype))
         name = info.short if info is not None else dtype_name(value.dtype)
-        return f"{name}{[int(size) for size in value.shape]} strides {tuple(int(s) for s in value.stride())} {value.device}"
+        size, stride = ", ".join(map(str, value.shape)), ", ".join(map(str, value.stride()))
+        return f"{name}[{size}] strides ({stride}) {value.device}"
     if isinstance(value, (list, tuple)):
         return f"({', '.join(_describe(item) for item in value)})"
     return str(value)
@@ -153,9 +154,17 @@ def _make(node: torch.fx.Node) -> str:
         return "None"
     value = node.meta["val"]
     if not isinstance(value, torch.Tensor):
-        return repr(int(value)) if isinstance(value, torch.SymInt) else repr(value)
-    shape, stride = tuple(int(size) for size in value.shape), tuple(int(s) for s in value.stride())
+        return repr(_example(value))
+    shape, stride = tuple(map(_example, value.shape)), tuple(map(_example, value.stride()))
     made = f"torch.empty_strided({shape}, {stride}, dtype={value.dtype}, device={str(value.device)!r})"
     if value.dtype.is_floating_point or value.dtype.is_complex:
         return f"{made}.normal_()"
     return f"{made}.fill_({1 if value.dtype == torch.bool else 0})"
+
+
+def _example(number: Any) -> Any:
+    """A number as it was in the traced call. Asking for it by `int()` would fix it to that."""
+    if not isinstance(number, (torch.SymInt, torch.SymFloat)):
+        return number
+    hint = number.node.hint
+    return 8 if hint is None else hint

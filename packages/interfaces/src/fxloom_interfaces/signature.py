@@ -84,13 +84,15 @@ class InputSpec:
 class OutputSpec:
     """One flat output. index: caller input (NEW_VALUE, GRADIENT), else -1. input: placeholder that NEW_VALUE updates.
 
-    differentiable: gradients may flow into it, so a backward graph has a tangent for it.
+    differentiable: gradients may flow into it, so a backward graph has a tangent for it. symbol: it is this symbolic number,
+    which steps of other results use.
     """
 
     kind: OutputKind
     index: int = -1
     input: int = -1
     differentiable: bool = False
+    symbol: str = ""
 
 
 @dataclass(frozen=True, slots=True)

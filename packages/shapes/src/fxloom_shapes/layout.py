@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, Sizes, at_least_one, contiguous_stride, equal, is_empty
+from fxloom_shapes.nodes import estimate
 
 Scalar = bool | int | float | complex | torch.SymInt | torch.SymFloat
 #: Python's numbers and the symbolic ones, without complex
@@ -19,12 +20,12 @@ NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat)
 
 def is_contiguous(desc: Descriptor) -> bool:
     """Row-major; axes of extent 1 may have any stride, an empty tensor is contiguous."""
-    return _packed(desc.size, desc.stride, range(len(desc.size) - 1, -1, -1))
+    return packed(desc.size, desc.stride, range(len(desc.size) - 1, -1, -1))
 
 
 def is_channels_last(desc: Descriptor) -> bool:
     """4-d with the channel axis innermost."""
-    return len(desc.size) == 4 and _packed(desc.size, desc.stride, (1, 3, 2, 0))
+    return len(desc.size) == 4 and packed(desc.size, desc.stride, (1, 3, 2, 0))
 
 
 def suggests_channels_last(desc: Descriptor) -> bool:
@@ -44,16 +45,17 @@ def channels_last_stride(size: Sizes) -> Sizes:
     return (h * w * c, 1, w * c, c)
 
 
-def _packed(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
+def packed(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
     """True when the axes, taken innermost first, step through memory without gaps."""
     if is_empty(size):
         return True
-    step = 1
+    step = padded = 1  # as if no axis were empty, and as `contiguous_stride` has it: where they differ nothing is stepped through
     for axis in order:
         if not equal(size[axis], 1):
-            if not equal(stride[axis], step):
+            if not equal(stride[axis], step) and (padded is step or not equal(stride[axis], padded)):
                 return False
-            step = step * size[axis]
+            same, step = padded is step, step * size[axis]
+            padded = step if same and not is_unbacked(size[axis]) else padded * at_least_one(size[axis])
     return True
 
 
@@ -62,7 +64,7 @@ def is_non_overlapping_and_dense(desc: Descriptor) -> bool:
     axes = [axis for axis in range(len(desc.size)) if not equal(desc.size[axis], 1)]
     if is_empty(desc.size):
         return True
-    return _packed(desc.size, desc.stride, sorted(axes, key=lambda axis: (desc.stride[axis], desc.size[axis])))
+    return packed(desc.size, desc.stride, sorted(axes, key=lambda axis: (estimate(desc.stride[axis]), estimate(desc.size[axis]))))
 
 
 def broadcast(*sizes: Sizes) -> Sizes | None:
@@ -81,7 +83,8 @@ def broadcast(*sizes: Sizes) -> Sizes | None:
     return tuple(result)
 
 
-def _unbacked(*extents: int) -> bool:
+def is_unbacked(*extents: int) -> bool:
+    """True when one of the numbers is known only when the program runs."""
     return any(type(extent) is not int and not extent.node.has_hint() for extent in extents)  # type: ignore[attr-defined]
 
 
@@ -89,7 +92,7 @@ def agree(a: int, b: int) -> bool:
     """a == b, taken for granted where only running the program tells: it then is checked."""
     if equal(a, b):
         return True
-    if not _unbacked(a, b):
+    if not is_unbacked(a, b):
         return False
     torch._check(a == b)
     return True
@@ -97,9 +100,40 @@ def agree(a: int, b: int) -> bool:
 
 def is_size(extent: int) -> bool:
     """extent >= 0, taken for granted where only running the program tells: it then is checked."""
-    if type(extent) is int or not _unbacked(extent):
+    if type(extent) is int or not is_unbacked(extent):
         return bool(extent >= 0)
     torch._check(extent >= 0)
+    return True
+
+
+def wrapped(position: int, extent: int) -> int:
+    """A place along an axis, counted from the end where negative."""
+    if not is_unbacked(position):
+        return position + extent if position < 0 else position
+    if surely(position >= 0):
+        return position
+    return position - extent * torch.sym_max(torch.sym_min(position, 0), -1)  # type: ignore[no-any-return]  # untyped
+
+
+def clip(position: int, extent: int) -> int:
+    """Where along an axis a slice begins or ends."""
+    place = wrapped(position, extent)
+    if not is_unbacked(place, extent):
+        return min(max(place, 0), extent)
+    return torch.sym_min(torch.sym_max(place, 0), extent)  # type: ignore[no-any-return]  # untyped
+
+
+def later(a: int, b: int) -> int:
+    """The larger of two places along an axis."""
+    return torch.sym_max(a, b) if is_unbacked(a, b) else max(a, b)  # type: ignore[no-any-return]  # untyped
+
+
+def inside(position: int, extent: int) -> bool:
+    """-extent <= position < extent, taken for granted where only running the program tells: it then is checked."""
+    if not is_unbacked(position, extent):
+        return -extent <= position < extent
+    torch._check(position >= -extent)
+    torch._check(position < extent)
     return True
 
 
@@ -118,6 +152,8 @@ def elementwise_stride(size: Sizes, operands: Sequence[Descriptor], numbers: int
         first = operands[0]
         if is_non_overlapping_and_dense(first) and all(same_size(operand.stride, first.stride) for operand in operands):
             return first.stride
+    if is_unbacked(*size) and all(is_contiguous(operand) for operand in operands if same_size(operand.size, size)):
+        return contiguous_stride(size)  # comparing strides would ask which axes have one element
     return _by_order(size, order_of(size, operands))
 
 
@@ -131,8 +167,8 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
             if equal(stride[a], 0) or equal(stride[b], 0):
                 continue
             if not equal(stride[a], stride[b]):
-                return -1 if _surely(stride[a] < stride[b]) else 1
-            if _surely(size[a] > size[b]):
+                return -1 if surely(stride[a] < stride[b]) else 1
+            if surely(size[a] > size[b]):
                 return 1
         return 0
 
@@ -149,7 +185,7 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
     return order
 
 
-def _surely(outcome: Any) -> bool:
+def surely(outcome: Any) -> bool:
     """The truth of a comparison; False where only running the program tells."""
     return outcome if type(outcome) is bool else bool(outcome.node.guard_or_false("", 0))
 

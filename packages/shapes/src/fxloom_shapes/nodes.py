@@ -101,14 +101,18 @@ class Node:
         env = self.env
         statement: Statement | bool = True
         empty: Statement | bool = False
-        step = const(1)
+        step = padded = const(1)  # where an axis is empty these differ, and nothing is stepped through
         for axis in order:
             size, stride = _poly(sizes[axis]), _poly(strides[axis])
             one = relation("==", size - const(1))
             fits = either(one, relation("==", stride - step))
+            if padded is not step:
+                fits = either(fits, relation("==", stride - padded))
             statement = both(statement, fits)
             empty = either(empty, relation("==", size))
-            step = env.facts.simplify(step * size)
+            same, step = padded is step, env.facts.simplify(step * size)
+            least = env.facts.function("Max", size, const(1))
+            padded = step if same and least == size else env.facts.simplify(padded * least)
         return BoolNode(env, _settle(env, either(empty, statement)))
 
     def is_contiguous(self, sizes: Any, strides: Any) -> BoolNode:
@@ -673,8 +677,21 @@ def estimate(number: Any) -> int:
     """About how large a size is, for choices that may be wrong: that of the traced call, or a guess. Leaves no guard."""
     if isinstance(number, int):
         return number
-    hint = number.node.hint
-    return 4096 if hint is None else int(hint)
+    node = number.node
+    hint = node.hint
+    if hint is None and isinstance(node, IntNode):
+        return int(node.poly.value(_Guessed(node.env.hints)))
+    return _GUESS if hint is None else int(hint)
+
+
+_GUESS = 4096
+
+
+class _Guessed(dict[str, Any]):
+    """Numbers of symbols, a guess for those that only running the program tells."""
+
+    def __missing__(self, name: str) -> int:
+        return _GUESS
 
 
 def symbol_names(values: Any) -> dict[str, None]:

@@ -17,6 +17,7 @@ from fxloom_interfaces.dtypes import is_integer
 from fxloom_interfaces.expr import symbol
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import Constant
+from fxloom_shapes.layout import clip, wrapped
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.graph import Lowering
@@ -39,7 +40,7 @@ def embedding(cx: Lowering, weight: Any, index: Any, padding: int = -1, scale: b
 @lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index_tensor(cx: Lowering, x: Any, indices: Sequence[Any]) -> Any:
     used = [d for d, i in enumerate(indices) if i is not None]
-    if any(not is_integer(indices[d].dtype) for d in used) or any(indices[d].device != x.device for d in used):
+    if any(not is_integer(indices[d].dtype) or indices[d].dtype == "uint8" for d in used) or any(indices[d].device != x.device for d in used):
         return NotImplemented
     if any(e == 0 for e in x.size):
         return NotImplemented
@@ -128,22 +129,17 @@ def index_put(cx: Lowering, x: Any, indices: Sequence[Any], values: Any, accumul
 
 @lowering(aten.slice_scatter.default)
 def slice_scatter(cx: Lowering, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    dim = dim % len(x.size)
-    whole = x.size[dim]
-    begin = 0 if start is None else start
-    if step != 1 or not isinstance(begin, int):
+    if step != 1:
         return NotImplemented
-    if begin < 0:
-        if not isinstance(whole, int):
-            return NotImplemented
-        begin = max(begin + whole, 0)
+    dim = dim % len(x.size)
+    begin = 0 if start is None else as_expr(clip(cx.given(3, "start"), cx.given(0, "self").size()[dim]))
     extent = source.size[dim]
 
     def body(ops: Any, at: Index) -> Any:
         position = ops.index_expr(at[dim], "int64")
         inside = ops.lt(position, ops.index_expr(begin + extent, "int64"))
         if begin != 0:
-            inside = ops.logical_and(inside, ops.ge(position, ops.constant(begin, "int64")))
+            inside = ops.logical_and(inside, ops.ge(position, ops.index_expr(begin, "int64")))
         shifted = (*at[:dim], at[dim] - begin, *at[dim + 1 :])
         taken = ops.masked(inside, lambda: ops.to_dtype(source.load(ops, shifted), x.dtype), 0)
         return ops.where(inside, taken, x.load(ops, at))
@@ -154,9 +150,7 @@ def slice_scatter(cx: Lowering, x: Any, source: Any, dim: int = 0, start: Any = 
 @lowering(aten.select_scatter.default)
 def select_scatter(cx: Lowering, x: Any, source: Any, dim: int, index: Any) -> Any:
     dim = dim % len(x.size)
-    if not isinstance(index, int) or (index < 0 and not isinstance(x.size[dim], int)):
-        return NotImplemented
-    position = index + x.size[dim] if index < 0 else index
+    position = as_expr(wrapped(cx.given(3, "index"), cx.given(0, "self").size()[dim]))
     wide = expand_to(source, (*x.size[:dim], *x.size[dim + 1 :]))
 
     def body(ops: Any, at: Index) -> Any:

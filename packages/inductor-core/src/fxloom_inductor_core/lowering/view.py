@@ -15,6 +15,7 @@ from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View, contigu
 from fxloom_interfaces import meta
 from fxloom_interfaces.expr import Expr, floor_div, mod, normalize
 from fxloom_interfaces.loop_ir import Layout
+from fxloom_shapes.layout import clip, wrapped
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.graph import Lowering
@@ -140,22 +141,14 @@ def sliced(x: AnyTensor, dim: int, start: Expr, extent: Expr, step: int = 1) -> 
 
 @lowering(aten.slice.Tensor)
 def slice_(cx: Lowering, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    extent = as_expr(cx.fake.size()[dim])
-    whole = x.size[dim]
-    begin: Any = 0 if start is None else start
-    if isinstance(begin, int) and begin < 0:
-        begin = max(begin + whole, 0) if isinstance(whole, int) else begin + whole
-    if isinstance(begin, int) and isinstance(whole, int):
-        begin = min(begin, whole)
-    if not isinstance(begin, int) and extent == whole:
-        return NotImplemented
-    return sliced(x, dim, begin, extent, step)
+    begin = 0 if start is None else as_expr(clip(cx.given(2, "start"), cx.given(0, "self").size()[dim]))
+    return sliced(x, dim, begin, as_expr(cx.fake.size()[dim]), step)
 
 
 @lowering(aten.select.int)
 def select(cx: Lowering, x: Any, dim: int, index: Any) -> Any:
     dim = dim % len(x.size)
-    position = index + x.size[dim] if isinstance(index, int) and index < 0 else index
+    position = as_expr(wrapped(cx.given(2, "index"), cx.given(0, "self").size()[dim]))
     return _squeezed_one(sliced(x, dim, position, 1), dim)
 
 

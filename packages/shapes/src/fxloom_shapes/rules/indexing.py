@@ -8,7 +8,7 @@ import torch
 
 from fxloom_shapes.descriptor import is_empty
 from fxloom_shapes.fake import FakeTensor
-from fxloom_shapes.layout import broadcast, elementwise_stride, is_contiguous, is_non_overlapping_and_dense, is_size
+from fxloom_shapes.layout import broadcast, elementwise_stride, is_contiguous, is_non_overlapping_and_dense, is_size, surely
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 
@@ -36,7 +36,7 @@ def gather(device: torch.device, x: Any, dim: int, index: Any, *, sparse_grad: b
     if len(a.size) != len(i.size) or not a.size or i.dtype is not torch.int64 or not -len(a.size) <= dim < len(a.size):
         return None
     axis = dim % len(a.size)
-    if any(own > other for number, (own, other) in enumerate(zip(i.size, a.size, strict=True)) if number != axis):
+    if any(surely(own > other) for number, (own, other) in enumerate(zip(i.size, a.size, strict=True)) if number != axis):
         return None
     return fresh(i.size, a.dtype, device)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty
-from fxloom_shapes.layout import agree, is_size
+from fxloom_shapes.layout import agree, clip, inside, is_contiguous, is_size, is_unbacked, later, same_size, wrapped
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
 from fxloom_shapes.rules.registry import shape_rule
 
@@ -76,7 +76,7 @@ def permute(device: torch.device, x: Any, dims: Any) -> Plan | None:
 def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> Plan | None:
     desc = x.desc
     lead = len(size) - len(desc.size)
-    if lead < 0 or any(extent < -1 for extent in size) or any(extent == -1 for extent in size[:lead]):
+    if lead < 0 or not all(_is_left(extent) or is_size(extent) for extent in size) or any(map(_is_left, size[:lead])):
         return None
     new, stride = [], []
     for axis, extent in enumerate(size):
@@ -87,13 +87,13 @@ def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> P
             new.append(extent)
             stride.append(0)
             continue
-        extent = own if extent == -1 else extent
-        if own not in (1, extent):
+        extent = own if _is_left(extent) else extent
+        if not equal(own, 1) and not agree(own, extent):
             return None
         new.append(extent)
-        stride.append(step if own == extent else 0)
+        stride.append(step if equal(own, extent) else 0)
     for axis in range(lead - 1, -1, -1):
-        if new[axis] == 1:
+        if equal(new[axis], 1):
             stride[axis] = new[axis + 1] * stride[axis + 1] if axis + 1 < len(new) else 1
     return _view(desc, new, stride)
 
@@ -121,20 +121,32 @@ def unsafe_view(device: torch.device, x: Any, size: Any) -> Plan | None:
 def _infer(size: tuple[int, ...], numel: int) -> tuple[int, ...] | None:
     known = 1
     for extent in size:
-        if extent < -1:
-            return None
-        known *= extent if extent != -1 else 1
-    if size.count(-1) == 1:
-        if known == 0 or numel % known:
-            return None
-        return tuple(numel // known if extent == -1 else extent for extent in size)
-    return size if -1 not in size and known == numel else None
+        if not _is_left(extent):
+            if not is_size(extent):
+                return None
+            known *= extent
+    left = sum(map(_is_left, size))
+    if left == 0:
+        return size if agree(known, numel) else None
+    if left > 1 or not is_size(known - 1) or not agree(numel % known, 0):
+        return None
+    return tuple(numel // known if _is_left(extent) else extent for extent in size)
+
+
+def _is_left(extent: int) -> bool:
+    """True for the -1 that stands for what the other extents leave."""
+    return type(extent) is int and extent == -1
 
 
 def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides of the view of size `new`, None when there is none (at::detail::computeStride)."""
     if is_empty(desc.size):
         return desc.stride if desc.size == new else contiguous_stride(new)
+    if is_unbacked(*desc.size, *new):
+        if same_size(desc.size, new):
+            return desc.stride
+        if is_contiguous(desc):
+            return contiguous_stride(new)
     stride = [0] * len(new)
     place = len(new) - 1
     chunk_stride = desc.stride[-1] if desc.size else 1
@@ -169,9 +181,9 @@ def slice_(device: torch.device, x: Any, dim: int = 0, start: int | None = None,
     if axis is None or not desc.size or step <= 0:
         return None
     extent = desc.size[axis]
-    first = _clip(0 if start is None else start, extent)
-    last = extent if end is None or (type(end) is int and end >= _TO_THE_END) else _clip(end, extent)
-    last = first if last is not first and first > last else last
+    first = 0 if start is None or (type(start) is int and start == 0) else clip(start, extent)
+    last = extent if end is None or (type(end) is int and end >= _TO_THE_END) else clip(end, extent)
+    last = last if type(first) is int and first == 0 else later(first, last)
     size, stride = list(desc.size), list(desc.stride)
     size[axis] = (last - first + step - 1) // step
     stride[axis] *= step
@@ -182,17 +194,13 @@ def slice_(device: torch.device, x: Any, dim: int = 0, start: int | None = None,
 _TO_THE_END = 1 << 62
 
 
-def _clip(position: int, extent: int) -> int:
-    return min(max(position + extent if position < 0 else position, 0), extent)
-
-
 @shape_rule(aten.select.int)
 def select(device: torch.device, x: Any, dim: int, index: int) -> Plan | None:
     desc = x.desc
     axis = _axis(dim, len(desc.size))
-    if axis is None or not desc.size or not -desc.size[axis] <= index < desc.size[axis]:
+    if axis is None or not desc.size or not inside(index, desc.size[axis]):
         return None
-    offset = desc.offset + index % desc.size[axis] * desc.stride[axis]
+    offset = desc.offset + wrapped(index, desc.size[axis]) * desc.stride[axis]
     return _view(desc, desc.size[:axis] + desc.size[axis + 1 :], desc.stride[:axis] + desc.stride[axis + 1 :], offset)
 
 
