@@ -106,9 +106,7 @@ class _Tracer:
         with phase("aot.trace"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
             if self.mode.env is not None:
                 self.mode.env.on_deferred = self.recorder.asserts
-            outputs = run_graph(
-                self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder
-            )
+            outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
             forward_entries = list(self.recorder.log)
             self.state.start(forward_entries)
@@ -179,8 +177,8 @@ class _Tracer:
             for number, (value, output) in enumerate(zip(tangents, differentiated, strict=True)):
                 placed.append((InputSpec(InputKind.TANGENT, f"tangent_{number}", output), value))
             placed.extend(self._numbers_used(used))
-            for place, (name, number) in enumerate(late.items(), len(found.values) + len(extra)):
-                placed.append((InputSpec(InputKind.SAVED, f"saved_{name}", place, symbol=name), number))
+            for position, (name, late_number) in enumerate(late.items(), len(found.values) + len(extra)):
+                placed.append((InputSpec(InputKind.SAVED, f"saved_{name}", position, symbol=name), late_number))
             placed.extend(self._constants_used(part.backward, values))
             outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number, _ in wanted)
             signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
@@ -189,9 +187,7 @@ class _Tracer:
         reentrant = any(found.reentrant for found in self.recorder.checkpoints)
         return Traced(forward, backward, tangent_descs, self._checks(), reentrant)
 
-    def _run_autograd(
-        self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]
-    ) -> tuple[Any, ...]:
+    def _run_autograd(self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]) -> tuple[Any, ...]:
         """The gradients of the leaves, recorded. The fakes of the tangents stand in the program as well as in the log."""
         stand_ins = [make_fake(value.desc) for value in tangents]
         for stand_in, value in zip(stand_ins, tangents, strict=True):
@@ -231,13 +227,11 @@ class _Tracer:
 
     # --- signatures ---
 
-    def _forward_graph(self, found: ForwardOutputs, calls: Sequence[int], saved: Sequence[FakeTensor]) -> TracedGraph:
+    def _forward_graph(self, found: ForwardOutputs, calls: Sequence[int], saved: Sequence[Any]) -> TracedGraph:
         outputs = [*found.values, *saved]
         placed = [*self._placed(found), *self._constants_used(calls, outputs)]
         specs = (*found.specs, *[OutputSpec(OutputKind.SAVED) for _ in saved])
-        signature = GraphSignature(
-            tuple(spec for spec, _ in placed), specs, tuple(found.results), tuple(found.metadata), len(self.inputs)
-        )
+        signature = GraphSignature(tuple(spec for spec, _ in placed), specs, tuple(found.results), tuple(found.metadata), len(self.inputs))
         causes: dict[str, torch.fx.Node] = {}
         return TracedGraph(build_graph(self.state.log, placed, calls, outputs, causes), signature, causes)
 

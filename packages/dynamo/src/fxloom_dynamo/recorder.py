@@ -22,13 +22,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from fxloom_dynamo import number_arguments
+from fxloom_dynamo import number_arguments, symbolic_index
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
 from fxloom_dynamo.policy import Wish, wish_for
+from fxloom_dynamo.symbolic_index import is_symbolic_index
 from fxloom_interfaces import meta
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
@@ -184,6 +185,9 @@ class Recorder:
         _refuse_real(args)
         if kwargs:
             _refuse_real(tuple(kwargs.values()))
+        if target in symbolic_index.OPERATORS and is_symbolic_index(args[1]):
+            with DisableTorchFunction():
+                return symbolic_index.OPERATORS[target](self, *args)
         value = run(*args, **kwargs)
         if not _has_tensor(value) and value is not None and not _is_effect(target):
             return value  # metadata: answered by the fake

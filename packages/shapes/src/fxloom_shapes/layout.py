@@ -152,8 +152,10 @@ def elementwise_stride(size: Sizes, operands: Sequence[Descriptor], numbers: int
         first = operands[0]
         if is_non_overlapping_and_dense(first) and all(same_size(operand.stride, first.stride) for operand in operands):
             return first.stride
-    if is_unbacked(*size) and all(is_contiguous(operand) for operand in operands if same_size(operand.size, size)):
-        return contiguous_stride(size)  # comparing strides would ask which axes have one element
+    if is_unbacked(*size):  # comparing strides would ask which axes have one element
+        contiguous = contiguous_stride(size)
+        if all(same_size(operand.stride, contiguous) for operand in operands if same_size(operand.size, size)):
+            return contiguous
     return _by_order(size, order_of(size, operands))
 
 
@@ -167,7 +169,7 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
             if equal(stride[a], 0) or equal(stride[b], 0):
                 continue
             if not equal(stride[a], stride[b]):
-                return -1 if surely(stride[a] < stride[b]) else 1
+                return -1 if _is_inner(stride[a], stride[b]) else 1
             if surely(size[a] > size[b]):
                 return 1
         return 0
@@ -183,6 +185,13 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
             elif sign < 0:
                 break
     return order
+
+
+def _is_inner(a: int, b: int) -> bool:
+    """a < b of two strides that differ; where only running the program tells, by what is likely."""
+    if not is_unbacked(a, b) or surely(a < b):
+        return bool(a < b)
+    return not surely(b < a) and estimate(a) < estimate(b)
 
 
 def surely(outcome: Any) -> bool:

@@ -40,7 +40,9 @@ def embedding(cx: Lowering, weight: Any, index: Any, padding: int = -1, scale: b
 @lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index_tensor(cx: Lowering, x: Any, indices: Sequence[Any]) -> Any:
     used = [d for d, i in enumerate(indices) if i is not None]
-    if any(not is_integer(indices[d].dtype) or indices[d].dtype == "uint8" for d in used) or any(indices[d].device != x.device for d in used):
+    if any(not is_integer(indices[d].dtype) or indices[d].dtype == "uint8" for d in used) or any(
+        indices[d].device != x.device for d in used
+    ):
         return NotImplemented
     if any(e == 0 for e in x.size):
         return NotImplemented
