@@ -30,7 +30,7 @@ from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.modes import keep_modes
-from fxloom_dynamo.reach import has_tensors
+from fxloom_dynamo.reach import may_use_tensors
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import body_start, continuation_count, origin_of
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
@@ -82,6 +82,8 @@ def capture_frame(
     reason = _skip_reason(code)
     if reason is not None:
         return Skip(reason, for_good=True)
+    if not root and not may_use_tensors(view):
+        return Skip("it has nothing to do with tensors", this_call=True)
     if _called_by_import():
         return Skip("the machinery of imports called it")
     if effort.is_long(origin_of(code)):
@@ -91,21 +93,19 @@ def capture_frame(
     collecting = gc.isenabled()
     gc.disable()  # an attempt makes tens of thousands of objects that live as long as it does
     try:
-        return _attempts(view, config, history if history is not None else History(), root)
+        return _attempts(view, config, history if history is not None else History())
     finally:
         if collecting:
             gc.enable()
 
 
-def _attempts(view: FrameView, config: CaptureConfig, history: History, root: bool) -> CapturedFrame | Skip:
+def _attempts(view: FrameView, config: CaptureConfig, history: History) -> CapturedFrame | Skip:
     code = view.code
     breaks: dict[int, Break] = {}
     for attempt in range(1, _MAX_ATTEMPTS + 1):
         try:
-            with telemetry.phase("dynamo.capture"), closing(_Attempt(view, config, history, breaks, attempt, root)) as running:
+            with telemetry.phase("dynamo.capture"), closing(_Attempt(view, config, history, breaks, attempt)) as running:
                 return running.run()
-        except _Plain:
-            return Skip("it has nothing to do with tensors", this_call=True)
         except _Restart as restart:
             if restart.report.key != "raises" and config.fullgraph:
                 first = next(iter(breaks.values()), restart.report)  # what this attempt tried to end before
@@ -130,10 +130,6 @@ class _Restart(Exception):
         super().__init__(step)
         self.step = step
         self.report = report
-
-
-class _Plain(Exception):
-    """The frame is plain Python: it is left to the interpreter, which does exactly what the program says."""
 
 
 class _GiveUp(Exception):
@@ -190,10 +186,9 @@ class _Attempt:
     """One run of the evaluator over the frame."""
 
     def __init__(
-        self, view: FrameView, config: CaptureConfig, history: History, breaks: dict[int, Break], number: int, root: bool
+        self, view: FrameView, config: CaptureConfig, history: History, breaks: dict[int, Break], number: int
     ) -> None:
         self.view = view
-        self.root = root
         self.config = config
         self.breaks = breaks
         self.number = number
@@ -215,20 +210,15 @@ class _Attempt:
             try:
                 with ev.modes.capturing(), ev.recorder.recording():
                     ev.run_top(frame)
-                self._leave_plain(frame)
             except BreakHere:
-                self._leave_plain(frame)
                 broke = self.breaks[ev.steps]
                 if frame.ip < body_start(frame.info.body.instructions):
                     raise _GiveUp(broke) from None
             except GraphBreak as error:
-                self._leave_plain(frame)
                 raise self._restart(error, ev.steps - 1) from error
             except RecursionError as error:
-                self._leave_plain(frame)
                 raise self._restart(GraphBreak("recursion", str(error)), ev.steps - 1) from error
             except Raised as raised:
-                self._leave_plain(frame)
                 report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
                 raise _Restart(ev.steps - 1, report) from raised.exc
             if broke is not None and ev.current_exception is not None:
@@ -266,11 +256,6 @@ class _Attempt:
         if self.config.on_heap is None:
             self.ev.close()
         vars(self).clear()
-
-    def _leave_plain(self, frame: Frame) -> None:
-        recorder = self.ev.recorder
-        if not self.root and not recorder.inputs and not recorder.calls and not has_tensors(frame):
-            raise _Plain from None
 
     def _site(self, frame: Frame) -> Site | None:
         return frame.site()

@@ -25,7 +25,8 @@ from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.effort import SAMPLE, Effort
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.gradients import Gradient
-from fxloom_dynamo.heap import LITERALS, Heap
+from fxloom_dynamo.heap import Heap
+from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, Address, FrameObject, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.output import PutOff

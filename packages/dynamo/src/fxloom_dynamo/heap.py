@@ -137,7 +137,7 @@ class Heap:
         for made in self.fresh.values():
             _empty(made)
         for held in vars(self).values():
-            if isinstance(held, (dict, list, set)) and held is not self.guards:
+            if issubclass(type(held), (dict, list, set)) and held is not self.guards:
                 held.clear()
 
     # ------------------------------------------------------------------ guards and sources
@@ -167,7 +167,7 @@ class Heap:
         return record.source if record is not None else self.object_source(obj)
 
     def _derive(self, make: Callable[..., Source], base: Source, *key: Any) -> Source:
-        memo = (make, id(base), *(id(part) if not isinstance(part, (str, int)) else part for part in key))
+        memo = (make, id(base), *(id(part) if not issubclass(type(part), (str, int)) else part for part in key))
         found = self._sources.get(memo)
         if found is None:
             found = self._sources[memo] = make(base, *key)
@@ -213,7 +213,7 @@ class Heap:
         known = self.by_original.get(id(original))
         if known is not None:
             return self._again(known, source)
-        if id(original) in self.fresh and isinstance(original, type):
+        if id(original) in self.fresh and issubclass(type(original), type):
             return original
         if id(original) in self.by_stand_in:
             raise AssertionError(f"stand-in of {cls.__name__} found at {source}: something wrote it to the real heap")
@@ -243,7 +243,7 @@ class Heap:
 
     def exposed(self, obj: Any) -> Namespace | None:
         """The overlay of a module's dict that the program holds as an object."""
-        return self.namespaces.get(id(obj)) if self.untraceable and isinstance(obj, dict) else None
+        return self.namespaces.get(id(obj)) if self.untraceable and issubclass(type(obj), dict) else None
 
     def make_address(self, obj: Any) -> Address:
         """id() of an object that the program made. It may be compared and be a key; any other use is a break."""
@@ -277,15 +277,15 @@ class Heap:
             raise GraphBreak(error.key, error.details)
 
     def _stand_in(self, original: Any, source: Source, cls: type) -> Any:
-        if isinstance(original, torch.Tensor):
+        if issubclass(type(original), torch.Tensor):
             return self._tensor(original, source)
         if cls is types.MethodWrapperType or cls is types.BuiltinFunctionType and is_bound(original):
             return self._bound_c_method(original, source)
-        if isinstance(original, FUNCTION_TYPES):
+        if issubclass(type(original), FUNCTION_TYPES):
             return self._function(original, source)
         if cls in WINDOWS:
             graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
-        if isinstance(original, tuple):
+        if issubclass(type(original), tuple):
             return self._tuple(original, source)
         if cls is types.MethodType:
             return self._method(original, source)
@@ -375,7 +375,7 @@ class Heap:
         record = self._add(original, original, source, "function")
         if isinstance(source, ObjectSource):
             return original
-        if isinstance(original, types.FunctionType) and "<locals>" in original.__qualname__:
+        if issubclass(type(original), types.FunctionType) and "<locals>" in original.__qualname__:
             # Made anew on every call of what encloses it: the code is the same, cells and defaults are guarded as read.
             record.kind = "closure"
             self.guard(source, GuardKind.FUNCTION_CODE, original.__code__)
@@ -434,7 +434,7 @@ class Heap:
         return stand_in
 
     def _immutable(self, original: Any, source: Source) -> Any:
-        parts = original if isinstance(original, frozenset) else (original.start, original.stop, original.step)
+        parts = original if issubclass(type(original), frozenset) else (original.start, original.stop, original.step)
         if all(type(part) in LITERALS for part in parts):
             self.guard(source, GuardKind.EQUALITY, original)
             return original
@@ -510,10 +510,10 @@ class Heap:
                     self.refuse(key)
                     base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
                     continue
-                if not isinstance(key, (type, enum.Enum, *FUNCTION_TYPES)) and type(key) not in LITERALS:
+                if not issubclass(type(key), (type, enum.Enum, *FUNCTION_TYPES)) and type(key) not in LITERALS:
                     if type(key).__module__ in ("typing", "types"):
                         self.guard(self._derive(DictKeySource, source, index), GuardKind.IDENTITY, key)
-                    elif not (type(key) is tuple and all(type(part) in LITERALS or isinstance(part, type) for part in key)):
+                    elif not (type(key) is tuple and all(type(part) in LITERALS or issubclass(type(part), type) for part in key)):
                         graph_break("dict_key", f"a key of type {type(key).__qualname__} in {source}")
                     else:
                         self.guard(self._derive(DictKeySource, source, index), GuardKind.EQUALITY, key)
@@ -523,7 +523,7 @@ class Heap:
             record.keys = tuple(keys)
         elif issubclass(base, set):
             items = set_members(original)
-            if all(type(item) in LITERALS or isinstance(item, (type, enum.Enum, *FUNCTION_TYPES)) for item in items):
+            if all(type(item) in LITERALS or issubclass(type(item), (type, enum.Enum, *FUNCTION_TYPES)) for item in items):
                 self.guard(CallSource(source, getter=set_contents, label="frozenset({})"), GuardKind.EQUALITY, frozenset(items))
             else:
                 listed = CallSource(source, getter=set_members, label="tuple({})")
@@ -546,7 +546,7 @@ class Heap:
 
     def _member(self, item: Any, source: Source) -> Any:
         hasher = type(item).__hash__
-        if isinstance(hasher, types.FunctionType) or isinstance(item, tuple):
+        if isinstance(hasher, types.FunctionType) or issubclass(type(item), tuple):
             graph_break("dict_key", f"a member of type {type(item).__qualname__} in {source}")
         return self.translate(item, source)
 
@@ -615,13 +615,13 @@ class Heap:
         if record is None or record.filled or record.kind in ("opaque", "function", "closure", "tensor", "method"):
             return
         record.filled = True
-        if isinstance(container, dict):
+        if issubclass(type(container), dict):
             if record.listed is None:
                 self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
             for key, value in list(dict.items(container)):
                 if value is UNREAD:
                     self._read_key(record, key)
-        elif isinstance(container, list):
+        elif issubclass(type(container), list):
             for index in range(list.__len__(container)):
                 if list.__getitem__(container, index) is UNREAD:
                     self.list_get(container, index)
@@ -642,16 +642,16 @@ class Heap:
         seen.add(id(value))
         if type(value) is Address:
             self.refuse(value)
-        if isinstance(value, (list, tuple, set, frozenset, deque)):
+        if issubclass(type(value), (list, tuple, set, frozenset, deque)):
             self.fill(value)
-            for item in tuple.__iter__(value) if isinstance(value, tuple) else list(value):
+            for item in tuple.__iter__(value) if issubclass(type(value), tuple) else list(value):
                 self.fill_deep(item, seen)
-        elif isinstance(value, dict):
+        elif issubclass(type(value), dict):
             self.fill(value)
             for key, item in dict.items(value):
                 self.fill_deep(key, seen)
                 self.fill_deep(item, seen)
-        elif isinstance(value, types.MappingProxyType):
+        elif issubclass(type(value), types.MappingProxyType):
             return
 
     # ------------------------------------------------------------------ classes
@@ -709,7 +709,7 @@ class Heap:
                 known = self.by_original.get(id(raw))
                 if known is not None:
                     found = known.stand_in
-                elif isinstance(raw, (types.FunctionType, staticmethod, classmethod, property)):
+                elif issubclass(type(raw), (types.FunctionType, staticmethod, classmethod, property)):
                     self._add(raw, raw, source, "function")  # identity is guarded by the class's lookups
                     found = raw
                 else:
@@ -847,14 +847,14 @@ def _empty(obj: Any) -> None:
     base = container_base(kind)
     if base is not None:
         base.clear(obj)  # type: ignore[attr-defined]  # a container
-    if kind.__flags__ & HEAPTYPE and kind.__dictoffset__ and not isinstance(obj, type):
+    if kind.__flags__ & HEAPTYPE and kind.__dictoffset__ and not issubclass(type(obj), type):
         own_dict(obj).clear()
 
 
 def _label(obj: Any) -> str:
-    if isinstance(obj, types.ModuleType):
+    if issubclass(type(obj), types.ModuleType):
         return f"module({obj.__name__!r})"
-    name = getattr(obj, "__qualname__", None) if isinstance(obj, (type, *FUNCTION_TYPES)) else None
+    name = getattr(obj, "__qualname__", None) if issubclass(type(obj), (type, *FUNCTION_TYPES)) else None
     return f"{obj.__module__}.{name}" if isinstance(name, str) else f"object({type(obj).__qualname__})"
 
 

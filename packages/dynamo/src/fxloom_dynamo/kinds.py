@@ -70,13 +70,13 @@ def c_descriptor_of(method: Any) -> Any:
 def is_bound(fn: types.BuiltinFunctionType) -> bool:
     """True for a method of some object, false for functions of modules and classes."""
     owner = fn.__self__
-    plain = owner is None or isinstance(owner, (types.ModuleType, type))
+    plain = owner is None or issubclass(type(owner), (types.ModuleType, type))
     return not plain and not type(owner).__name__.startswith("pybind11_")
 
 
 def ordered_keys(container: dict[Any, Any]) -> tuple[Any, ...]:
     """Keys in the order in which the container iterates, below overrides of a subclass."""
-    return tuple(OrderedDict.__iter__(container) if isinstance(container, OrderedDict) else dict.__iter__(container))
+    return tuple(OrderedDict.__iter__(container) if issubclass(type(container), OrderedDict) else dict.__iter__(container))
 
 
 def dict_values(container: dict[Any, Any]) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ def dict_values(container: dict[Any, Any]) -> tuple[Any, ...]:
 def has_stand_in(key: Any) -> bool:
     """True for keys by identity whose stand-ins are other objects, by identity too."""
     cls: Any = type(key)
-    return isinstance(key, torch.Tensor) or cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__ and can_shadow(cls)
+    return issubclass(type(key), torch.Tensor) or cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__ and can_shadow(cls)
 
 
 def is_stand_in_key(key: Any) -> bool:
@@ -152,10 +152,10 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     kind = type(value)
     if kind in LITERALS or kind is FakeTensor or kind in SYMBOLIC:
         return True
-    if isinstance(value, (tuple, list)) and kind in (tuple, list) or kind.__module__ == "torch.return_types":
+    if issubclass(type(value), (tuple, list)) and kind in (tuple, list) or kind.__module__ == "torch.return_types":
         return depth < 6 and all(item is UNREAD or is_plain(item, depth + 1) for item in value)
     if kind is dict:
         return depth < 6 and all(item is UNREAD or is_plain(item, depth + 1) for item in value.values())
     if kind is slice:
         return is_plain((value.start, value.stop, value.step), depth + 1)
-    return isinstance(value, (torch.finfo, torch.iinfo, torch.Size)) or (isinstance(value, type) and value.__module__ == "torch")
+    return issubclass(type(value), (torch.finfo, torch.iinfo, torch.Size)) or (issubclass(kind, type) and value.__module__ == "torch")

@@ -84,11 +84,11 @@ class Rebuilder:
 
     def scan(self, value: Any) -> None:
         """Count references to what has an identity; called for every root before anything is emitted."""
-        cls = value if isinstance(value, type) else type(value)
+        cls = value if issubclass(type(value), type) else type(value)
         if self.ev.heap.is_fresh(cls):
             self._blame(cls)
             graph_break("class_definition", f"{cls.__qualname__} or an object that refers to it outlives the call's graph")
-        if _is_constant(value) or isinstance(value, Mark) or id(value) in self.ev.heap.namespaces:
+        if _is_constant(value) or issubclass(type(value), Mark) or id(value) in self.ev.heap.namespaces:
             return
         if type(value) in SYMBOLIC:
             if unbacked(value) and id(value) not in self.outputs:
@@ -120,7 +120,7 @@ class Rebuilder:
     def _can_keep(self, value: Any, found: list[Any], around: set[int]) -> bool:
         """Whether `value` can be made again without more outputs; what has an end that can be noticed goes to `found`."""
         heap, cls = self.ev.heap, type(value)
-        if isinstance(value, Mark) or id(value) in heap.namespaces or cls in SYMBOLIC:
+        if issubclass(type(value), Mark) or id(value) in heap.namespaces or cls in SYMBOLIC:
             return False
         if _is_constant(value):
             return True
@@ -180,22 +180,22 @@ class Rebuilder:
             function, args, named = self._generator_call(value)
             return [function, *args, *named.values()]
         parts: list[Any] = []
-        if isinstance(value, dict):
+        if issubclass(type(value), dict):
             for key, item in dict.items(value):
                 parts += (key, item)
-            if isinstance(value, defaultdict):
+            if issubclass(type(value), defaultdict):
                 parts.append(value.default_factory)
-        elif isinstance(value, (list, set, frozenset, deque)):
-            parts += list(value) if not isinstance(value, list) else list.__iter__(value)
-        elif isinstance(value, tuple):
+        elif issubclass(type(value), (list, set, frozenset, deque)):
+            parts += list(value) if not issubclass(type(value), list) else list.__iter__(value)
+        elif issubclass(type(value), tuple):
             parts += tuple.__iter__(value)
-        elif isinstance(value, (staticmethod, classmethod)):
+        elif issubclass(type(value), (staticmethod, classmethod)):
             parts.append(value.__func__)
-        elif isinstance(value, BaseException):
+        elif issubclass(type(value), BaseException):
             parts += [*value.args, value.__cause__, value.__context__]
-            if isinstance(value, BaseExceptionGroup):
+            if issubclass(type(value), BaseExceptionGroup):
                 parts += [value.message, value.exceptions]
-        if cls.__dictoffset__ and not isinstance(value, (type, types.ModuleType)):
+        if cls.__dictoffset__ and not issubclass(type(value), (type, types.ModuleType)):
             parts += own_dict(value).values()
         for slot in slots_of(cls):
             held = slot_value(slot, value)
@@ -239,11 +239,11 @@ class Rebuilder:
         kind = type(value).__name__
         if kind not in effects.ITERATORS:
             return None
-        container = next((held for held in gc.get_referents(value) if isinstance(held, (dict, set, frozenset))), None)
+        container = next((held for held in gc.get_referents(value) if issubclass(type(held), (dict, set, frozenset))), None)
         if container is None:
             return None  # it has ended
         record = self.ev.heap.by_stand_in.get(id(container))
-        if record is not None and isinstance(container, dict) and ordered_keys(container) != record.keys:
+        if record is not None and issubclass(type(container), dict) and ordered_keys(container) != record.keys:
             graph_break("cannot_rebuild", f"a {kind} over what has changed since")
         if kind == "set_iterator":
             if type(container) is frozenset:
@@ -256,7 +256,7 @@ class Rebuilder:
 
     def load(self, value: Any) -> None:
         """Emit instructions that push `value`."""
-        if isinstance(value, Mark):
+        if issubclass(type(value), Mark):
             raise InternalError("dynamo.rebuild", f"{value!r} as a value")
         if _is_constant(value) or id(value) in self.ev.heap.namespaces:
             self.out += emit.load_const(value)
@@ -417,13 +417,13 @@ class Rebuilder:
             self.out += emit.load_const(value)
         elif cls.__name__ in ITERATORS and cls.__flags__ & (1 << 9) == 0:
             self._reduced_call(value)
-        elif isinstance(value, tuple):
+        elif issubclass(type(value), tuple):
             self._tuple_subclass(value, cls)
-        elif isinstance(value, BaseException):
+        elif issubclass(type(value), BaseException):
             self._exception(value, cls)
         elif self.ev.heap.is_fresh(value) and (can_shadow(cls) or issubclass(cls, _VALUES)):
             self._instance(value, cls)
-        elif isinstance(value, tuple(CONSTANT_TYPES)) and not cls.__flags__ & HEAPTYPE:
+        elif issubclass(type(value), tuple(CONSTANT_TYPES)) and not cls.__flags__ & HEAPTYPE:
             self.out += emit.load_const(value)
         else:
             self._blame(value)
@@ -591,16 +591,16 @@ def _is_constant(value: Any) -> bool:
     """True for what may stand in the constants of replacement code."""
     if type(value) is types.BuiltinFunctionType:
         owner = value.__self__
-        return owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__name__.startswith("pybind11_")
+        return owner is None or issubclass(type(owner), (types.ModuleType, type)) or type(owner).__name__.startswith("pybind11_")
     if type(value) is torch.Size:
         return not has_symbolic(value)
-    return type(value) in LITERALS or isinstance(value, _CONSTANTS)
+    return type(value) in LITERALS or issubclass(type(value), _CONSTANTS)
 
 
 def _contents(value: Any) -> Any:
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         return dict.__iter__(value)
-    return list.__iter__(value) if isinstance(value, list) else iter(value)
+    return list.__iter__(value) if issubclass(type(value), list) else iter(value)
 
 
 def slots_of(cls: type) -> list[Any]:
@@ -641,19 +641,19 @@ def _change_of(record: Record) -> str | None:
         except ValueError:
             value = ABSENT
         return None if value is record.read["value"] else "cell"
-    if isinstance(stand_in, dict):
+    if issubclass(type(stand_in), dict):
         if same_keys(ordered_keys(stand_in), record.keys) and all(
             value is record.read.get(key, UNREAD) for key, value in dict.items(stand_in)
         ):
             return None
         return "dict"
-    if isinstance(stand_in, list):
+    if issubclass(type(stand_in), list):
         items = list(list.__iter__(stand_in))
         same = len(items) == list.__len__(record.original)
         return None if same and all(item is record.read.get(i, UNREAD) for i, item in enumerate(items)) else "list"
-    if isinstance(stand_in, set):
+    if issubclass(type(stand_in), set):
         return None if set(stand_in) == set(record.read) else "set"
-    if isinstance(stand_in, deque):
+    if issubclass(type(stand_in), deque):
         same = len(stand_in) == len(record.original)
         return None if same and all(item is record.read.get(i, UNREAD) for i, item in enumerate(stand_in)) else "deque"
     return None
@@ -663,7 +663,7 @@ def changed_slots(record: Record) -> list[tuple[Any, Any]]:
     """Slots of a stand-in that the program wrote: (descriptor, value)."""
     found = []
     for key, value in record.read.items():
-        if isinstance(key, tuple) and len(key) == 2 and key[0] == "slot" and record.kind == "instance":
+        if issubclass(type(key), tuple) and len(key) == 2 and key[0] == "slot" and record.kind == "instance":
             slot = next(base.__dict__[key[1]] for base in type(record.stand_in).__mro__ if key[1] in base.__dict__)
             now = slot_value(slot, record.stand_in)
             if now is not value and now is not ABSENT:
