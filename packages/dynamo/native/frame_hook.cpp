@@ -30,6 +30,7 @@
 #include "call_sites.h"
 #include "guard_tree.h"
 #include "tensor_checks.h"
+#include "watched.h"
 
 namespace fxloom {
 
@@ -422,6 +423,7 @@ Found find_entry(frames::Frame* f, CodeState* state, Region* region) {
 py::object ask(frames::Frame* f, Region* region, const Found& found) {
     const py::object on_miss = region->on_miss;
     const RegionScope off{nullptr};
+    const frames::Headroom room{PyThreadState_Get()};
     py::list failures;
     for (const auto& [record, guard] : found.failures) failures.append(py::make_tuple(record, guard));
     return on_miss(frame_view(f), failures);
@@ -491,7 +493,7 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
         return frames::evaluate(ts, f, 0);
     }
     Region* region = t_region;
-    if (region == nullptr || frames::is_observer(ts)) return pass(ts, f, 0);
+    if (region == nullptr || frames::is_observer(ts) || fxloom_is_watched(ts) != 0) return pass(ts, f, 0);
     PyCodeObject* code = frames::code(f);
     CodeState* state = find_state(code);
     if (state != nullptr && state->skip) return pass(ts, f, 0);

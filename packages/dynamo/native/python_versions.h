@@ -89,6 +89,26 @@ inline bool is_observer(PyThreadState* ts) { return ts->tracing != 0; }
 // From 3.12 on the evaluation function owns the frame that it is given and has to clear it.
 constexpr bool kHookOwnsFrame = PY_VERSION_HEX >= 0x030C0000;
 
+// Python code of ours runs where the program is deep in a recursion: it has frames of its own to use for a scope.
+class Headroom {
+public:
+    explicit Headroom(PyThreadState* ts) : ts_(ts) { remaining() += kFrames; }
+    ~Headroom() { remaining() -= kFrames; }
+    Headroom(const Headroom&) = delete;
+    Headroom& operator=(const Headroom&) = delete;
+
+private:
+    static constexpr int kFrames = 3000;
+    int& remaining() {
+#if PY_VERSION_HEX >= 0x030C0000
+        return ts_->py_recursion_remaining;
+#else
+        return ts_->recursion_remaining;
+#endif
+    }
+    PyThreadState* ts_;
+};
+
 // Lets go of all that a finished frame holds; who clears it later finds nothing.
 inline void unbind(Frame* f) {
     const int count = f->stacktop;

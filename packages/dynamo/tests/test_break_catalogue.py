@@ -15,6 +15,7 @@ import torch
 from fxloom_dynamo import graph_break, optimize
 from fxloom_dynamo.breaks import CATALOGUE
 from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.models import FUNCTIONS
 from fxloom_dynamo.runtime import compile_callable
 from fxloom_interfaces.errors import GraphRejected, Unsupported
 
@@ -199,6 +200,21 @@ def throws_into_delegation(x: torch.Tensor) -> torch.Tensor:
 def operator_without_shape_rule(x: torch.Tensor) -> torch.Tensor:
     return shapeless(x) + 1  # here
 
+
+def mistaken(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+@reaches("capture_fault")
+def calls_what_capture_models_wrongly(x: torch.Tensor) -> torch.Tensor:
+    return mistaken(x) + 1  # here
+
+
+def _mistake(ev: Any, args: Any, kwargs: Any) -> None:
+    raise ZeroDivisionError("a mistake of capture's")
+
+
+FUNCTIONS[mistaken] = _mistake
 
 LIBRARY = torch.library.Library("fxloom_catalogue", "DEF")
 LIBRARY.define("shapeless(Tensor x) -> Tensor")

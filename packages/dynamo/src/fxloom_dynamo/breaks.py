@@ -117,6 +117,11 @@ _KINDS = (
         "Nothing, if that is wanted.",
     ),
     BreakKind(
+        "capture_fault",
+        "Capture itself failed on this code: a fault of fxloom's. The code runs as it is.",
+        "Report it with the program; meanwhile disable() the function keeps capture away from it.",
+    ),
+    BreakKind(
         "backend_rejected",
         "The backend can't treat an operation soundly, so it runs eager between two graphs.",
         "See the details; often another operator does the same.",

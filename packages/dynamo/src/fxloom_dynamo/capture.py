@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
+import traceback
 import types
 from collections.abc import Callable
 from contextlib import closing
@@ -36,7 +37,7 @@ from fxloom_dynamo.resume import body_start, continuation_count, origin_of
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.size_guards import size_guards
 from fxloom_interfaces import meta, regions, telemetry
-from fxloom_interfaces.errors import BackendCompilerFailed, GraphBreak, GraphRejected, Site, Unsupported
+from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
 from fxloom_shapes import ConstraintViolated, FakeTensor, SymbolEnv, TraceContext
 
@@ -70,7 +71,7 @@ class FrameReport:
 
 
 def capture_frame(
-    view: FrameView, config: CaptureConfig, history: History | None = None, root: bool = True
+    view: FrameView, config: CaptureConfig, history: Callable[[], History] = History, root: bool = True
 ) -> CapturedFrame | Skip:
     """The replacement of a frame, or why it runs as it is.
 
@@ -93,7 +94,7 @@ def capture_frame(
     collecting = gc.isenabled()
     gc.disable()  # an attempt makes tens of thousands of objects that live as long as it does
     try:
-        return _attempts(view, config, history if history is not None else History())
+        return _attempts(view, config, history())
     finally:
         if collecting:
             gc.enable()
@@ -161,7 +162,9 @@ def _skip_reason(code: types.CodeType) -> str | None:
         return "a generator or coroutine"
     if not code.co_flags & inspect.CO_OPTIMIZED:
         return "a module's or class's body"
-    if any(inst.opname == "LOAD_GLOBAL" and inst.argval in _READS_FRAME for inst in code_info(code).body.instructions):
+    if not _READS_FRAME.isdisjoint(code.co_names) and any(
+        inst.opname == "LOAD_GLOBAL" and inst.argval in _READS_FRAME for inst in code_info(code).body.instructions
+    ):
         return "it looks at its own frame (locals, exec or eval)"
     name = code.co_filename
     if natives.in_torch(name) and not natives.is_module_code(name):
@@ -218,6 +221,12 @@ class _Attempt:
                 raise self._restart(error, ev.steps - 1) from error
             except RecursionError as error:
                 raise self._restart(GraphBreak("recursion", str(error)), ev.steps - 1) from error
+            except ConstraintViolated:
+                raise
+            except Exception as fault:
+                if isinstance(fault, FxloomError) and not isinstance(fault, InternalError):
+                    raise
+                raise self._restart(_fault(fault), ev.steps - 1) from fault
             except Raised as raised:
                 report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
                 raise _Restart(ev.steps - 1, report) from raised.exc
@@ -233,6 +242,10 @@ class _Attempt:
                 raise self._cannot_end(error, frame) from error
             except RecursionError as error:
                 raise _GiveUp(Break("recursion", str(error), self._site(frame))) from error
+            except (FxloomError, ConstraintViolated, _Restart, _GiveUp):
+                raise
+            except Exception as fault:
+                raise _GiveUp(Break("capture_fault", _fault(fault).details, self._site(frame))) from fault
         self._guard_aliasing()
         self._guard_tensor_aliasing()
         ev.heap.guard_classes()
@@ -375,6 +388,13 @@ class _Attempt:
                 for real, source in members:
                     offset = SizeSource(source, "storage_offset")
                     heap.guards.append(Guard(offset, GuardKind.EQUALITY, real.storage_offset(), None))
+
+
+def _fault(error: Exception) -> GraphBreak:
+    """A mistake of capture's own: nothing has run yet, so the program goes on as it is, and the report says so."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+    return GraphBreak("capture_fault", f"{type(error).__name__}: {error} ({where})")
 
 
 def _dict_of(obj: Any) -> Any:

@@ -145,7 +145,7 @@ class Evaluator:
                     self.handling_since = self.steps - 1
                 self.unwind(frame, index, raised)
                 continue
-            except GraphBreak as error:
+            except Exception as error:
                 self.note_break(error)
                 raise
             if signal is not None:
@@ -156,10 +156,10 @@ class Evaluator:
         if self.effort.sample(frame.code):
             graph_break("long_running", f"{self.config.step_limit} instructions without an operator, at {frame.code.co_qualname}")
 
-    def note_break(self, error: GraphBreak) -> None:
-        """Remember the innermost place of a break."""
+    def note_break(self, error: Exception) -> None:
+        """Remember the innermost place of a break (or a fault of ours, which becomes one)."""
         if self.break_site is None:
-            self.break_site = error.site or self.site()
+            self.break_site = getattr(error, "site", None) or self.site()
 
     def run(self, frame: Frame) -> Any:
         """Run an inlined frame to its end and return its result."""
@@ -185,7 +185,7 @@ class Evaluator:
                 except Raised as raised:
                     self.unwind(frame, index, raised)
                     continue
-                except GraphBreak as error:
+                except Exception as error:
                     self.note_break(error)
                     raise
                 if signal is not None:

@@ -7,6 +7,7 @@ call into the evaluator. Compilation is serialised by one lock; running is not.
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import threading
@@ -40,6 +41,13 @@ if torch.__version__.split("+")[0] != _native.TORCH_VERSION.split("+")[0]:
 
 #: The extra local of replacement code that the hook sets to the tuple of the graph's inputs.
 INPUTS_LOCAL = "__fxloom_inputs"
+
+#: builtins that capture works with, as they are; others (`print`, `__import__`) a program may replace
+_USED = frozenset(
+    ["len", "isinstance", "issubclass", "getattr", "setattr", "hasattr", "delattr", "iter", "next", "any", "all", "sum", "min", "max"]
+    + ["sorted", "id", "callable", "vars", "repr", "hash"]
+)
+_BUILTINS = tuple((name, value) for name, value in vars(builtins).items() if name in _USED or isinstance(value, type))
 
 _lock = threading.RLock()
 _frozen: ContextVar[bool] = ContextVar("fxloom_only_compiled", default=False)
@@ -141,6 +149,15 @@ def live_regions() -> list[Region]:
     return list(_regions)
 
 
+def _builtins_replaced() -> bool:
+    """True while the program has a builtin of its own in place of one that capture works with: frames run as they are."""
+    current = builtins.__dict__
+    for name, value in _BUILTINS:  # noqa: SIM110  # any() may be among them
+        if current.get(name) is not value:
+            return True
+    return False
+
+
 class _Miss:
     """The hook's callback. False: an entry was installed; True: look again, another thread may have; None: run as is."""
 
@@ -149,7 +166,7 @@ class _Miss:
 
     def __call__(self, view: tuple[Any, ...], failures: list[tuple[EntryRecord, int]]) -> bool | None:
         region = self._region()
-        if region is None:
+        if region is None or _builtins_replaced():
             return None
         frame = FrameView(*view)
         try:
@@ -169,13 +186,16 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
             return True  # another thread compiled the frame while this one waited
         reason = failures[0][0].explain(failures[0][1], view) if failures else ""
         if entries >= config.recompile_limit:
-            _give_up(region, code, f"it was compiled {entries} times (recompile_limit); the last time because {reason}")
+            if any(getattr(record.captured.info, "graph", record) is not None for record in region.native.records(code)):
+                _give_up(region, code, f"it was compiled {entries} times (recompile_limit); the last time because {reason}")
+            else:
+                region.native.give_up(code)  # nothing is lost: there was no operator in it
             return None
         if _frozen.get() or foreign_modes():
             return None  # this call only: operators have to run one by one
         state = global_state_guard()
         with telemetry.phase("dynamo.frame"):
-            captured = capture_frame(view, config, region.history(code), code is region.root)
+            captured = capture_frame(view, config, lambda: region.history(code), code is region.root)
         if isinstance(captured, Skip):
             if captured.closed:
                 _native.close_code(code)

@@ -132,6 +132,8 @@ def _delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 
 @method(object, "__setattr__", arity=(3, 3))
 def _object_setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    if issubclass(type(args[0]), type):
+        ev.native(object.__setattr__, *args)  # refuses classes
     attributes.generic_store(ev, *args)
 
 

@@ -1,0 +1,181 @@
+"""Objects die where plain Python's frames let go of them: arguments, locals, values across breaks, what capture looked at."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from fxloom_dynamo import graph_break, optimize
+from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.runtime import compile_callable
+
+
+class Thing:
+    def __init__(self) -> None:
+        self.t = torch.ones(2)
+        self.items: list[Any] = [1, {}]
+
+    def plus(self) -> torch.Tensor:
+        return self.t + 1
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    """Reference counts alone decide."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def whole(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    return x + thing.t
+
+
+def breaks(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    x = x + thing.t
+    graph_break()
+    return x + thing.plus()
+
+
+def raises(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    x = x + thing.t
+    thing.items.append(3)
+    raise ValueError(x)
+
+
+def breaks_in_handler(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    try:
+        graph_break()
+        raise KeyError(thing)
+    except KeyError:
+        graph_break()
+        return x + thing.t
+
+
+def leaves_generator(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    def held() -> Any:
+        yield thing
+        yield 2
+
+    next(held())
+    return x + 1
+
+
+def breaks_in_closure(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        graph_break()
+        return x + thing.t
+
+    return inner(x)
+
+
+@pytest.mark.parametrize("program", [whole, breaks, raises, breaks_in_handler, leaves_generator, breaks_in_closure])
+def test_nothing_that_capture_looked_at_lives_on(program: Any) -> None:
+    compiled = optimize()(program)
+    for run in (program, compiled, compiled):
+        thing = Thing()
+        alive = weakref.ref(thing)
+        try:
+            run(torch.ones(2), thing)
+        except ValueError:
+            pass
+        del thing
+        assert alive() is None, run
+
+
+def _both(program: Any, *args: Any) -> int:
+    """Compare plain and captured results, twice; the number of graphs."""
+    frames: list[Any] = []
+    compiled = compile_callable(program, CaptureConfig(on_capture=frames.append))
+    expected = program(*args)
+    assert compiled(*args) == expected
+    assert compiled(*args) == expected
+    return sum(frame.info.graph is not None for frame in frames)
+
+
+def gone(x: torch.Tensor, thing: Any, *more: Any, key: Any = None, **named: Any) -> list[bool]:
+    x = x + 1
+    references = [weakref.ref(item) for item in (thing, *more, key, *named.values())]
+    thing = more = key = None  # type: ignore[assignment]  # let go
+    named.clear()
+    return [reference() is None for reference in references]
+
+
+def test_a_callee_alone_holds_its_arguments() -> None:
+    def program(x: torch.Tensor) -> Any:
+        x = x + 1
+        return gone(x, Thing(), Thing(), key=Thing(), other=Thing())
+
+    assert program(torch.ones(2)) == [True] * 4
+    _both(program, torch.ones(2))
+
+
+def test_a_method_may_let_go_of_its_receiver() -> None:
+    class Own:
+        def go(self) -> bool:
+            reference = weakref.ref(self)
+            del self
+            return reference() is None
+
+    def program(x: torch.Tensor) -> Any:
+        x = x + 1
+        return Own().go()
+
+    _both(program, torch.ones(2))
+
+
+def test_a_variable_that_nothing_reads_holds_its_object_to_the_end() -> None:
+    def program(x: torch.Tensor) -> Any:
+        x = x + 1
+        thing = Thing()
+        reference = weakref.ref(thing)
+        graph_break()
+        graph_break()
+        return bool(x.sum() > 0), reference() is None
+
+    assert _both(program, torch.ones(2)) >= 1
+
+
+def test_a_rebound_parameter_lets_go_across_breaks() -> None:
+    def makes(x: torch.Tensor, thing: Any) -> Any:
+        x = x + 1
+        reference = weakref.ref(thing)
+        thing = None
+        graph_break()
+        return bool(x.sum() > 0), reference() is None
+
+    def program(x: torch.Tensor) -> Any:
+        x = x + 1
+        return makes(x, Thing())
+
+    assert program(torch.ones(2))[1]
+    _both(program, torch.ones(2))
+
+
+def test_values_on_the_stack_across_a_break_are_used_up() -> None:
+    def program(x: torch.Tensor) -> Any:
+        def note(thing: Any, _: Any) -> Any:
+            return weakref.ref(thing)
+
+        reference = note(Thing(), graph_break())
+        graph_break()
+        return bool((x + 1).sum() > 0), reference() is None
+
+    _both(program, torch.ones(2))
+
+
+def test_a_loop_with_a_break_does_not_nest() -> None:
+    def program(x: torch.Tensor, n: int) -> torch.Tensor:
+        for _ in range(n):
+            graph_break()
+            x = x + 1
+        return x
+
+    compiled = optimize(recompile_limit=64)(program)
+    assert torch.equal(compiled(torch.zeros(1), 5000), torch.full((1,), 5000.0))
