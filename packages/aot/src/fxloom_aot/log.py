@@ -19,6 +19,7 @@ import torch.fx
 from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import InternalError
 from fxloom_shapes import DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
+from fxloom_shapes.devices import meant
 from fxloom_shapes.layout import same_size
 from fxloom_shapes.nodes import symbol_names
 from fxloom_shapes.operators import Op, facts_of
@@ -111,7 +112,7 @@ class FunctionalLog(TorchDispatchMode):
     # --- calls ---
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        return self.emit(func, args, kwargs or {})
+        return self.emit(func, args, meant(kwargs or {}))
 
     def emit(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, merge: bool = True) -> Any:
         """The value(s) of `op(*args, **kwargs)`; `merge=False` for a call that must not be merged with an equal one."""

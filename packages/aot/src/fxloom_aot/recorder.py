@@ -27,6 +27,7 @@ from fxloom_aot.log import adopted
 from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.meta import get_site
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
+from fxloom_shapes.devices import meant
 from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.operators import Op, facts_of
 
@@ -103,7 +104,7 @@ class Recorder(TorchDispatchMode):
         return self._numbered[place] if place >= 0 else (None, 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
+        kwargs = meant(kwargs or {})
         facts = facts_of(func)
         if facts.composite:
             # only under inference mode or from within another operator: autograd takes these apart otherwise

@@ -39,6 +39,7 @@ from fxloom_shapes import (
     symbolic_kernels,
     trace_context,
 )
+from fxloom_shapes.devices import absent_devices
 from fxloom_shapes.nodes import symbol_names, symbol_number
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -75,7 +76,7 @@ def trace_graph(
 ) -> Traced:
     """See the module's docstring. Differentiates when grad mode is on and some output requires grad."""
     grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
-    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off():
+    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), absent_devices():
         return _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
 
 

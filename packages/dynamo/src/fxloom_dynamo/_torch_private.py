@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, resolve_name
 from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from fxloom_shapes import FakeMode
+from fxloom_shapes.devices import AbsentDevices
 
 #: the C base class of tensors; its methods and getset descriptors are what `TorchFunctionMode` hands over
 TensorBase: type = torch._C.TensorBase
@@ -24,17 +27,30 @@ is_function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
 
 
 def foreign_modes() -> str:
-    """What is in force that would see, or change, the operators of a graph one by one; empty when nothing is."""
-    if any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()):
+    """What is in force that would see, or change, the operators of a graph one by one; empty when nothing is.
+
+    Under a fake mode of ours a captured graph runs on fakes as the program would.
+    """
+    if any(type(mode) not in (DeviceContext, AbsentDevices) for mode in _get_current_function_mode_stack()):
         return "a torch function mode"
-    if torch._C._len_torch_dispatch_stack():
+    if any(type(mode) is not FakeMode for mode in _get_current_dispatch_mode_stack()):
         return "a torch dispatch mode"
     return ""
+
+
+def under_fake_mode() -> bool:
+    """True where what runs, runs on fakes."""
+    return any(type(mode) is FakeMode for mode in _get_current_dispatch_mode_stack())
 
 
 def dispatch_keys(tensor: torch.Tensor) -> int:
     """The raw bits of the tensor's dispatch key set."""
     return int(torch._C._dispatch_keys(tensor).raw_repr())
+
+
+def native_device(tensor: torch.Tensor) -> torch.device:
+    """The device that C++ code sees; a fake tensor may report another."""
+    return TensorBase.device.__get__(tensor)  # type: ignore[attr-defined, no-any-return]  # a getset descriptor
 
 
 def storage_id(tensor: torch.Tensor) -> int:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,8 +111,10 @@ def capture(
         if isinstance(event, telemetry.PhaseEnded) and event.phase.startswith("dynamo."):
             seconds[event.phase] = seconds.get(event.phase, 0.0) + event.seconds
 
-    config = CaptureConfig(backend=backend, fullgraph=fullgraph, on_capture=frames.append)
-    with telemetry.listen(listen):
+    runs = backend is not _not_to_run
+    config = CaptureConfig(backend=backend, fullgraph=fullgraph, runs=runs, on_capture=frames.append)
+    result = None
+    with telemetry.listen(listen), suppress(_NotRun):
         result = compile_callable(fn, config)(*args, **kwargs)
     breaks = tuple(
         frame.info.broke for frame in frames if frame.info.broke is not None and frame.info.broke.key != "raises"
@@ -119,9 +122,23 @@ def capture(
     return Capture(result, tuple(frames), breaks, seconds)
 
 
+class _NotRun(BaseException):
+    """In the place of a graph's results."""
+
+
+def _not_to_run(gm: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        raise _NotRun
+
+    return run
+
+
 def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:
-    """`capture` that insists on one whole graph: `.graph` and `.guards` of the result. Unsupported, with the break, otherwise."""
-    found = capture(fn, *args, fullgraph=True, **kwargs)
+    """One whole graph, which is not run: `.graph` and `.guards` of the result. Unsupported, with the break, otherwise.
+
+    As nothing runs, the program may be for devices that this machine doesn't have.
+    """
+    found = capture(fn, *args, backend=_not_to_run, fullgraph=True, **kwargs)
     if len(found.graphs) != 1:
         raise Unsupported(f"{getattr(fn, '__qualname__', fn)} was captured into {len(found.graphs)} graphs:\n{found}")
     return found

@@ -22,7 +22,7 @@ import torch.fx
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
 from fxloom_dynamo import effort, natives
-from fxloom_dynamo._torch_private import storage_id
+from fxloom_dynamo._torch_private import storage_id, under_fake_mode
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import History, Policy, parse_dynamic_shapes
@@ -39,7 +39,7 @@ from fxloom_dynamo.size_guards import size_guards
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
-from fxloom_shapes import ConstraintViolated, FakeTensor, SymbolEnv, TraceContext
+from fxloom_shapes import ConstraintViolated, FakeMode, FakeTensor, SymbolEnv, TraceContext
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _MAX_ATTEMPTS = 24
@@ -198,7 +198,8 @@ class _Attempt:
         env = SymbolEnv()
         env.capture_scalars = config.capture_scalar_outputs
         env.capture_shapes = config.capture_dynamic_output_shape_ops
-        self.context = TraceContext(env=env)
+        # a real call for a device that is not there has to raise what eager raises
+        self.context = TraceContext(FakeMode(env, absent_devices=not config.runs or under_fake_mode()), env)
         policy = Policy(history, config.dynamic, parse_dynamic_shapes(config.dynamic_shapes))
         self.ev = Evaluator(config, self.context.fake_mode, policy, frozenset(breaks))
         self.gm: torch.fx.GraphModule | None = None

@@ -23,6 +23,7 @@ class CaptureConfig:
     suppress_errors: a backend's failure runs eager instead of raising.
     on_capture: called with every CapturedFrame; for reports.
     on_heap: called with the heap of every captured frame, which knows all that was read; for `fxloom_dynamo.testing`.
+    runs: what is captured is then run; False where it is only looked at, so that it may be for devices that are not there.
     break_limit: continuations per function before the function is left to the interpreter.
     step_limit: instructions that are evaluated without meeting an operator before the code is left to the interpreter.
     """
@@ -35,6 +36,7 @@ class CaptureConfig:
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
     suppress_errors: bool = False
+    runs: bool = True
     break_limit: int = 64
     step_limit: int = 500_000
     on_capture: Callable[[Any], None] | None = None

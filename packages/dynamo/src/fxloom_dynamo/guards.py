@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fxloom_dynamo import _native
-from fxloom_dynamo._torch_private import dispatch_keys
+from fxloom_dynamo._torch_private import dispatch_keys, native_device
 from fxloom_interfaces.errors import InternalError, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -88,7 +88,7 @@ class TensorProperties:
         if strided:
             strides = tuple(None if dynamic_dims else int(stride) for stride in tensor.stride())
         return TensorProperties(
-            type(tensor), dispatch_keys(tensor), tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad, sizes, strides
+            type(tensor), dispatch_keys(tensor), tensor.dtype, native_device(tensor), tensor.layout, tensor.requires_grad, sizes, strides
         )
 
     def differences(self, tensor: Any) -> str:

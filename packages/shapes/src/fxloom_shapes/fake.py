@@ -82,6 +82,10 @@ class FakeTensor(torch.Tensor):
     def is_cpu(self) -> bool:  # type: ignore[override]
         return self.desc.device.type == "cpu"
 
+    def get_device(self) -> int:
+        index = self.desc.device.index
+        return -1 if index is None else index
+
     @property
     def is_meta(self) -> bool:  # type: ignore[override]
         return self.desc.device.type == "meta"

@@ -8,6 +8,7 @@ the life of the mode. Fakes run operators without the mode too; it is needed for
 from __future__ import annotations
 
 import weakref
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -15,23 +16,39 @@ import torch
 from fxloom_shapes import propagate
 from fxloom_shapes._torch_private import TorchDispatchMode, has_lazy_bits, storage_identity
 from fxloom_shapes.descriptor import Descriptor, describe_tensor
+from fxloom_shapes.devices import absent_devices
 from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.errors import UnsupportedTensor
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 
 
 class FakeMode(TorchDispatchMode):
-    """See the module's docstring. env: the symbols of sizes; None where every size is a plain integer."""
+    """See the module's docstring. env: the symbols of sizes; None where every size is a plain integer.
+
+    absent_devices: tensors may be made for, and moved to, devices that this machine doesn't have.
+    """
 
     # torch wraps __torch_dispatch__ of mode subclasses in a guard against torch's own frame hook unless told not to
     _should_skip_dynamo: ClassVar[Any] = classmethod(lambda cls: False)
 
-    def __init__(self, env: SymbolEnv | None = None) -> None:
+    def __init__(self, env: SymbolEnv | None = None, *, absent_devices: bool = True) -> None:
         super().__init__()
         self.env = env
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[FakeStorage, list[weakref.ref[torch.Tensor]]]] = {}
         self._leaves: dict[int, tuple[FakeTensor, FakeTensor]] = {}
+        self._entered: list[AbstractContextManager[Any]] = []
+        self._absent_devices = absent_devices
+
+    def __enter__(self) -> FakeMode:
+        self._entered.append(absent_devices() if self._absent_devices else nullcontext())
+        self._entered[-1].__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        self._entered.pop().__exit__(*exc)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return propagate.propagate(func, args, kwargs, self)

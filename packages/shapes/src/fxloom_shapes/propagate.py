@@ -23,6 +23,7 @@ from fxloom_shapes._torch_private import (
     symbolic_kernels,
 )
 from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_tensor, extent_of
+from fxloom_shapes.devices import meant
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 from fxloom_shapes.nodes import FloatNode, IntNode
@@ -114,6 +115,8 @@ statistics = CacheStatistics()
 
 def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, mode: FakeMode | None = None) -> Any:
     """What `func(*args, **kwargs)` returns, as fakes. Written-to fakes keep their identity."""
+    if kwargs:
+        kwargs = meant(kwargs)
     handler = _HANDLERS.get(func)
     if handler is not None:
         return handler(func, args, kwargs or {}, mode)

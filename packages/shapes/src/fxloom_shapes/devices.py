@@ -1,0 +1,125 @@
+"""Devices that this machine doesn't have, for fakes: `torch.zeros(2, device="cuda")`, `x.to("cuda")`, `module.cuda()`.
+
+torch's C++ code refuses such a device before any operator is reached, so the call is made for `meta` and `wanted` says which
+device is meant: operators then report that one. Without a fake mode nothing here is active, and torch's own error stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fxloom_shapes.descriptor import usable
+
+_META = torch.device("meta")
+#: what `meta` stands for in the call that runs
+wanted: ContextVar[torch.device | None] = ContextVar("fxloom_wanted_device", default=None)
+
+
+class AbsentDevices(TorchFunctionMode):
+    """Lets torch's functions be called for devices that are not there."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(func, args, kwargs or {})
+
+
+def absent_devices() -> AbstractContextManager[Any]:
+    """Within the block torch's functions may be called on fakes for devices that this machine doesn't have."""
+    return nullcontext() if torch.accelerator.is_available() else AbsentDevices()
+
+
+def meant(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """An operator's keyword arguments with the device that is meant, for those who keep them."""
+    asked = kwargs.get("device")
+    if asked is None or asked.type != "meta":
+        return kwargs
+    device = wanted.get()
+    return kwargs if device is None else {**kwargs, "device": device}
+
+
+def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """`func(*args, **kwargs)`, where it may name an absent device."""
+    name = getattr(func, "__name__", "")
+    if name in _MOVES and args and isinstance(args[0], torch.Tensor):
+        return _move(func, name, args, dict(kwargs))
+    asked = _absent(kwargs.get("device"))
+    if asked is None:
+        return func(*args, **kwargs)
+    if func in _FROM_DATA:
+        return _from_data(func, args, dict(kwargs), asked)
+    with _meaning(asked):
+        return func(*args, **{**kwargs, "device": _META, **({"pin_memory": False} if kwargs.get("pin_memory") else {})})
+
+
+def _absent(device: Any) -> torch.device | None:
+    """The device, with its number, where this machine has none of its type."""
+    if not isinstance(device, (str, torch.device)):
+        return None
+    found = _numbered(device)
+    return None if usable(found.type) else found
+
+
+@contextmanager
+def _meaning(device: torch.device) -> Iterator[None]:
+    token = wanted.set(device)
+    try:
+        yield
+    finally:
+        wanted.reset(token)
+
+
+def _from_data(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Any:
+    """`torch.tensor(data, device=)`: made on the CPU, where its values are known, then moved."""
+    del kwargs["device"]
+    requires_grad = kwargs.pop("requires_grad", False)
+    made = call(torch.Tensor.to, (func(*args, **kwargs), device), {})
+    return made.requires_grad_() if requires_grad else made
+
+
+_FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
+_MOVES = frozenset({"to", "cuda", "xpu"})
+
+
+def _move(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`tensor.to(...)`, `tensor.cuda(...)`"""
+    tensor, *rest = args
+    options = dict(kwargs)
+    if name == "to":
+        target, rest = _target(rest, options)
+    else:
+        given = rest.pop(0) if rest else options.pop("device", None)
+        target = _numbered(name if given is None else f"{name}:{given}" if isinstance(given, int) else given)
+    source: torch.device = tensor.device
+    if usable(source.type) and (target is None or usable(target.type)):
+        return func(*args, **kwargs)
+    if target is None or source == target:
+        return torch.Tensor.to(tensor, *rest, **options) if rest or options else tensor
+    # a copy is a must: to C++ the tensor may be on `meta` already
+    options["copy"] = True
+    if usable(target.type):
+        return torch.Tensor.to(tensor, target, *rest, **options)
+    with _meaning(target):
+        return torch.Tensor.to(tensor, _META, *rest, **options)
+
+
+def _target(rest: list[Any], options: dict[str, Any]) -> tuple[torch.device | None, list[Any]]:
+    """The device that `.to(...)` names, None where it names none, and its other arguments."""
+    other = options.pop("other", None)
+    if other is None and rest and isinstance(rest[0], torch.Tensor):
+        other = rest.pop(0)
+    if other is not None:
+        return other.device, [other.dtype, *rest]
+    device = options.pop("device", None)
+    if device is None and rest and isinstance(rest[0], (str, torch.device)):
+        device = rest.pop(0)
+    return (None if device is None else _numbered(device)), rest
+
+
+def _numbered(device: Any) -> torch.device:
+    found = torch.device(device)
+    return found if found.index is not None or found.type in ("cpu", "meta") else torch.device(found.type, 0)

@@ -1,0 +1,61 @@
+"""Fakes on devices that this machine doesn't have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fxloom_shapes import FakeMode
+
+pytestmark = pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
+
+MADE: dict[str, Callable[[], Any]] = {
+    "zeros": lambda: torch.zeros(2, device="cuda"),
+    "random": lambda: torch.randn(2, 3, device="cuda:0"),
+    "arange": lambda: torch.arange(3, device="cuda"),
+    "data": lambda: torch.tensor([1, 2], device="cuda"),
+    "like": lambda: torch.zeros_like(torch.ones(2), device="cuda"),
+    "new": lambda: torch.ones(2, device="cuda").new_zeros(3),
+    "to": lambda: torch.zeros(2).to("cuda", torch.float64),
+    "to another": lambda: torch.zeros(2).to(torch.ones(1, device="cuda")),
+    "cuda": lambda: torch.zeros(2).cuda(),
+    "strided": lambda: torch.empty_strided((2, 2), (1, 2), device="cuda"),
+    "module": lambda: nn.Linear(3, 4, device="cuda")(torch.randn(2, 3, device="cuda")),
+    "moved module": lambda: nn.Linear(3, 4).to("cuda")(torch.randn(2, 3).cuda()),
+    "recurrent": lambda: nn.GRU(3, 4, device="cuda")(torch.zeros(5, 2, 3, device="cuda"))[0],
+    "attention": lambda: nn.functional.scaled_dot_product_attention(*[torch.zeros(1, 2, 8, 16, device="cuda")] * 3),
+}
+
+
+@pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
+@pytest.mark.parametrize("name", MADE)
+def test_a_fake_reports_the_device_that_was_asked_for(name: str) -> None:
+    with FakeMode():
+        made = MADE[name]()
+    assert made.device == torch.device("cuda:0") and made.is_cuda and made.get_device() == 0
+
+
+def test_moves_between_devices() -> None:
+    with FakeMode():
+        x = torch.zeros(2, device="cuda:1")
+        assert x.to("cuda:1") is x
+        assert x.to("cuda:0").device.index == 0
+        assert x.cpu().device.type == "cpu" and (x.cpu() + 1).is_cpu
+        with pytest.raises(RuntimeError, match="same device"):
+            x + torch.zeros(2)
+
+
+def test_gradients_are_where_their_tensors_are() -> None:
+    with FakeMode():
+        model = nn.Linear(3, 4).cuda()
+        model(torch.randn(2, 3, device="cuda")).sum().backward()
+    assert model.weight.grad is not None and model.weight.grad.device == torch.device("cuda:0")
+
+
+def test_without_a_fake_mode_the_error_is_torchs_own() -> None:
+    with pytest.raises((AssertionError, RuntimeError)):
+        torch.zeros(2, device="cuda")
