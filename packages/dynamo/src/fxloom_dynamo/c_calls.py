@@ -91,6 +91,8 @@ def _keeps_numbers(fn: Any) -> bool:
     if getattr(fn, "__module__", None) in ("_operator", "operator"):
         return True
     owner = getattr(fn, "__objclass__", None) or type(getattr(fn, "__self__", None))
+    if owner is object and fn.__name__ == "__setattr__":
+        return True
     return isinstance(owner, type) and issubclass(owner, (list, collections.deque)) and fn.__name__ in ("append", "appendleft")
 
 

@@ -176,12 +176,8 @@ class Policy:
         """Whether a Python int or float at `source` is dynamic."""
         if self.dynamic is False:
             return False
-        static = _is_static_place(source)
-        if static and not (type(value) is float and _is_item_of_own(source)):
-            return False
-        seen = self.history.numbers.setdefault(source.name, _Seen())
-        changed = seen.note(value)
-        return changed or bool(self.dynamic) and not static
+        changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
+        return changed or bool(self.dynamic) and not _is_setting(source)
 
     def _spec(self, source: Source) -> Any:
         """What `dynamic_shapes` says for a place."""
@@ -203,15 +199,11 @@ class Policy:
         return spec
 
 
-def _is_item_of_own(source: Source) -> bool:
-    """True for an item of a container that an object holds, as a learning rate in an optimizer's groups: settings that vary."""
-    return isinstance(source, (DictItemSource, SequenceItemSource)) and not isinstance(source.parent, InstanceDictSource)
+def _is_setting(source: Source) -> bool:
+    """True for numbers that programs mostly leave as they are: attributes of objects and what lies in these, defaults.
 
-
-def _is_static_place(source: Source) -> bool:
-    """True for numbers that programs treat as constants: attributes of objects, defaults, module constants.
-
-    What callers pass, also in containers, and what cells hold may change from call to call.
+    They are dynamic when a second value is seen. What callers pass, also in containers, and what cells hold may change from
+    call to call.
     """
     here: Source | None = source
     while here is not None:

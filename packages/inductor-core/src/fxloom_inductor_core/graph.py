@@ -31,7 +31,7 @@ from fxloom_inductor_core.tensors import (
     flat_index,
     strides_in_order,
 )
-from fxloom_inductor_core.trace import Loop, drop_dead, new_recorder
+from fxloom_inductor_core.trace import Loop, Recorder, drop_dead, new_recorder
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_name
@@ -421,7 +421,7 @@ class Lowering:
         index: Index = tuple(0 if extent == 1 else s for s, extent in outer)
         if isinstance(node, Reduction):
             inner = [(symbol(f"q{i}"), extent) for i, extent in enumerate(node.reduction_ranges)]
-        recorder = new_recorder(lambda name: self.out.layouts[name].dtype, dict([*outer, *inner]))
+        recorder = self.recorder(dict([*outer, *inner]), layout.device)
         where = flat_index(index, layout.stride, layout.offset)
         inner_index: Index = tuple(0 if extent == 1 else s for s, extent in inner)
         ordered = False
@@ -440,6 +440,12 @@ class Lowering:
             layout.device,
             node.origins,
             ordered,
+        )
+
+    def recorder(self, extents: Mapping[sympy.Symbol, Expr], device: str) -> Recorder:
+        """A handler that records a loop of the graph on `device`."""
+        return new_recorder(
+            lambda name: self.out.layouts[name].dtype, extents, lambda value: str(self.float_tensor(value, device).buffer)
         )
 
     def add_loop(self, loop: Loop) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import sympy
 
+from fxloom_inductor_core.numbers import Float
 from fxloom_interfaces.dtypes import dtype_info, is_low_precision
 from fxloom_interfaces.errors import IRError
 from fxloom_interfaces.expr import Expr, free_symbols, simplify, substitute, value_symbol
@@ -33,11 +34,17 @@ from fxloom_interfaces.program import (
 
 
 class Recorder(ElementwiseOps[int]):
-    """Records instructions. dtypes: of every buffer that may be loaded. extents: of the axis symbols, for simplifying."""
+    """Records instructions. dtypes: of every buffer that may be loaded. extents: of the axis symbols, for simplifying.
 
-    def __init__(self, dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr]) -> None:
+    floats: gives the buffer with a float that is known when the graph runs.
+    """
+
+    def __init__(
+        self, dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str]
+    ) -> None:
         self.instructions: list[Instruction] = []
         self._dtype_of_buffer = dtypes
+        self._buffer_of_float = floats
         self._extents = dict(extents)
         self._dtypes: list[str] = []
         self._known: dict[Any, Any] = {}
@@ -100,7 +107,11 @@ class Recorder(ElementwiseOps[int]):
         self.instructions.append(Accumulate(result, kind, value, dtype))
         return result
 
-    def constant(self, value: bool | float, dtype: str) -> int:
+    def constant(self, value: Any, dtype: str) -> int:
+        if isinstance(value, Float):
+            return self.to_dtype(self.load(self._buffer_of_float(value), 0), dtype)
+        if isinstance(value, sympy.Basic) and not value.is_number:
+            return self.to_dtype(self.index_expr(value, "int64"), dtype)
         kind = dtype_info(dtype).kind
         literal = bool(value) if kind == "bool" else (float(value) if kind == "float" else int(value))
         return self._record(("constant", repr(literal), dtype), dtype, lambda r: Constant(r, literal, dtype))
@@ -179,9 +190,11 @@ class Recorder(ElementwiseOps[int]):
         return self._record((op, args, dtype), dtype, lambda r: Compute(r, op, args, dtype))
 
 
-def new_recorder(dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr]) -> Recorder:
+def new_recorder(
+    dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str]
+) -> Recorder:
     """A fresh recorder."""
-    return Recorder(dtypes, extents)  # type: ignore[abstract]  # its elementwise methods are filled in from OPS
+    return Recorder(dtypes, extents, floats)  # type: ignore[abstract]  # its elementwise methods are filled in from OPS
 
 
 @dataclass(frozen=True, slots=True)

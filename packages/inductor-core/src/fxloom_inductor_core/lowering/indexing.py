@@ -12,7 +12,6 @@ from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_siz
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.lowering.view import expand_to
 from fxloom_inductor_core.tensors import Index
-from fxloom_inductor_core.trace import new_recorder
 from fxloom_interfaces.dtypes import is_integer
 from fxloom_interfaces.expr import symbol
 from fxloom_interfaces.loop_ir import Layout
@@ -99,11 +98,11 @@ def gather(cx: Lowering, x: Any, dim: int, index: Any, sparse_grad: bool = False
     return cx.compute(index.size, x.dtype, x.device, body, [x, index], ops=2)
 
 
-def _is_constant(x: Any) -> bool:
+def _is_constant(cx: Lowering, x: Any) -> bool:
     """True for a tensor that is not stored and whose elements are all one number."""
     if x.is_stored:
         return False
-    recorder = new_recorder(lambda buffer: x.dtype, {})
+    recorder = cx.recorder({}, x.device)
     x.load(recorder, tuple(symbol(f"d{d}") for d in range(len(x.size))))
     return all(isinstance(instruction, Constant) for instruction in recorder.instructions)
 
@@ -112,7 +111,7 @@ def _is_constant(x: Any) -> bool:
 def index_put(cx: Lowering, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """The eager kernel, which copies what it writes into: a constant (as for the gradient of an embedding) is given to it as
     one element repeated, not filled for it first."""
-    if not _is_constant(x):
+    if not _is_constant(cx, x):
         return NotImplemented
     rank = len(x.size)
     element = cx.operand(cx.compute((), x.dtype, x.device, lambda ops, at: x.load(ops, (0,) * rank), [x], ops=0))

@@ -9,7 +9,7 @@ import torch
 
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.tensors import contiguous_strides, flat_index
-from fxloom_inductor_core.trace import Loop, drop_dead, new_recorder
+from fxloom_inductor_core.trace import Loop, drop_dead
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, opmath
 from fxloom_interfaces.expr import symbol
 from fxloom_interfaces.loop_ir import Buffer, Layout, Scan
@@ -35,7 +35,7 @@ def _scan(kind: str) -> Callable[..., Any]:
         name = cx.new_buffer(layout)
         axes = [(symbol(f"q{0}") if d == dim else symbol(f"d{d}"), extent) for d, extent in enumerate(x.size)]
         index = tuple(0 if extent == 1 and d != dim else s for d, (s, extent) in enumerate(axes))
-        recorder = new_recorder(lambda buffer: cx.out.layouts[buffer].dtype, dict(axes))
+        recorder = cx.recorder(dict(axes), x.device)
         running = recorder.accumulate(kind, acc, recorder.to_dtype(x.load(recorder, index), acc))
         recorder.store(name, flat_index(index, layout.stride), recorder.to_dtype(running, result))
         outer = tuple(axis for d, axis in enumerate(axes) if d != dim and axis[1] != 1)
