@@ -80,7 +80,7 @@ def capture_frame(
     code = view.code
     if _is_compiled_code(view.globals):
         return Skip("code of a compiled graph", for_good=True, closed=True)
-    reason = _skip_reason(code)
+    reason = _skip_reason(code, root)
     if reason is not None:
         return Skip(reason, for_good=True)
     if not root and not may_use_tensors(view):
@@ -157,7 +157,7 @@ def _is_compiled_code(global_names: dict[str, Any]) -> bool:
     return package.startswith("fxloom_") and package != __package__
 
 
-def _skip_reason(code: types.CodeType) -> str | None:
+def _skip_reason(code: types.CodeType, root: bool) -> str | None:
     if code.co_flags & _GENERATORS:
         return "a generator or coroutine"
     if not code.co_flags & inspect.CO_OPTIMIZED:
@@ -167,6 +167,8 @@ def _skip_reason(code: types.CodeType) -> str | None:
     ):
         return "it looks at its own frame (locals, exec or eval)"
     name = code.co_filename
+    if root:  # what the user had compiled may be anybody's, such as an optimizer's step
+        return None
     if natives.in_torch(name) and not natives.is_module_code(name):
         return "torch's own file"
     if _is_library(name):
