@@ -1,7 +1,8 @@
 """From a group of loops to one `Kernel`: stages, value forwarding, hoisting out of inner loops, scratch, canonical names.
 
 Invariant: the kernel computes what its loops compute one after the other. Values stored and read at the same point are
-forwarded; a store that nobody outside needs is dropped, or becomes scratch where a later stage reads it again.
+forwarded. A store that nobody outside needs is dropped; where a later stage reads it again the value is computed anew if
+that is cheap, and becomes scratch if not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fxloom_inductor_core.trace import exprs_of, map_exprs
 from fxloom_interfaces.codegen import Capabilities
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.expr import Expr, free_symbols, product, substitute, symbol, value_symbol
+from fxloom_interfaces.ops import OPS
 from fxloom_interfaces.program import (
     Accumulate,
     Axis,
@@ -37,6 +39,9 @@ from fxloom_interfaces.program import (
     operands_of,
     results_of,
 )
+
+#: light operations up to which a value is computed again rather than kept: writing and reading it cost as much as two loads
+_CHEAP_OPERATIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def make_kernel(
     """The kernel of a group. is_live: whether someone outside the group reads a buffer it writes. op_names: of origins."""
     if group.space is None:
         raise AssertionError("a call is no kernel")
-    builder = _Builder(group, group.space)
+    builder = _Builder(group, group.space, is_live)
     builder.build()
     title = _title(group, op_names)
     return _Finish(group, group.space, builder.stages, is_live, dtype_of, capabilities, title).run()
@@ -68,8 +73,9 @@ def make_kernel(
 class _Builder:
     """Places every instruction of a group in a stage. Stages have numbers: even ones run at inner points, odd ones between."""
 
-    def __init__(self, group: Group, space: Space) -> None:
+    def __init__(self, group: Group, space: Space, is_live: Callable[[str], bool]) -> None:
         self.group = group
+        self.is_live = is_live
         self.space = space
         self.outer, self.inner = space.axes()
         self.inner_symbols = frozenset(s for s, _ in self.inner)
@@ -80,6 +86,7 @@ class _Builder:
         self.count = 0
         self.known: dict[Any, Any] = {}
         self.forward: dict[tuple[str, Expr], int] = {}
+        self.made: dict[int, Instruction] = {}
 
     def build(self) -> None:
         starts = self._starts()
@@ -121,9 +128,13 @@ class _Builder:
             case Load(result=result, buffer=buffer, index=index, mask=mask):
                 where = None if mask is None else values[mask]
                 forwarded = self.forward.get((buffer, index))
-                if forwarded is not None and where is None and self._visible(forwarded, start):
-                    values[result] = forwarded
-                    return
+                if forwarded is not None and where is None:
+                    if self._visible(forwarded, start):
+                        values[result] = forwarded
+                        return
+                    if not self.is_live(buffer) and self._is_cheap(forwarded):
+                        values[result] = self._again(forwarded, start)
+                        return
                 stage = self._stage_for(start, made, [] if where is None else [where], load=True)
                 values[result] = self._value(
                     ("load", buffer, index, where), stage, lambda r: replace(made, result=r, mask=where)
@@ -178,6 +189,45 @@ class _Builder:
     def _first(self) -> int:
         return -1 if self.inner else 0
 
+    def _is_cheap(self, value: int) -> bool:
+        """True when computing the value anew costs little more than reading it back: at most two loads and a few light operations."""
+        loads: set[int] = set()
+        operations: set[int] = set()
+        pending = [value]
+        while pending:
+            at = pending.pop()
+            if self.stage_of_value[at] % 2:
+                continue
+            match self.made.get(at):
+                case Load(buffer=buffer, index=index, mask=None) if buffer not in self.group.writes:
+                    if any(s.name in self.stage_of_symbol for s in free_symbols(index)):
+                        return False
+                    loads.add(at)
+                case IndexValue():
+                    pass
+                case Compute(op=op, args=args) if op not in OPS or not OPS[op].heavy:  # casts and where are not in the table
+                    operations.add(at)
+                    pending += args
+                case _:
+                    return False
+            if len(loads) > 2 or len(operations) > _CHEAP_OPERATIONS:
+                return False
+        return True
+
+    def _again(self, value: int, stage: int) -> int:
+        """The same value, computed in a later stage from what a cheap value is made of."""
+        if self.stage_of_value[value] % 2:
+            return value
+        match made := self.made[value]:
+            case Load(buffer=buffer, index=index):
+                return self._value(("load", buffer, index, None), stage, lambda r: replace(made, result=r))
+            case IndexValue(expr=expr, dtype=dtype):
+                return self._value(("index", expr, dtype), stage, lambda r: replace(made, result=r))
+            case Compute(op=op, args=args, dtype=dtype):
+                operands = tuple(self._again(a, stage) for a in args)
+                return self._value((op, operands, dtype), stage, lambda r: replace(made, result=r, args=operands))
+        raise AssertionError(f"{made} is not cheap")
+
     def _visible(self, value: int, start: int) -> bool:
         at = self.stage_of_value[value]
         return at == start or at % 2 != 0
@@ -210,7 +260,8 @@ class _Builder:
             return int(found)
         number = self._number(stage)
         self.known[(key, stage if stage % 2 == 0 else None)] = number
-        self._emit(stage, make(number))
+        self.made[number] = make(number)
+        self._emit(stage, self.made[number])
         return number
 
     def _emit(self, stage: int, instruction: Instruction) -> None:
