@@ -12,12 +12,13 @@ import torch.nn.functional as F
 from core_graphs import check, compiled, record
 
 from fxloom_codegen_common.reference import REFERENCE
-from fxloom_inductor_core import InductorOptions, compile_graph
+from fxloom_inductor_core import CompiledGraph, InductorOptions, compile_graph
 from fxloom_inductor_core.spaces import collapse, express, refine
 from fxloom_interfaces import meta, telemetry
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.expr import product, substitute, symbol
 from fxloom_interfaces.program import Allocate, Free, Reduce
+from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 
 ROWS = torch.randn(4, 16, 32)
 WEIGHT, BIAS = torch.randn(32), torch.randn(32)
@@ -319,3 +320,31 @@ def test_memory_is_not_taken_over_before_its_last_read() -> None:
         return torch.where(mask, n, n * 2), mask.double().cumsum(0) + mask
 
     check(f, torch.linspace(-1, 1, 37), torch.arange(37))
+
+
+def scratch_buffers(graph: CompiledGraph) -> list[str]:
+    return [b.name for _, kernel in graph.program.kernels for b in kernel.buffers if b.role == "scratch"]
+
+
+def test_cheap_values_are_computed_again_and_dear_ones_are_kept_in_scratch() -> None:
+    def cheap(x: torch.Tensor) -> torch.Tensor:
+        kept = torch.where(x > 0, x * 2, x) + 1
+        return kept - kept.mean(-1, keepdim=True)
+
+    assert scratch_buffers(check(cheap, ROWS)) == []
+    assert len(scratch_buffers(check(softmax, ROWS))) == 1
+
+
+def test_training_on_the_cpu_stays_in_the_layout_that_its_backward_graph_was_traced_with() -> None:
+    def layers(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.conv2d(x, w)
+        return y.relu() + 1, y * 2
+
+    gm = record(layers, torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3))
+    inputs = tuple(InputSpec(InputKind.USER, name, index) for index, name in enumerate("xw"))
+    orders = {}
+    for kind in (OutputKind.USER, OutputKind.SAVED):
+        signature = GraphSignature(inputs, (OutputSpec(OutputKind.USER), OutputSpec(kind)))
+        graph = compile_graph(gm, signature, codegens={"cpu": REFERENCE}, store=None)
+        orders[kind] = "(144, 1, 24, 4)" in graph.wrapper_source
+    assert orders == {OutputKind.USER: True, OutputKind.SAVED: False}

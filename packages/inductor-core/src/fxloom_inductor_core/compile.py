@@ -22,6 +22,7 @@ from fxloom_interfaces import telemetry
 from fxloom_interfaces.codegen import Codegen, KernelSource, OffersTemplates, check_codegen
 from fxloom_interfaces.errors import PluginError, UserError
 from fxloom_interfaces.program import Program
+from fxloom_interfaces.signature import GraphSignature, OutputKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +63,7 @@ class CompiledGraph:
 
 def compile_graph(
     gm: torch.fx.GraphModule,
-    signature: Any = None,
+    signature: GraphSignature | None = None,
     *,
     options: InductorOptions | None = None,
     codegens: Mapping[str, Codegen],
@@ -70,15 +71,15 @@ def compile_graph(
 ) -> CompiledGraph:
     """Compile a graph in the aten dialect. codegens: plugin by device type. store: the ArtifactStore for built kernels.
 
-    signature: the graph's GraphSignature; what the flat inputs and outputs mean is the caller's business, so it only goes
-    into the debug artefacts.
+    signature: says whether values are kept for a backward graph, which is compiled for the strides that they were traced with.
     """
     options = options or InductorOptions()
     for plugin in codegens.values():
         check_codegen(plugin)
     listening = telemetry.wants_artifacts()
     with telemetry.phase("inductor.lower"):
-        lowering = Lowering(codegens, options, rules(), keep_ir=listening)
+        trains = signature is not None and bool(signature.outputs_of(OutputKind.SAVED))
+        lowering = Lowering(codegens, options, rules(), keep_ir=listening, trains=trains)
         graph = lowering.run(gm)
     _check_devices(graph, codegens)
     if listening:

@@ -157,10 +157,15 @@ def as_expr(value: Any) -> Expr:
 
 
 class Lowering:
-    """State of one lowering. node: the graph node being lowered."""
+    """State of one lowering. node: the graph node being lowered. trains: values are kept for a backward graph."""
 
     def __init__(
-        self, codegens: Mapping[str, Codegen], options: InductorOptions, rules: Mapping[Any, Rule], keep_ir: bool
+        self,
+        codegens: Mapping[str, Codegen],
+        options: InductorOptions,
+        rules: Mapping[Any, Rule],
+        keep_ir: bool,
+        trains: bool = False,
     ) -> None:
         self.codegens = codegens
         self.options = options
@@ -169,6 +174,7 @@ class Lowering:
         self.env: dict[torch.fx.Node, Any] = {}
         self.node: torch.fx.Node | None = None
         self.keep_ir = keep_ir
+        self.trains = trains
         self._uses: dict[torch.fx.Node, int] = {}
         self._count = 0
         self._floats: dict[tuple[str, str], Tensor] = {}

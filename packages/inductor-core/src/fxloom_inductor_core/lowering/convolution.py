@@ -59,6 +59,8 @@ def _prefers_channels_last(cx: Lowering, x: Any, weight: Any, transposed: bool) 
     if not cx.options.channels_last or transposed or len(x.size) != 4 or weight.dtype != x.dtype:
         return False
     device = x.device.partition(":")[0]
+    if cx.trains and device == "cpu":
+        return False  # the backward graph wants the plain layout: changing it costs more than the library gains
     if x.dtype not in {"cpu": ("float32", "bfloat16"), "cuda": ("float16", "bfloat16")}.get(device, ()):
         return False
     fake = layout_of(cx.fake)
