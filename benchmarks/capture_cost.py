@@ -108,13 +108,13 @@ def overhead_of(architecture: Architecture, rounds: int) -> dict[str, float]:
         factor *= 2
         fed = grown(inputs, factor)
         run_mode(model, model, fed, False)
-        taken = seconds_of(lambda: run_mode(model, model, fed, False))
+        taken = seconds_of(functools.partial(run_mode, model, model, fed, False))
     ratios = {}
     compiled = fxloom_dynamo.optimize("eager")(model)
     for train in (False, True):
         contenders: dict[str, Callable[[], Any]] = {
-            "eager": lambda train=train: run_mode(model, model, fed, train),  # type: ignore[misc]
-            "fxloom": lambda train=train: run_mode(model, compiled, fed, train),  # type: ignore[misc]
+            "eager": functools.partial(run_mode, model, model, fed, train),
+            "fxloom": functools.partial(run_mode, model, compiled, fed, train),
         }
         in_turn(contenders, 2)
         rows = in_turn(contenders, rounds)
