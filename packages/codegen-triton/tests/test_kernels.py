@@ -218,6 +218,14 @@ def test_reduction_of_everything(tmp_path: Path) -> None:
     check(kernel, [torch.randn(300), torch.empty(())], tmp_path)
 
 
+def test_elements_stored_beside_a_reduction_of_everything(tmp_path: Path) -> None:
+    """The addresses vary along the inner axis alone, the masks along both."""
+    body = (Load(0, "x", R, "float32"), Compute(1, "neg", (0,), "float32"), Store("out", R, 1), Reduce((2,), "sum", 0, "float32"))
+    buffers = tuple(KernelBuffer(name, "float32", role) for name, role in (("x", "in"), ("out", "out"), ("total", "out")))
+    kernel = Kernel((), (Axis("r0", 300),), (Stage(True, body), Stage(False, (Store("total", 0, 2),))), buffers)
+    assert "x * 0" in check(kernel, [torch.randn(300), torch.empty(300), torch.empty(())], tmp_path)
+
+
 def gather(check_index: bool = True) -> Kernel:
     index = value_symbol("i0")
     body = (

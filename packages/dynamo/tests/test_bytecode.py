@@ -61,7 +61,7 @@ def check_round_trip(paths: list[pathlib.Path]) -> int:
 
 
 def test_round_trip_of_a_sample_of_the_standard_library() -> None:
-    assert check_round_trip(LIBRARY[::40]) > 500
+    assert check_round_trip(LIBRARY[::40]) > 400  # code objects; some distributions leave the library's tests out
 
 
 @pytest.mark.slow

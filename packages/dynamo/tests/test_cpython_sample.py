@@ -11,7 +11,7 @@ import torch
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.runtime import compile_callable
 
-pytest.importorskip("test.support", reason="an interpreter without its test suite")
+pytest.importorskip("test.test_list", reason="an interpreter without its test suite")
 
 WHOLE = (
     ("test_list", "ListTest", "test_keyword_args"),

@@ -196,3 +196,16 @@ def test_neighbours_of_low_precision_numbers() -> None:
     halves = X.half()
     got = compiled(torch.nextafter, halves, halves + 1)([halves, halves + 1])
     assert torch.equal(got[0], torch.nextafter(halves, halves + 1))
+
+
+def test_numbers_on_the_cpu_are_brought_to_the_device_of_the_others_once() -> None:
+    """Eager lets a tensor without axes stand beside tensors of another device; a kernel can't read it there."""
+
+    def program(x: torch.Tensor, step: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x * step + step, step + 1, x[index]
+
+    inputs = (torch.empty(4, 3, device="meta"), torch.tensor(2.0), torch.tensor([0, 2]))
+    graph = compile_graph(record(program, *inputs), codegens={"cpu": REFERENCE, "meta": REFERENCE}, store=None)
+    assert dict(graph.library_calls) == {"aten._to_copy": 1}
+    assert dict(graph.fallbacks) == {"aten.index.Tensor": 1}
+    assert sorted(device for _, device in graph.program.devices) == ["cpu", "meta"]

@@ -296,8 +296,11 @@ class _Emitter:
         wide = inner and (self.varies(index) or value.inner)
         text = self.tile(value, wide)
         address = self.address(buffer, index)
-        if not _has_axis(index, (*self.kernel.outer, *self.kernel.inner)) and not self.symbols:
+        # Triton takes the value's shape from the tile of addresses, so that has to be as wide as the masks.
+        if not _has_axis(index, self.kernel.outer):
             address += " + x * 0"
+        if wide and not self.varies(index):
+            address += " + r * 0"
         function = "tl.atomic_add" if mode == "add" else "tl.store"
         self.writer.line(f"{function}({address}, {text}, {self.mask(wide)})")
 

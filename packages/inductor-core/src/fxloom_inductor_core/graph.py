@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import sympy
 import torch
 import torch.fx
+from torch.utils._pytree import tree_leaves, tree_map
 
 from fxloom_inductor_core.cost import BodyCost
 from fxloom_inductor_core.numbers import Float
@@ -178,6 +179,8 @@ class Lowering:
         self._uses: dict[torch.fx.Node, int] = {}
         self._count = 0
         self._floats: dict[tuple[str, str], Tensor] = {}
+        self._mixed = False  # there are tensors on several devices
+        self._moved: dict[tuple[Operand, str], Tensor] = {}
 
     # ------------------------------------------------------------------------------------------------ the walk
 
@@ -186,6 +189,8 @@ class Lowering:
         nodes = list(gm.graph.nodes)
         for node in reversed(nodes):
             self._uses[node] = self._count_uses(node)
+        fakes = tree_leaves([meta.get_fake(node) for node in nodes if meta.has_fake(node)])
+        self._mixed = len({fake.device for fake in fakes if isinstance(fake, torch.Tensor)}) > 1
         for node in nodes:
             self.node = node
             if isinstance(node.target, torch._ops.OpOverload):
@@ -287,9 +292,15 @@ class Lowering:
         if not isinstance(target, torch._ops.OpOverload):
             return self._size_arithmetic(node, args)
         rule = self.rules.get(target)
+        device = self._other_device(node, (args, kwargs)) if self._mixed else None
+        if device is not None:
+            args, kwargs = tree_map(lambda value: self._brought(value, device), (args, kwargs))
+            if self._other_device(node, (args, kwargs)) is not None:
+                rule = None  # indices on the CPU, say
         result = NotImplemented if rule is None else rule(self, *args, **kwargs)
         if result is NotImplemented:
-            result = self.fallback(node, "no lowering" if rule is None else "the lowering declines these arguments")
+            reason = "arguments on several devices" if device is not None else "the lowering declines these arguments"
+            result = self.fallback(node, "no lowering" if self.rules.get(target) is None else reason)
         self._settle(node, result)
         return result
 
@@ -314,6 +325,27 @@ class Lowering:
                 "torch.scalar_tensor", (TorchRef(value.text),), [layout], keywords, out=False, op="scalar_tensor"
             )
         return self._floats[key]
+
+    def _other_device(self, node: torch.fx.Node, arguments: Any) -> str | None:
+        """The device of the node's result, when it is one tensor and some argument lies elsewhere."""
+        fake = meta.get_fake(node) if meta.has_fake(node) else None
+        if not isinstance(fake, torch.Tensor):
+            return None
+        device = str(fake.device)
+        tensors = [value for value in tree_leaves(arguments) if isinstance(value, (Tensor, View))]
+        return device if any(tensor.device != device for tensor in tensors) else None
+
+    def _brought(self, value: Any, device: str) -> Any:
+        """A tensor without axes brought to the device of the others, where eager reads it as a number; others as they are."""
+        if not isinstance(value, (Tensor, View)) or value.device == device or value.size != ():
+            return value
+        operand = self.operand(value)
+        key = (operand, device)
+        if key not in self._moved:
+            layout = Layout(device, value.dtype, (), ())
+            args = (operand, TorchRef(f"torch.device({device!r})"))
+            (self._moved[key],) = self.library("torch.Tensor.to", args, [layout], out=False, op="aten._to_copy")
+        return self._moved[key]
 
     def _settle(self, node: torch.fx.Node, result: Any) -> None:
         """Give a new tensor its layout preference, and store it when recomputing it costs more."""
