@@ -24,7 +24,7 @@ class Version(NamedTuple):
 
 
 TORCH_DIALECT = Version(1, 2)
-ATEN_DIALECT = Version(1, 1)
+ATEN_DIALECT = Version(1, 2)
 PRIMS_DIALECT = Version(1, 0)
 LOOP_IR = Version(1, 0)
 BACKEND = Version(1, 0)
