@@ -39,7 +39,7 @@ from fxloom_dynamo.size_guards import size_guards
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
-from fxloom_shapes import ConstraintViolated, FakeMode, FakeTensor, SymbolEnv, TraceContext
+from fxloom_shapes import ConstraintViolated, DataDependent, FakeMode, FakeTensor, SymbolEnv, TraceContext
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _MAX_ATTEMPTS = 24
@@ -176,6 +176,12 @@ def _skip_reason(code: types.CodeType, root: bool) -> str | None:
     return None
 
 
+def _refuse_a_look(error: BaseException | None) -> None:
+    """Raise what the user asked for when a dimension is looked at that nothing may look at."""
+    if isinstance(error, DataDependent) and error.violated is not None:
+        raise error.violated from error
+
+
 _STDLIB = inspect.__file__.rsplit("/", 1)[0] + "/"
 _OURS = __file__.rsplit("/", 1)[0]
 _CONTEXTLIB = _STDLIB + "contextlib.py"
@@ -221,6 +227,7 @@ class _Attempt:
                 if frame.ip < body_start(frame.info.body.instructions):
                     raise _GiveUp(broke) from None
             except GraphBreak as error:
+                _refuse_a_look(error)
                 raise self._restart(error, ev.steps - 1) from error
             except RecursionError as error:
                 raise self._restart(GraphBreak("recursion", str(error)), ev.steps - 1) from error
@@ -242,6 +249,7 @@ class _Attempt:
                 residual = Residual(ev, frame, self._compile)
                 code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip)
             except GraphBreak as error:
+                _refuse_a_look(error)
                 raise self._cannot_end(error, frame) from error
             except RecursionError as error:
                 raise _GiveUp(Break("recursion", str(error), self._site(frame))) from error
@@ -329,6 +337,7 @@ class _Attempt:
             with telemetry.phase("dynamo.backend"):
                 compiled = backend(gm, example_inputs)
         except GraphRejected as error:
+            _refuse_a_look(error.__cause__)
             step = self.ev.recorder.step_of.get(error.node)
             if step is None or step in self.breaks:
                 raise BackendCompilerFailed(_backend_name(backend), error) from error

@@ -7,14 +7,16 @@ Invariant: asking twice about one call gives the same answer, so that a restarte
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.sources import AttrSource, DictItemSource, InstanceDictSource, LocalSource, SequenceItemSource, Source
+from fxloom_shapes.env import SPECIAL
 from fxloom_shapes.symbolize import DimPolicy
 
 #: attributes of tensors that carry marks: {dim: DimPolicy}, and a set of dims
@@ -109,6 +111,37 @@ def _parse_dim(where: str, value: Any) -> DimPolicy | None:
     raise ConfigError(f'dynamic_shapes for {where}: expected None, True, "auto", a name or (low, high), got {value!r}')
 
 
+def by_parameter(function: Any, given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """`dynamic_shapes` of a function as its frame has the arguments; ConfigError for a name that it has no argument of.
+
+    The frame of a module's call has them in `args` and `kwargs`.
+    """
+    if not given:
+        return given
+    is_module = isinstance(function, torch.nn.Module)
+    try:
+        parameters = inspect.signature(function.forward if is_module else function).parameters
+    except (TypeError, ValueError):
+        return given
+    kinds = {parameter.kind for parameter in parameters.values()}
+    unknown = [name for name in given if name not in parameters]
+    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
+        raise ConfigError(f"dynamic_shapes names {unknown[0]!r}; the arguments are {', '.join(parameters)}")
+    if not is_module:
+        return given
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    places = [given.get(name) for name, parameter in parameters.items() if parameter.kind in positional]
+    # a tuple of dimensions is told apart from a range by what it is in
+    by_place = [dict(enumerate(spec)) if isinstance(spec, tuple) else spec or {} for spec in places]
+    return {"args": by_place, "kwargs": dict(given)}
+
+
+def _dim_of(real: torch.Tensor, dim: int, source: Source) -> int:
+    if not -real.dim() <= dim < real.dim():
+        raise ConfigError(f"dynamic_shapes names dimension {dim} of {source.name}, which has {real.dim()}")
+    return dim % real.dim()
+
+
 # --- history ---------------------------------------------------------------------------------------------------------
 
 
@@ -152,7 +185,7 @@ class Policy:
             asked |= {dim: policy for dim, policy in getattr(real, attribute, {}).items() if dim not in asked}
         spec = self._spec(source)
         if isinstance(spec, dict) and all(isinstance(key, int) for key in spec):
-            asked |= {dim % max(real.dim(), 1): policy for dim, policy in spec.items()}
+            asked |= {_dim_of(real, dim, source): policy for dim, policy in spec.items()}
         found = {dim: policy for dim, policy in asked.items() if policy is not None}
         if static or self.dynamic is False:
             return found, frozenset()
@@ -167,6 +200,9 @@ class Policy:
             if strides[dim].note(int(real.stride(dim))):
                 moved.add(dim)
             if dim in asked:
+                policy = found.get(dim)
+                if policy is not None and policy.pinned and changed and int(real.shape[dim]) in SPECIAL:
+                    found[dim] = replace(policy, pinned=False)  # the other sizes have code of their own
                 continue
             if changed or self.dynamic:
                 found[dim] = DimPolicy(duck_key=dim if self.dynamic else tuple(sizes[dim].values))

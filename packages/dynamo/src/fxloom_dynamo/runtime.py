@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from fxloom_dynamo._torch_private import foreign_modes
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.dynamic import History
+from fxloom_dynamo.dynamic import History, by_parameter
 from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard
 from fxloom_dynamo.module import OptimizedModule
 from fxloom_interfaces import telemetry
@@ -261,6 +261,8 @@ def compile_callable(function: Callable[..., Any], config: CaptureConfig) -> Cal
     A module gives an OptimizedModule. The region is the attribute `fxloom_region`; when the callable dies, all that was
     compiled for it is freed.
     """
+    if config.dynamic_shapes:
+        config = replace(config, dynamic_shapes=by_parameter(function, config.dynamic_shapes))
     if isinstance(function, torch.nn.Module):
         return OptimizedModule(function, functools.partial(_compiled, config=config))
     return _compiled(function, config)

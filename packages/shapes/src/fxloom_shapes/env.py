@@ -114,6 +114,9 @@ class SymbolEnv:
         duck_key: numbers with equal keys share a symbol; None for the hint alone.
         """
         if self.specialize and hint in SPECIAL:
+            if pinned:
+                where = source.name if source is not None else label
+                raise ConstraintViolated(where, f"{where} == {hint}: sizes 0 and 1 are compiled for apart", self.site())
             return hint
         if low is not None and hint < low or high is not None and hint > high:
             where = source.name if source is not None else label
@@ -229,10 +232,20 @@ class SymbolEnv:
             truth = statement.holds(self._hints)
         except KeyError:
             raise DataDependent(
-                "size", f"{statement} is asked of a number that only running the program tells; torch._check it first"
+                "size",
+                f"{statement} is asked of a number that only running the program tells; torch._check it first",
+                self._violated(statement),
             ) from None
         self.guard(statement if truth else statement.negated())
         return truth
+
+    def _violated(self, statement: Statement) -> ConstraintViolated | None:
+        """What to raise where a dimension marked as unbacked is looked at."""
+        for atom in symbols_of(statement):
+            symbol = self.symbols[atom.text]
+            if symbol.hint is None and symbol.sources:
+                return ConstraintViolated(symbol.sources[0].name, f"to know whether {statement}", self.site())
+        return None
 
     def proven(self, statement: Statement | bool) -> bool | None:
         """True or False where it is certain, None else. Leaves no guard."""

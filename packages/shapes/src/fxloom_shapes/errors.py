@@ -6,11 +6,15 @@ from fxloom_interfaces.errors import GraphBreak, Site, UserError
 
 
 class DataDependent(GraphBreak):
-    """The answer depends on the values of a tensor (`.item()`, `nonzero`, `if tensor:`). op: the operator asked."""
+    """The answer depends on the values of a tensor (`.item()`, `nonzero`, `if tensor:`). op: the operator asked.
 
-    def __init__(self, op: str, details: str = "") -> None:
+    violated: what to raise rather than break, where a dimension is looked at that the user said nothing may look at.
+    """
+
+    def __init__(self, op: str, details: str = "", violated: ConstraintViolated | None = None) -> None:
         super().__init__("data_dependent", details or f"{op} needs the values of a tensor")
         self.op = op
+        self.violated = violated
 
 
 class NoFakeKernel(GraphBreak):

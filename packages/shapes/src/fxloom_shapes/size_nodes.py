@@ -52,23 +52,26 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 def symbols_made(env: SymbolEnv | None, value: Any) -> dict[str, tuple[int, ...] | None]:
-    """Unbacked symbols that a call's result makes: name -> where it is, None for the number itself, else (item,) dim."""
+    """Unbacked symbols that a call's result makes, if no input holds them: name -> where it is, None for the number itself, else (item,) dim."""
     if env is None:
         return {}
     found: dict[str, tuple[int, ...] | None] = {}
+
+    def late(name: str) -> bool:
+        return env.symbols[name].hint is None and not env.symbols[name].sources
 
     def look(item: Any, path: tuple[int, ...]) -> None:
         node = getattr(item, "node", None)
         if isinstance(node, IntNode):
             name = _lone(node.poly)
-            if name is not None and env.symbols[name].hint is None:
+            if name is not None and late(name):
                 found.setdefault(name, None)
-        elif isinstance(node, FloatNode) and node.real.kind == "symbol" and env.symbols[node.real.args[0]].hint is None:
+        elif isinstance(node, FloatNode) and node.real.kind == "symbol" and late(node.real.args[0]):
             found.setdefault(node.real.args[0], None)
         elif type(item) is FakeTensor and item.desc.env is not None:
             for dim, extent in enumerate(item.desc.size):
                 if type(extent) is not int and (name := _lone(extent.node.poly)) is not None:  # type: ignore[attr-defined]  # symbolic
-                    if env.symbols[name].hint is None:
+                    if late(name):
                         found.setdefault(name, (*path, dim))
         elif isinstance(item, (tuple, list)) and not path:
             for place, part in enumerate(item):

@@ -1,0 +1,154 @@
+"""What the user says of dimensions: marks on tensors, `dynamic_shapes`; a dimension that can't be dynamic is an error with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fxloom_dynamo import optimize
+from fxloom_dynamo.dynamic import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from fxloom_interfaces.errors import ConfigError
+from fxloom_shapes import ConstraintViolated
+
+
+class Counted:
+    """A compiled function that counts its graphs."""
+
+    def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
+        self.graphs: list[Any] = []
+        self.run = optimize(lambda gm, inputs: self.graphs.append(gm) or gm.forward, **options)(fn)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run(*args, **kwargs)
+
+
+def marked(mark: Any, *size: int, dim: Any = 0, **options: Any) -> torch.Tensor:
+    tensor = torch.randn(*size)
+    mark(tensor, dim, **options)
+    return tensor
+
+
+def by_branch(x: Any) -> Any:
+    if x.shape[0] == 3:
+        return x + 1
+    return x
+
+
+def by_view(x: Any) -> Any:
+    return x.view(2, 6) + 1
+
+
+def by_broadcast(x: Any) -> Any:
+    return x + torch.ones(3, 4)
+
+
+def by_loop(x: Any) -> Any:
+    for _ in range(x.shape[0]):
+        x = x + 1
+    return x
+
+
+def by_divisor(x: Any) -> Any:
+    return x.reshape(3, -1)
+
+
+@pytest.mark.parametrize("fn", [by_branch, by_view, by_broadcast, by_loop, by_divisor], ids=lambda fn: fn.__name__)
+def test_what_specializes_a_marked_dimension_is_named(fn: Callable[[Any], Any]) -> None:
+    lines = {
+        "by_branch": "if x.shape[0] == 3:",
+        "by_view": "return x.view(2, 6) + 1",
+        "by_broadcast": "return x + torch.ones(3, 4)",
+        "by_loop": "for _ in range(x.shape[0]):",
+        "by_divisor": "return x.reshape(3, -1)",
+    }
+    with pytest.raises(ConstraintViolated) as info:
+        Counted(fn)(marked(mark_dynamic, 3, 4))
+    assert "L['x'].size(0) is marked dynamic" in str(info.value)
+    assert lines[fn.__name__] in str(info.value) and fn.__name__ in str(info.value)
+    if fn is not by_divisor:
+        compiled = Counted(fn)
+        x = marked(maybe_mark_dynamic, 3, 4)
+        torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_one_graph_for_a_marked_dimension() -> None:
+    for dim in (0, -2, [0, 1]):
+        compiled = Counted(lambda x: x * 2)
+        for n in (3, 4, 5):
+            compiled(marked(mark_dynamic, n, 7, dim=dim))
+        assert len(compiled.graphs) == 1
+
+
+def test_one_element_is_compiled_for_apart() -> None:
+    with pytest.raises(ConstraintViolated, match="sizes 0 and 1 are compiled for apart"):
+        Counted(lambda x: x * 2)(marked(mark_dynamic, 1, 4))
+    compiled = Counted(lambda x: x * 2)
+    for n in (3, 4, 1):
+        compiled(marked(mark_dynamic, n, 4))
+    assert len(compiled.graphs) == 2
+
+
+def test_a_promised_range() -> None:
+    compiled = Counted(lambda x: x * 2 if x.shape[0] > 2 else x)
+    for n in (4, 8, 16):
+        compiled(marked(mark_dynamic, n, 4, min=4, max=16))
+    assert len(compiled.graphs) == 1
+    with pytest.raises(ConstraintViolated, match=r"out of the promised range \[4, 16\]"):
+        Counted(lambda x: x * 2)(marked(mark_dynamic, 3, 4, min=4, max=16))
+
+
+def test_dimensions_of_one_name_have_one_size() -> None:
+    compiled = Counted(lambda x, y: x + y)
+    for n in (3, 5):
+        compiled(marked(mark_dynamic, n, 4, name="batch"), marked(mark_dynamic, n, 4, name="batch"))
+    assert len(compiled.graphs) == 1
+    with pytest.raises(ConstraintViolated, match="though 'batch' is 3 elsewhere"):
+        Counted(lambda x, y: x.sum() + y.sum())(marked(mark_dynamic, 3, 4, name="batch"), marked(mark_dynamic, 5, 4, name="batch"))
+
+
+def test_a_static_dimension_stays_so() -> None:
+    compiled = Counted(lambda x: x * 2, dynamic=True)
+    for n in (3, 4, 5):
+        compiled(marked(mark_static, n, n + 4))
+    assert len(compiled.graphs) == 3
+
+
+def test_nothing_looks_at_an_unbacked_dimension() -> None:
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8))
+    compiled = Counted(module)
+    for n in (3, 1, 0, 5):
+        x = marked(mark_unbacked, n, 4)
+        torch.testing.assert_close(compiled(x), module(x))
+    assert len(compiled.graphs) == 1
+    with pytest.raises(ConstraintViolated, match="to know whether"):
+        Counted(by_branch)(marked(mark_unbacked, 5, 4))
+
+
+def test_dynamic_shapes_by_argument() -> None:
+    shapes = {"x": {0: "batch"}, "y": {0: "batch", 1: (2, 64)}, "z": [None, {1: True}]}
+    compiled = Counted(lambda x, y, z: (x + 1, y * 2, z[1] - 1), dynamic_shapes=shapes)
+    for n in (3, 4, 5):
+        compiled(torch.randn(n, 4), torch.randn(n, n + 3), [torch.randn(2), torch.randn(2, n + 3)])
+    assert len(compiled.graphs) == 1
+
+
+@pytest.mark.parametrize("shape", [{0: True}, ("batch", None), [True, None]], ids=str)
+def test_dynamic_shapes_of_a_module(shape: Any) -> None:
+    compiled = Counted(nn.Linear(4, 4), dynamic_shapes={"input": shape})
+    for n in (2, 3, 4):
+        compiled(torch.randn(n, 4))
+    compiled(input=torch.randn(5, 4))
+    assert len(compiled.graphs) == 2  # one by place, one by name
+
+
+def test_dynamic_shapes_that_can_not_be_meant() -> None:
+    with pytest.raises(ConfigError, match="names 'y'; the arguments are x"):
+        Counted(lambda x: x, dynamic_shapes={"y": {0: True}})
+    with pytest.raises(ConfigError, match="names dimension 5 of L\\['x'\\], which has 1"):
+        Counted(lambda x: x + 1, dynamic_shapes={"x": {5: True}})(torch.randn(3))
+    with pytest.raises(ConfigError, match="there is no dimension 3"):
+        mark_dynamic(torch.randn(3), 3)
