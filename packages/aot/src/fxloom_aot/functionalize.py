@@ -252,7 +252,7 @@ class Functionalizer:
             self._mutate(entry)
             return
         read, named = self.read(args), {name: self.read(value) for name, value in kwargs.items()}
-        if (facts.data_dependent or facts.dynamic_shape) and symbols_made(self.fake_mode.env, out):
+        if any(name not in self.log.symbol_calls for name in symbols_made(self.fake_mode.env, out)):
             values = self.log.record(op, read, named, out)
         else:
             values = self.log.emit(op, read, named)

@@ -23,7 +23,7 @@ from fxloom_shapes.devices import meant
 from fxloom_shapes.layout import same_size
 from fxloom_shapes.nodes import symbol_names
 from fxloom_shapes.operators import Op, facts_of
-from fxloom_shapes.propagate import SYMBOLIC, SymbolicKey
+from fxloom_shapes.propagate import CONSTANT_NUMEL, SYMBOLIC, SymbolicKey
 from fxloom_shapes.rules.view import view_stride
 from fxloom_shapes.size_nodes import symbols_made
 
@@ -103,6 +103,8 @@ class FunctionalLog(TorchDispatchMode):
             )
         else:
             value = make_fake(self.fake_mode.from_tensor(real).desc)
+            if real.device.type == "cpu" and real.numel() <= CONSTANT_NUMEL:
+                value.set_constant(real.detach())  # nothing writes to a value
             self.constants.append((value, real))
             self.origins[id(value)] = Origin()
         self._constants[id(real)] = value

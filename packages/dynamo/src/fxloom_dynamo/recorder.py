@@ -22,13 +22,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from fxloom_dynamo import number_arguments, symbolic_index
+from fxloom_dynamo import number_arguments, symbolic_data, symbolic_index
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
 from fxloom_dynamo.policy import Wish, wish_for
+from fxloom_dynamo.symbolic_data import is_symbolic_data
 from fxloom_dynamo.symbolic_index import is_symbolic_index
 from fxloom_interfaces import meta
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
@@ -379,6 +380,11 @@ class Recorder:
             if not isinstance(args[0], FakeTensor):
                 return self._record("call_function", func, func, args, kwargs)
             return self._record("call_method", name, func, args, kwargs)
+        if func is torch.tensor and is_symbolic_data(args):
+            with DisableTorchFunction():
+                made = symbolic_data.tensor(self, args[0], kwargs)
+            if made is not NotImplemented:
+                return made
         if func in _REFUSED or wish_for(func) is Wish.DISALLOW:
             graph_break("torch_call", f"{getattr(func, '__module__', 'torch')}.{name}")
         return self._record("call_function", func, func, args, kwargs)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch._library.fake_impl import set_ctx_getter as _set_ctx_getter
+from torch._library.simple_registry import singleton as _custom_ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
@@ -57,6 +60,17 @@ def has_lazy_bits(tensor: torch.Tensor) -> bool:
 def saved_tensors_hooks_active() -> bool:
     """True within a block of `torch.autograd.graph.saved_tensors_hooks` (`save_on_cpu` is one)."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def fake_kernel(op: Any) -> Callable[..., Any] | None:
+    """What `torch.library.register_fake` was given for an operator; None for one without."""
+    found = _custom_ops.find(op.name().partition(".")[0]).fake_impl.kernel
+    return None if found is None else found.func
+
+
+def context_for_fake_kernels(context: Any) -> AbstractContextManager[None]:
+    """Within the block `torch.library.get_ctx()` gives `context`."""
+    return _set_ctx_getter(lambda: context)
 
 
 def composite(op: Any) -> bool:

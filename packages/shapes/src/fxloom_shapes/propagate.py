@@ -16,19 +16,21 @@ import torch
 
 from fxloom_shapes import fake as fake_module
 from fxloom_shapes._torch_private import (
+    context_for_fake_kernels,
     disable_torch_dispatch,
+    fake_kernel,
     make_wrapper,
     set_lazy_bits,
     storage_identity,
     symbolic_kernels,
 )
-from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_tensor, extent_of
+from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_contiguous, describe_tensor, extent_of
 from fxloom_shapes.devices import meant
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 from fxloom_shapes.nodes import FloatNode, IntNode
 from fxloom_shapes.operators import Op, OpFacts, facts_of
-from fxloom_shapes.unbacked import dynamic_shape, unbacked_number
+from fxloom_shapes.unbacked import CustomContext, dynamic_shape, unbacked_number
 
 if TYPE_CHECKING:
     from fxloom_shapes.env import SymbolEnv
@@ -39,7 +41,7 @@ _strided = torch.strided
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
 #: fakes with known values of at most this many elements are computed along
-_CONSTANT_NUMEL = 64
+CONSTANT_NUMEL = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,13 @@ class Number:
     """An output that is no tensor."""
 
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A plan with symbols that this very call makes: not to be kept."""
+
+    plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +146,20 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
             known = _compute_constant(func, args, kwargs or {})
             if known is not None:
                 return known
+            if func is aten.index.Tensor:
+                args = (args[0], _known_masks(args[1]), *args[2:])
             asked = _symbols_of_context(mode)
             if asked is not None and asked.capture_shapes and facts.dynamic_shape:
                 made = dynamic_shape(asked, func, args, kwargs or {}) if _shape_depends_on_values(func, args, kwargs or {}) else None
                 if made is not None:
                     return made
-        plan = _make_plan(func, facts, args, kwargs or {})
-        if plan is None:
+        made_plan = _make_plan(func, facts, args, kwargs or {}, mode)
+        if made_plan is None:
             return func.decompose(*args, **(kwargs or {}))
-        if env is not None:  # its guards are that environment's
+        plan = made_plan.plan if isinstance(made_plan, Once) else made_plan
+        if isinstance(made_plan, Once):
+            pass  # the next call makes sizes of its own
+        elif env is not None:  # its guards are that environment's
             env.plans[key] = plan
         else:
             if len(_plans) >= _PLANS_LIMIT:
@@ -165,7 +179,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
     facts = facts_of(func)
     if facts.writes:
         _note_writes(facts, args, kwargs or {})
-    elif not facts.seeded and args and _may_be_constant(args):
+    elif not facts.seeded and args and (func in _KNOWN_FACTORIES or _may_be_constant(args)):
         _carry_constant(func, args, kwargs or {}, out)
     return out
 
@@ -330,7 +344,9 @@ def common_device(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
     return found or scalar or _CPU
 
 
-def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
+def _make_plan(
+    func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None
+) -> Plan | Once | None:
     """None when the operator is defined by others and has to be taken apart."""
     if not RULES:
         import fxloom_shapes.rules  # noqa: F401  # registers; they need this module
@@ -349,7 +365,16 @@ def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str
     if facts.composite:
         return None
     statistics.meta_kernels += 1
-    return _ask_meta_kernel(func, facts, args, kwargs)
+    kernel = None if func.namespace in _TORCHS_OWN else fake_kernel(func)
+    if kernel is None:
+        return _ask_meta_kernel(func, func, facts, args, kwargs)
+    context = CustomContext(func, _symbols_of_context(mode))
+    with context_for_fake_kernels(context), symbolic_kernels(context.env is not None):
+        plan = _ask_meta_kernel(func, kernel, facts, args, kwargs)
+    return Once(plan) if context.made else plan
+
+
+_TORCHS_OWN = frozenset({"aten", "prims", "prim"})
 
 
 def _shape_depends_on_values(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -360,7 +385,10 @@ def _shape_depends_on_values(func: Op, args: tuple[Any, ...], kwargs: dict[str, 
     return True
 
 
-def _ask_meta_kernel(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
+def _ask_meta_kernel(
+    func: Op, kernel: Callable[..., Any], facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Plan:
+    """What `kernel`, which is `func` itself or stands for it, makes of tensors on `meta`."""
     device = common_device(func, args, kwargs)
     tensors = list(tensors_of(args, kwargs))
     metas = _meta_tensors(tensors)
@@ -382,7 +410,7 @@ def _ask_meta_kernel(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: di
         meta_kwargs["generator"] = None
     try:
         with disable_torch_dispatch(), torch.no_grad(), symbolic_kernels(_is_symbolic(args, kwargs)):
-            result = func(*meta_args, **meta_kwargs)
+            result = kernel(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
         raise NoFakeKernel(str(func), f"{func}: {str(error).splitlines()[0]}") from error
     storages: dict[int, int] = {}
@@ -479,6 +507,15 @@ def _may_be_constant(args: tuple[Any, ...]) -> bool:
     return False
 
 
+#: make tensors whose values their arguments tell
+_KNOWN_FACTORIES = frozenset(
+    {
+        aten.arange.default, aten.arange.start, aten.arange.start_step, aten.linspace.default, aten.full.default,
+        aten.zeros.default, aten.ones.default, aten.scalar_tensor.default, aten.eye.default,
+    }
+)  # fmt: skip
+
+
 def _constants_of(value: Any) -> Any:
     """`value` with fakes replaced by their known values; raises LookupError when one is unknown."""
     if type(value) is FakeTensor:
@@ -488,6 +525,8 @@ def _constants_of(value: Any) -> Any:
         return known
     if type(value) is list or type(value) is tuple:
         return type(value)([_constants_of(item) for item in value])
+    if type(value) in SYMBOLIC:
+        raise LookupError
     return value
 
 
@@ -514,8 +553,22 @@ def _compute_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return wrap(result)
 
 
+def _known_masks(indices: Any) -> Any:
+    """The indices with masks of known value replaced by the numbers that they stand for."""
+    found: list[Any] = []
+    for item in indices:
+        known = item.constant if type(item) is FakeTensor and item.desc.dtype is torch.bool else None
+        if known is None or not known.dim():
+            found.append(item)
+            continue
+        with disable_torch_dispatch():
+            columns = known.nonzero().unbind(1)
+        found += [make_fake(describe_contiguous(column.shape, torch.int64, item.desc.device)) for column in columns]
+    return found
+
+
 def _may_be_known(desc: Descriptor) -> bool:
-    return desc.device == _CPU and desc.env is None and _numel(desc.size) <= _CONSTANT_NUMEL
+    return desc.device == _CPU and desc.env is None and _numel(desc.size) <= CONSTANT_NUMEL
 
 
 def _carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:

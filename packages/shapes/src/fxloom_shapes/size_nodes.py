@@ -52,7 +52,10 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 def symbols_made(env: SymbolEnv | None, value: Any) -> dict[str, tuple[int, ...] | None]:
-    """Unbacked symbols that a call's result makes, if no input holds them: name -> where it is, None for the number itself, else (item,) dim."""
+    """Unbacked symbols that a call's result makes, if no input holds them.
+
+    name -> where it is: None for the number itself, else (item,) dim.
+    """
     if env is None:
         return {}
     found: dict[str, tuple[int, ...] | None] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe, describe_contiguous, equal
+from fxloom_shapes.errors import DataDependent
 from fxloom_shapes.fake import FakeTensor, make_fake
 from fxloom_shapes.layout import broadcast, is_contiguous
 
@@ -29,6 +30,24 @@ def unbacked_number(env: SymbolEnv, tensor: FakeTensor) -> Any:
         return None
     limits = torch.iinfo(dtype)
     return env.create_unbacked(limits.min, limits.max)
+
+
+class CustomContext:
+    """What `torch.library.get_ctx()` is in the fake kernel of a custom operator. made: it asked for sizes."""
+
+    def __init__(self, op: Any, env: SymbolEnv | None) -> None:
+        self.op, self.env, self.made = op, env, False
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> torch.SymInt:
+        """A size of the result that depends on values. Bounds that are symbolic themselves are not used."""
+        if self.env is None or not self.env.capture_shapes:
+            raise DataDependent(str(self.op), f"the shape of {self.op}'s result depends on the values of a tensor")
+        if isinstance(min, int) and min < 0:
+            raise ValueError(f"{self.op}: a dynamic size from {min} on; a size is not below 0")
+        self.made = True
+        return self.env.create_unbacked(min if isinstance(min, int) else 0, max if isinstance(max, int) else None)
+
+    create_unbacked_symint = new_dynamic_size
 
 
 def dynamic_shape(env: SymbolEnv, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

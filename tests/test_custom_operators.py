@@ -1,0 +1,95 @@
+"""Custom operators with fake kernels of their own, sizes that these ask for, and tensors whose values are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fxloom
+
+OPTIONS = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+
+
+@torch.library.custom_op("fxloom_tests::places", mutates_args=())
+def places(x: torch.Tensor) -> torch.Tensor:
+    return torch.nonzero(x).contiguous()
+
+
+@places.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    count = torch.library.get_ctx().new_dynamic_size()
+    return x.new_empty([count, x.dim()], dtype=torch.int64)
+
+
+@torch.library.custom_op("fxloom_tests::parts", mutates_args=())
+def parts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[x > 0].clone(), x[x <= 0].clone()
+
+
+@parts.register_fake
+def _(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    context = torch.library.get_ctx()
+    return x.new_empty([context.new_dynamic_size(max=x.numel())]), x.new_empty([context.new_dynamic_size(min=0)])
+
+
+@torch.library.custom_op("fxloom_tests::longer", mutates_args=())
+def longer(x: torch.Tensor, n: int) -> torch.Tensor:
+    return torch.cat([x, x.new_zeros(n, *x.shape[1:])])
+
+
+@longer.register_fake
+def _(x: torch.Tensor, n: int) -> torch.Tensor:
+    return x.new_empty([x.shape[0] + n, *x.shape[1:]])
+
+
+def both_parts(x: Any) -> Any:
+    first, second = parts(x)
+    return first.sum() + 1, second * 2
+
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "a size that it asks for": lambda x: places(x) * 2,
+    "two sizes": both_parts,
+    "a size made of others": lambda x: longer(x, 3) * 2 + 1,
+    "data with sizes in it": lambda x: x.sum() + torch.tensor([[x.shape[0], 1], [2, x.shape[1]]]).sum(),
+    "data read from a tensor": lambda x: torch.tensor([x.sum().item(), 2.0]) + torch.tensor(x.shape[0]),
+    "a number of known value": lambda x: x * torch.tensor([2, 3]).max().item() + int(torch.arange(5).sum()),
+    "a list of known values": lambda x: torch.split(x, torch.tensor([1, 2]).tolist(), 1)[1] * torch.linspace(0, 1, 3).tolist()[1],
+    "a known mask": lambda x: x[:, torch.tensor([True, False, True])] + 1,
+    "known repeats": lambda x: torch.repeat_interleave(x, torch.tensor([1, 2, 1]), dim=1),
+    "a known condition": lambda x: x + 1 if torch.tensor(3) > 2 else x - 1,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_graph_for_all_sizes(name: str, backend: str) -> None:
+    fxloom.reset()
+    compiled = fxloom.compile(PROGRAMS[name], backend=backend, dynamic=True, options=OPTIONS)
+    for n in (5, 7, 9):
+        x = torch.randn(n, 3, generator=torch.Generator().manual_seed(n))
+        torch.testing.assert_close(compiled(x), PROGRAMS[name](x))
+    stats = fxloom.stats()
+    assert (stats.graphs, stats.graph_breaks) == (1, 0), stats.break_reasons
+
+
+def test_a_size_that_depends_on_values_is_a_break_unless_asked_for() -> None:
+    fxloom.reset()
+    x = torch.randn(5, 3)
+    torch.testing.assert_close(fxloom.compile(PROGRAMS["a size that it asks for"], backend="eager")(x), places(x) * 2)
+    assert {reason.key for reason in fxloom.stats().break_reasons} == {"data_dependent"}
+
+
+def test_what_is_written_to_is_not_known_any_more() -> None:
+    def program(x: Any) -> Any:
+        flags = torch.zeros(2)
+        flags[0] = x.sum()
+        return x + 1 if flags[0] > 0 else x - 1
+
+    compiled = fxloom.compile(program, backend="eager")
+    for sign in (1.0, -1.0):
+        x = torch.ones(3) * sign
+        torch.testing.assert_close(compiled(x), program(x))
