@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fxloom
+from fxloom_interfaces import telemetry
 
 PAIRS = [(3, 5), (4, 7), (6, 9), (2, 11), (5, 3)]
 
@@ -173,3 +174,24 @@ def test_static_sizes_are_compiled_for_each_when_asked() -> None:
     for n in (3, 4, 5):
         compiled(rand(n, 3))
     assert fxloom.stats().compiles == 3
+
+
+def test_memory_of_symbolic_size_is_used_again() -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = (x @ w).sin()
+        return x
+
+    fxloom.reset()
+    programs: list[str] = []
+
+    def listen(event: telemetry.Event) -> None:
+        if isinstance(event, telemetry.ArtifactWritten) and event.name == "ir_post_fusion.txt":
+            programs.append(event.text)
+
+    with telemetry.listen(listen, artifacts=True):
+        compiled = fxloom.compile(fn, dynamic=True)
+        for n in (3, 5, 9):
+            torch.testing.assert_close(compiled(rand(n, 4), rand(4, 4)), fn(rand(n, 4), rand(4, 4)))
+    (program,) = programs
+    assert program.count(" = allocate ") == 2 and program.count(" = reuse ") == 6

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from fxloom_inductor_core.graph import LoweredGraph, Operand
 from fxloom_inductor_core.kernelize import FusedKernel, make_kernel
@@ -20,7 +20,7 @@ from fxloom_inductor_core.tensors import span
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import InternalError
-from fxloom_interfaces.expr import normalize, symbol
+from fxloom_interfaces.expr import Expr, normalize, symbol
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import (
     Allocate,
@@ -36,6 +36,9 @@ from fxloom_interfaces.program import (
     Step,
     View,
 )
+
+#: device and bytes
+Memory: TypeAlias = "tuple[str, Expr]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,8 @@ class _Planner:
         self.views_of: dict[str, list[str]] = {}  # buffer -> other names of its memory
         self.owned: dict[str, None] = {}
         self.pinned: set[str] = set()
-        self.pool: dict[tuple[str, int], list[str]] = {}
-        self.future: Counter[tuple[str, int]] = Counter()
+        self.pool: dict[Memory, list[str]] = {}
+        self.future: Counter[Memory] = Counter()
         self.outputs = {o.buffer for o in graph.outputs if isinstance(o, Operand)}
 
     def run(self) -> Planned:
@@ -130,11 +133,11 @@ class _Planner:
             return list(group.call.writes) if group.call is not None else []
         return [b for b in kernel.buffers if b in group.writes]
 
-    def _memory(self, buffer: str) -> tuple[str, int]:
-        """(device, bytes) of a buffer; -1 bytes where they are not static."""
+    def _memory(self, buffer: str) -> Memory:
+        """(device, bytes) of a buffer. Symbolic bytes are equal where their expressions are, which holds for every size."""
         layout = self.graph.layouts[buffer]
         elements = span(layout.size, layout.stride)
-        return layout.device, elements * dtype_info(layout.dtype).nbytes if isinstance(elements, int) else -1
+        return layout.device, normalize(elements * dtype_info(layout.dtype).nbytes)
 
     def _allocate(self, buffer: str, take_over: str | None = None) -> None:
         layout = self.graph.layouts[buffer]
@@ -155,7 +158,7 @@ class _Planner:
                 continue
             memory = self._memory(buffer)
             waiting = sum(len(p) for k, p in self.pool.items() if k == memory)
-            reusable = buffer in self.owned and buffer not in self.pinned and memory[1] > 0 and self.options.reuse_memory
+            reusable = buffer in self.owned and buffer not in self.pinned and memory[1] != 0 and self.options.reuse_memory
             if reusable and self.future[memory] > waiting:
                 self.pool.setdefault(memory, []).append(buffer)
             else:
@@ -182,7 +185,7 @@ class _Planner:
             if written != buffer or read not in dying or read not in self.owned or read in self.pinned:
                 continue
             memory = self._memory(read)
-            if memory == self._memory(buffer) and memory[1] > 0:
+            if memory == self._memory(buffer) and memory[1] != 0:
                 dying.remove(read)
                 return read
         return None
