@@ -6,6 +6,7 @@ ints `a b n`, a list of ints `xs`, a dict from strings to ints `d`, a set of int
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from hypothesis import strategies as st
@@ -59,6 +60,7 @@ class Writer:
             lambda: f"{self.integer(0)} {self.pick('<', '==', '!=', '>=')} {self.integer(0)}",
             lambda: f"{self.integer(0)} in {self.pick('xs', 's')}", lambda: f"{self.key()} in d",
             lambda: self.pick("xs", "d", "s", "not xs"), lambda: f"0 < {self.integer(0)} < 3", lambda: "isinstance(a, int)",
+            lambda: f"(w := {self.integer(1)}) > 0 and w < 5", lambda: "int(x.sum()) > 1",
             lambda: f"{self.integer(0)} and {self.integer(0)}", lambda: f"xs == list({self.pick('s', 'xs', 'd')})",
         )()  # fmt: skip
 
@@ -79,6 +81,9 @@ class Writer:
         choices = [self.simple] * 7
         if size > 0:
             choices += [self.if_, self.for_, self.while_, self.try_, self.with_, self.closure, self.generator, self.try_, self.for_]
+            choices += [self.match, self.group, self.class_, self.iterator, self.coroutine, self.leaving, self.nested_break]
+            if sys.version_info >= (3, 12):
+                choices.append(self.type_parameters)
         self.pick(*choices)(depth, size, loop)
 
     def simple(self, depth: int, size: int, loop: bool) -> None:
@@ -95,6 +100,10 @@ class Writer:
             lambda: f"s.add({integer(0)})", lambda: f"s.remove({integer(0)})", lambda: "s |= set(xs)",
             lambda: f"log.append({integer(1)})", lambda: "log.append(f'{a}-{b!r:>4}')", lambda: "log.append(sorted(d))",
             lambda: "graph_break()", lambda: "graph_break()",
+            lambda: "xs = [*xs[:3], *s]", lambda: f"d = {{**d, 'q': {integer(0)}}}", lambda: "b = 5; del b; b = n", lambda: "del xs[0]",
+            lambda: "a = len({k: [v for v in range(k)] for k in s if k > 0})", lambda: "log.append({v % 2 for v in xs})",
+            lambda: "ts = [x, y]; ts.append(x + 1); x = ts.pop()", lambda: "ts = {'x': x, 'y': y}; x, y = ts['y'], ts['x']",
+            lambda: "x, y = (y, x) if n else (x, y)", lambda: "a = int(x.sum())",
             lambda: f"raise {self.pick(*ERRORS)}({self.pick('a', 'log', repr('text'))})",
             lambda: f"assert {self.condition()}, a", lambda: f"return {self.pick('a', 'x', 'xs', '(a, b)')}",
             lambda: f"if x.sum() > {integer(0)}: b += 1",
@@ -173,6 +182,101 @@ class Writer:
             f"xs += {name}(2)", f"a = sum({name}(3))", f"a = next({name}(1))", f"b = list({name}(2))[-1]",
             f"a, b = {name}(2)", f"g = {name}(3); next(g); a = g.send(5); g.close()",
         ))  # fmt: skip
+
+
+    # ------------------------------------------------------------------ less common statements
+
+    def match(self, depth: int, size: int, loop: bool) -> None:
+        self.line(depth, f"match {self.pick('a', 'xs', 'd', '(a, b)', '[n, *xs]', 'x', repr('text'))}:")
+        for _ in range(self._draw(st.integers(1, 3))):
+            guard = f" if {self.condition()}" if self.pick(False, False, True) else ""
+            case = self.pick(
+                "0 | 1", "[p, *rest]", "[]", "{'p': p, **rest}", "int(p)", "(p, 2)", "str() as p", "[int() as p, _]", "list([p])",
+                "torch.Tensor()", "bool()",
+            )  # fmt: skip
+            self.line(depth + 1, f"case {case}{guard}:")
+            self.line(depth + 2, f"log.append({case!r})")
+            self.block(depth + 2, 0, loop)
+        if self.pick(True, False):
+            self.line(depth + 1, "case _:")
+            self.block(depth + 2, 0, loop)
+
+    def group(self, depth: int, size: int, loop: bool) -> None:
+        self.line(depth, "try:")
+        self.line(depth + 1, self.pick("pass", f"a = {self.integer()}", "graph_break()"))
+        errors = self.pick("[ValueError(a)]", "[ValueError(a), KeyError(b)]", "[KeyError(a), ExceptionGroup('in', [ValueError(b)])]")
+        self.line(depth + 1, self.pick(f"raise ExceptionGroup('out', {errors})", "raise ValueError(a)"))
+        self.line(depth, f"except* {self.pick('ValueError', 'KeyError', '(ValueError, KeyError)')} as several:")
+        self.line(depth + 1, "log.append([type(one).__name__ for one in several.exceptions])")
+        self.line(depth + 1, self.pick("pass", "graph_break()", "x = x + 1"))
+
+    def class_(self, depth: int, size: int, loop: bool) -> None:
+        name = self.fresh("Made")
+        self.line(depth, f"class {name}:")
+        self.line(depth + 1, f"k = {self.integer(1)}")
+        self.line(depth + 1, "def __init__(self, v): self.v = v")
+        self.line(depth + 1, "@property")
+        self.line(depth + 1, "def twice(self): return self.v * 2 + self.k")
+        self.line(depth + 1, f"def __add__(self, other): return {name}(self.v + getattr(other, 'v', other))")
+        self.line(depth + 1, "def __iter__(self): yield from range(3)")
+        if self.pick(True, False):
+            self.line(depth, f"class {name}({name}):")
+            self.line(depth + 1, "def __init__(self, v): super().__init__(v); log.append('made')")
+        self.line(depth, f"o = {name}({self.integer(0)}) + {self.pick('1', f'{name}(2)')}")
+        self.line(depth, self.pick("a = o.twice", "xs += o", "o.v = x; x = o.v", "graph_break(); a = o.twice", f"{name}.k = 7; a = o.k"))
+
+    def iterator(self, depth: int, size: int, loop: bool) -> None:
+        over = self.pick("iter(xs)", "iter((1, 2, 3))", "iter(range(5))", "zip(xs, (4, 5, 6))", "enumerate(xs)", "iter(d.items())",
+                         "reversed(xs)", "iter(d)", "map(abs, xs)", "(q + 1 for q in xs)", "iter('abc')")  # fmt: skip
+        self.line(depth, f"it = {over}")
+        self.line(depth, self.pick("log.append(next(it, None))", "pass"))
+        self.line(depth, self.pick("graph_break()", "x = x + 1"))
+        if self.pick(False, True):
+            self.line(depth, "for item in it:")
+            self.line(depth + 1, "log.append(item)")
+            self.block(depth + 1, 0, True)
+        else:
+            self.line(depth, self.pick("log.append(list(it))", "log.append(next(it, None))", "log.append(len(tuple(it)))"))
+
+    def coroutine(self, depth: int, size: int, loop: bool) -> None:
+        name = self.fresh("later")
+        self.line(depth, f"async def {name}(q):")
+        self.line(depth + 1, self.pick("log.append(q)", "q = q + x.sum()", "q = (await other(q)) + 1 if q is None else q"))
+        self.line(depth + 1, self.pick("return q", "raise KeyError(1)"))
+        self.line(depth, "try:")
+        self.line(depth + 1, f"{name}({self.integer(0)}).send(None)")
+        self.line(depth, "except StopIteration as stop:")
+        self.line(depth + 1, "y = y + stop.value")
+
+    def leaving(self, depth: int, size: int, loop: bool) -> None:
+        """A `finally` that takes over, or a `try` that is left in the middle of a loop."""
+        self.line(depth, f"for a in {self.pick('range(3)', 'xs', '(n, 2)')}:")
+        self.line(depth + 1, "if len(log) > 12: break")
+        self.line(depth + 1, "try:")
+        self.block(depth + 2, 0, True)
+        self.line(depth + 2, self.pick("continue", "graph_break()", "if a: break", "if a > 1: raise KeyError(a)", "pass"))
+        self.line(depth + 1, "finally:")
+        self.line(depth + 2, self.pick("log.append(a)", "graph_break()", "x = x + 1", "if a == 2: break"))
+        self.line(depth, "else:")
+        self.line(depth + 1, "log.append('all')")
+
+    def nested_break(self, depth: int, size: int, loop: bool) -> None:
+        name = self.fresh("breaks")
+        self.line(depth, f"def {name}(p, q=2):")
+        self.line(depth + 1, "nonlocal total")
+        self.line(depth + 1, self.pick("p = p + 1", f"total += {self.integer(0)}", "xs.append(q)"))
+        self.line(depth + 1, self.pick("graph_break()", "with noted(log): graph_break()", "for _ in range(q): graph_break()"))
+        self.line(depth + 1, self.pick("return p * q", "return p + len(xs)", "total += 1; return p", "return p / xs[0]"))
+        if self.pick(False, True):
+            outer = self.fresh("calls")
+            self.line(depth, f"def {outer}(p): return {name}(p - 1) + {self.pick('1', 'p')}")
+            name = outer
+        self.line(depth, self.pick(f"x = {name}(x)", f"a = {name}(n)", f"y = {name}(y) + {name}(1)"))
+
+    def type_parameters(self, depth: int, size: int, loop: bool) -> None:
+        name = self.fresh("generic")
+        self.line(depth, f"def {name}[T](v: T, w: T | None = None) -> T: return v if w is None else w")
+        self.line(depth, self.pick(f"x = {name}(x)", f"a = {name}({self.integer(0)}, 3)", f"type {name}Alias = list[int]"))
 
 
 @st.composite

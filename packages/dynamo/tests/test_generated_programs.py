@@ -44,7 +44,7 @@ def noted(log: list[Any]) -> Iterator[int]:
 
 def run(text: str, n: int, xs: list[int]) -> None:
     namespace: dict[str, Any] = {"torch": torch, "graph_break": graph_break, "Noting": Noting, "noted": noted}
-    exec(compile(text, "generated_program.py", "exec"), namespace)
+    exec(compile(text, "<generated program>", "exec"), namespace)
     program = namespace["program"]
     assert isinstance(program, types.FunctionType)
     x, y = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 0.25, -0.5])
@@ -54,7 +54,7 @@ def run(text: str, n: int, xs: list[int]) -> None:
 _QUIET = dict(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(max_examples=400, **_QUIET)
+@settings(max_examples=2000, **_QUIET)
 @given(programs(), st.integers(0, 3), st.lists(st.integers(-2, 5), max_size=4))
 def test_generated_program_does_what_python_does(text: str, n: int, xs: list[int]) -> None:
     run(text, n, xs)

@@ -143,3 +143,30 @@ def test_error_of_replacement_code_comes_from_the_users_line() -> None:
     assert trace is not None
     assert trace.tb_frame.f_code.co_filename == __file__
     assert trace.tb_lineno == program.__code__.co_firstlineno + 3
+
+
+def list_changes_under_reversed(x: torch.Tensor, xs: list[int], s: set[int]) -> torch.Tensor:
+    for a in reversed(xs):
+        xs[1:2] = [a, 0]
+        s.add(a)
+        graph_break()
+        x = x + a
+        if len(xs) > 8:
+            break
+    return x
+
+
+def list_changes_under_its_iterator(x: torch.Tensor, xs: list[int], s: set[int]) -> torch.Tensor:
+    for a in xs:
+        xs.append(a + 1)
+        graph_break()
+        s.add(a)
+        x = x + a
+        if len(xs) > 8:
+            break
+    return x
+
+
+@pytest.mark.parametrize("program", [list_changes_under_reversed, list_changes_under_its_iterator])
+def test_iterator_of_a_list_that_changes_is_where_the_program_had_it(program: Any) -> None:
+    check(program, torch.ones(2), [3, 1], {1})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, resolve_name
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode, resolve_name
 from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from fxloom_shapes import FakeMode
 from fxloom_shapes.devices import AbsentDevices
@@ -43,6 +45,25 @@ def under_fake_mode() -> bool:
     return any(type(mode) is FakeMode for mode in _get_current_dispatch_mode_stack())
 
 
+@contextmanager
+def outside_modes() -> Iterator[None]:
+    """Operators within the block run for real: no mode sees them but the program's choice of a device."""
+    stack = [_pop_mode() for _ in _get_current_function_mode_stack()][::-1]
+    devices = [mode for mode in stack if type(mode) is DeviceContext]
+    try:
+        with _disable_current_modes():
+            for mode in devices:
+                _push_mode(mode)
+            try:
+                yield
+            finally:
+                for _ in devices:
+                    _pop_mode()
+    finally:
+        for mode in stack:
+            _push_mode(mode)
+
+
 def dispatch_keys(tensor: torch.Tensor) -> int:
     """The raw bits of the tensor's dispatch key set."""
     return int(torch._C._dispatch_keys(tensor).raw_repr())
@@ -68,6 +89,7 @@ __all__ = [
     "foreign_modes",
     "get_tracing_state",
     "is_function_mode_enabled",
+    "outside_modes",
     "resolve_name",
     "set_grad_enabled_raw",
     "storage_id",

@@ -23,6 +23,7 @@ from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.policy import wish_for
 from fxloom_dynamo.wishes import as_wished
 from fxloom_interfaces.errors import FxloomError, InternalError
+from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -78,21 +79,28 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
 
 
 def _call_cached(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
-    """An `lru_cache`d function. On literals its author declared the answer a constant: take it from the real cache."""
+    """An `lru_cache`d function. On literals the answer comes from the real cache, and is asked for again at every call:
+
+    the program may clear the cache.
+    """
     from fxloom_dynamo import output
 
     if output.log_once(ev, fn, args, kwargs):
         return None
     values = (*args, *kwargs.values())
     if all(type(value) in LITERALS for value in values):
-        try:
-            result = fn(*args, **kwargs)
-        except Exception as exc:
-            raise Raised(exc) from None
-        if type(result) in LITERALS:
-            return result
-        return ev.heap.adopt(result)
+        result = ev.really(fn, *args, **kwargs)
+        wrapped = getattr(fn, "__wrapped__", None)
+        if isinstance(wrapped, types.FunctionType) and natives.in_torch(wrapped.__code__.co_filename):
+            return result if type(result) in LITERALS else ev.heap.adopt(result)
+        given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+        ask = functools.partial(_ask_cache, args=tuple(args), kwargs=dict(kwargs))
+        return ev.heap.translate(result, CallSource(ev.heap.source_of(fn), getter=ask, label=f"{{}}({given})"))
     return call(ev, ev.heap.adopt(fn.__wrapped__), args, kwargs)
+
+
+def _ask_cache(fn: Any, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    return fn(*args, **kwargs)
 
 
 _C_FUNCTIONS = frozenset(

@@ -126,6 +126,11 @@ def call_reduced(function: Callable[..., Any], args: tuple[Any, ...], state: Any
     return obj
 
 
+def set_state(iterator: Any, state: Any) -> None:
+    """Put an iterator of a list where the program had it, now that the list is as the program left it."""
+    iterator.__setstate__(state)
+
+
 #: by name of the type: what makes one
 ITERATORS: dict[str, Callable[[Any], Any]] = {
     "dict_keyiterator": dict.__iter__,

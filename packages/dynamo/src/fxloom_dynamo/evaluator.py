@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 
 from fxloom_dynamo import _native, attributes, calls, operations, polyfills
+from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
@@ -340,6 +341,14 @@ class Evaluator:
             raise
         except RecursionError as exc:
             graph_break("recursion", str(exc))
+        except Exception as exc:
+            raise Raised(self.clean(exc)) from None
+
+    def really(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function of the program's on real values, as the program itself would: what it makes is no fake."""
+        try:
+            with outside_modes():
+                return fn(*args, **kwargs)
         except Exception as exc:
             raise Raised(self.clean(exc)) from None
 

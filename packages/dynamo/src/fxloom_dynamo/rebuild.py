@@ -77,6 +77,8 @@ class Rebuilder:
         self.needed_cells: dict[str, None] = {}
         self._fill: list[Any] = []
         self._open: set[int] = set()
+        #: iterators, with their states, of lists that the program has changed: the place is one in the changed list
+        self.late_states: list[tuple[Any, Any]] = []
         for source, _, _ in ev.recorder.inputs:
             self.inputs[source] = len(self.inputs)
 
@@ -465,12 +467,22 @@ class Rebuilder:
 
     def _reduced_call(self, value: Any) -> None:
         function, args, state = self._reduced(value)
+        if state is not ABSENT and any(self._will_be_written(part) for part in args):
+            self.call(function, *args)
+            self._keep(value)
+            self.late_states.append((value, state))
+            self.out += emit.load_fast(self._kept[id(value)])
+            return
         self.begin_call(effects.call_reduced)
         self.load(function)
         self.load_tuple(args)
         self.load(None if state is ABSENT else state)
         self.load(state is not ABSENT)
         self.out += emit.call(4)
+
+    def _will_be_written(self, part: Any) -> bool:
+        record = self.ev.heap.record(part)
+        return record is not None and _change_of(record) is not None
 
     def _generator_call(self, value: Any) -> tuple[Any, list[Any], dict[str, Any]]:
         """The call that made a generator which has not started: function, positional and keyword arguments."""

@@ -279,6 +279,9 @@ class Residual:
     def _write(self, writes: list[tuple[Any, ...]]) -> None:
         """Write the effects to the real heap, then make the calls that were put off."""
         self._write_all(writes)
+        for iterator, state in self.rebuilder.late_states:
+            self.rebuilder.call(effects.set_state, iterator, state)
+            self.out.extend(emit.pop())
         for function, args in self.ev.deferred:
             self.rebuilder.call(function, *args)
             self.out.extend(emit.pop())

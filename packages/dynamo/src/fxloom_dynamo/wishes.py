@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import LITERALS, is_plain
-from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.policy import Wish
 from fxloom_interfaces.regions import GraphFunction
 
@@ -27,10 +26,7 @@ def as_wished(ev: Evaluator, fn: Any, wish: Wish, args: list[Any], kwargs: Kwarg
             graph_break("asked_for", f"{name} (allow_in_graph) gets more than tensors, numbers and nests of them")
         return ev.record_call(GraphFunction(fn, name), *args, **kwargs)
     real = [_real_value(ev, value, name) for value in values]
-    try:
-        result = fn(*real[: len(args)], **dict(zip(kwargs, real[len(args) :], strict=True)))
-    except Exception as exc:
-        raise Raised(exc) from None
+    result = ev.really(fn, *real[: len(args)], **dict(zip(kwargs, real[len(args) :], strict=True)))
     return result if type(result) in LITERALS else ev.heap.adopt(result)
 
 
