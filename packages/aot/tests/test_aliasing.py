@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from programs import check, compile_program
 
+from fxloom_aot import aot_function
 from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.signature import FromInput, FromOutput, InputKind, OutputKind
 
@@ -321,3 +322,37 @@ def test_what_cant_be_treated_is_rejected_at_its_node(program: Any) -> None:
     with pytest.raises(GraphRejected) as caught:
         compile_program(program, two())
     assert caught.value.node.op == "call_function"
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda t: t.bernoulli_(0.5), lambda t: t.bernoulli_(torch.full(t.shape, 0.5)), torch.Tensor.uniform_, torch.Tensor.normal_,
+        torch.Tensor.exponential_, torch.Tensor.random_, lambda t: t.geometric_(0.3), torch.Tensor.cauchy_, torch.Tensor.log_normal_,
+        torch.rand_like, torch.randn_like, lambda t: torch.nn.functional.dropout(t, 0.5), torch.bernoulli,
+    ],
+    ids="bernoulli bernoulli_by_tensor uniform normal exponential random geometric cauchy log_normal rand_like randn_like dropout drawn".split(),
+)  # fmt: skip
+@pytest.mark.parametrize("layout", ["rows", "permuted", "gapped"])
+def test_random_numbers_go_where_eager_puts_them(draw, layout):
+    """Which element gets which number depends on the layout."""
+
+    def program(x):
+        base = x.sin().abs().clamp(0, 1)
+        target = {"rows": base, "permuted": base.permute(2, 0, 1), "gapped": base[:, :, ::2]}[layout]
+        return draw(target) + 0, draw(target.clone())
+
+    x = torch.linspace(0, 1, 3 * 5 * 8).reshape(3, 5, 8)
+    torch.manual_seed(0)
+    expected = program(x)
+    state = torch.get_rng_state()
+    try:
+        compiled = aot_function(program, [x])
+    except GraphRejected:
+        assert draw is torch.Tensor.normal_ and layout != "rows"
+        return
+    torch.manual_seed(0)
+    for mine, theirs in zip(compiled(x), expected, strict=True):
+        assert torch.equal(mine, theirs)
+        assert mine.stride() == theirs.stride()
+    assert torch.equal(torch.get_rng_state(), state)

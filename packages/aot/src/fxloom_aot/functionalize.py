@@ -18,13 +18,24 @@ import torch.fx
 from fxloom_aot.log import Decompositions, FunctionalLog, values_of
 from fxloom_aot.recorder import Checkpoint, Entry
 from fxloom_aot.twins import LIARS, UNSOUND, twin_of
-from fxloom_aot.views import Chain, Step, UnsupportedView, is_dense, overlaps_itself, replay, write_back
+from fxloom_aot.views import (
+    Chain,
+    Step,
+    UnsupportedView,
+    dense_order,
+    is_contiguous,
+    is_dense,
+    overlaps_itself,
+    replay,
+    with_strides_of,
+    write_back,
+)
 from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
 from fxloom_shapes.descriptor import extent_of
 from fxloom_shapes.layout import same_size
-from fxloom_shapes.operators import facts_of
+from fxloom_shapes.operators import Op, facts_of
 from fxloom_shapes.size_nodes import symbols_made
 
 aten = torch.ops.aten
@@ -189,6 +200,12 @@ class Functionalizer:
             return self.log.constant(argument)
         return argument
 
+    def read_laid_out(self, fake: FakeTensor) -> FakeTensor:
+        """The value of `fake` now, with the strides that `fake` has, where these are dense."""
+        value: FakeTensor = self.read(fake)
+        desc = self.view_of(fake).desc
+        return with_strides_of(self.log, value, desc) if is_dense(desc) else value
+
     def write(self, fake: FakeTensor, value: FakeTensor) -> None:
         """Let `fake`, and all that share its memory, hold `value` from now on."""
         view = self.view_of(fake)
@@ -251,7 +268,11 @@ class Functionalizer:
         if facts.writes:
             self._mutate(entry)
             return
+        if type(out) in (bool, int, float, complex):  # an answer that needed no values, given already
+            return
         read, named = self.read(args), {name: self.read(value) for name, value in kwargs.items()}
+        if facts.seeded:  # which element gets which number goes by the layout
+            read = tuple(self.read_laid_out(given) if type(given) is FakeTensor else value for value, given in zip(read, args, strict=True))
         if any(name not in self.log.symbol_calls for name in symbols_made(self.fake_mode.env, out)):
             values = self.log.record(op, read, named, out)
         else:
@@ -321,6 +342,9 @@ class Functionalizer:
             return
         outs = {name for _, name, is_out in facts.writes if is_out}
         values = {name: self.read(value) for name, value in given.items() if name not in outs}
+        if facts.seeded and not outs and type(args[0]) is FakeTensor:
+            self._draw(op, twin, values, args[0])
+            return
         positional: list[Any] = []
         keyword: dict[str, Any] = {}
         for argument in twin._schema.arguments:
@@ -333,6 +357,29 @@ class Functionalizer:
         in_place = bool(outs) or op._schema.name.endswith("_") or op._schema.name.partition("::")[2].startswith("__i")
         own = 0 if in_place else len(op._schema.returns)
         self._write_results(twin, tuple(positional), keyword, entry.out, own, targets)
+
+    def _draw(self, op: Op, twin: Op, values: dict[str, Any], target: FakeTensor) -> None:
+        """An operator that fills `target` with random numbers, in the order of its memory; functional ones go by rows."""
+        desc = self.view_of(target).desc
+        order = dense_order(desc)
+        plain = order is None or list(order) == list(range(len(order)))
+        if op is aten.normal_.default and not is_contiguous(desc):
+            raise UnsupportedView("normal_ of a tensor that is not contiguous, which eager fills by another rule")
+        if order is not None and not plain:
+            values = {
+                name: self.log.emit(aten.permute.default, (value, list(order)))
+                if type(value) is FakeTensor and same_size(value.desc.size, desc.size) else value
+                for name, value in values.items()
+            }  # fmt: skip
+        arguments = twin._schema.arguments
+        result = self.log.emit(
+            twin,
+            tuple(values[argument.name] for argument in arguments if not argument.kwarg_only),
+            {argument.name: values[argument.name] for argument in arguments if argument.kwarg_only and argument.name in values},
+        )
+        if order is not None and not plain:
+            result = self.log.emit(aten.permute.default, (result, [order.index(axis) for axis in range(len(order))]))
+        self.write(target, result)
 
     def _write_results(
         self, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, own: int, targets: list[Any]

@@ -11,7 +11,7 @@ import torch.fx
 from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.runtime import Compiled, inference_wrapper
 from fxloom_aot.trace import Traced, TracedGraph, trace_graph
-from fxloom_aot.training import training_wrapper
+from fxloom_aot.training import CompiledBackward, Variants, training_wrapper
 from fxloom_interfaces.dialects.aten_dialect import verify
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.signature import GraphSignature
@@ -41,11 +41,24 @@ def aot_graph(
     forward = _compiled(compiler, traced.forward)
     if traced.backward is None:
         return inference_wrapper(forward, traced.forward.signature, traced.checks)
-    backward = _compiled(backward_compiler or compiler, traced.backward)
+    compile_backward = backward_compiler or compiler
+    backward = CompiledBackward(_compiled(compile_backward, traced.backward), traced.backward.signature, traced.tangents)
+    variants = Variants(lambda chosen: _variant(compile_backward, traced, chosen)) if traced.backward_of is not None else None
     return training_wrapper(
-        forward, backward, traced.forward.signature, traced.backward.signature, traced.tangents, traced.checks,
-        only_plain_backward=traced.only_plain_backward,
+        forward, backward, traced.forward.signature, traced.checks,
+        only_plain_backward=traced.only_plain_backward, shared=traced.shared, variants=variants,
     )  # fmt: skip
+
+
+def _variant(compiler: Compiler, traced: Traced, chosen: tuple[int, ...]) -> CompiledBackward | None:
+    """The compiled backward pass for gradients of some outputs; None where zeros for the others have to do."""
+    graph = traced.backward_of(chosen) if traced.backward_of is not None else None
+    if graph is None:
+        return None
+    try:
+        return CompiledBackward(compiler(graph.gm, graph.signature), graph.signature, [traced.tangents[n] for n in chosen])
+    except GraphRejected:
+        return None
 
 
 def _compiled(compiler: Compiler, graph: TracedGraph) -> Compiled:

@@ -96,6 +96,24 @@ def assemble(joint: Joint, fixed: frozenset[int], again: set[int], saved: list[F
     return Partition(tuple(forward), tuple(order), tuple(saved), report)
 
 
+def backward_from(joint: Joint, saved: Sequence[FakeTensor]) -> tuple[int, ...] | None:
+    """The calls that make the gradients of `joint` from values that another partition kept; None if these don't suffice."""
+    log = joint.log
+    fixed = frozenset(backward_only(joint))
+    kept = {id(value) for value in saved}
+    again: set[int] = set()
+    todo = [value for value in needed_by(joint, fixed) if id(value) not in kept]
+    while todo:
+        number = log.origins[id(todo.pop())].call
+        if number in again:
+            continue
+        if number < 0 or has_effect(log.calls[number].op):
+            return None
+        again.add(number)
+        todo += [value for value in inputs_of(log, number) if id(value) not in kept]
+    return assemble(joint, fixed, again, list(saved)).backward
+
+
 def backward_only(joint: Joint) -> set[int]:
     """Numbers of the calls that can't run before the tangents are known, or that are meant to run then."""
     log = joint.log

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fxloom_aot._torch_private import set_grad_enabled
+from fxloom_aot._torch_private import below_autograd, set_grad_enabled
 from fxloom_aot.late import is_symbolic, late
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.signature import (
@@ -45,7 +45,8 @@ def inference_wrapper(
         if grad_mode:
             quiet(False)
         try:
-            outputs = compiled(inputs)
+            with below_autograd():  # an output that is a view of something in the graph must not look like one
+                outputs = compiled(inputs)
         finally:
             if grad_mode:
                 quiet(True)

@@ -7,7 +7,7 @@ differentiated run the autograd engine over the same fakes and functionalize wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,15 +16,16 @@ import torch
 import torch.fx
 
 from fxloom_aot._torch_private import set_grad_enabled
+from fxloom_aot.apart import shared_with
 from fxloom_aot.build_fx import build_graph
 from fxloom_aot.functionalize import Functionalizer, ProgramInput, check_checkpoints
 from fxloom_aot.log import Decompositions, numbers_of, values_of
 from fxloom_aot.outputs import ForwardOutputs, classify_outputs
-from fxloom_aot.partition import Joint, Partitioner, save_all
+from fxloom_aot.partition import Joint, Partitioner, backward_from, save_all
 from fxloom_aot.recorder import Recorder, run_graph
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.views import UnsupportedView, is_dense
-from fxloom_interfaces.errors import GraphBreak, GraphRejected
+from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.meta import get_fake, get_source, has_fake, is_static_address
 from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 from fxloom_interfaces.telemetry import ArtifactWritten, emit, phase, wants_artifacts
@@ -66,6 +67,10 @@ class Traced:
     checks: tuple[StorageCheck, ...]
     #: the program refuses `torch.autograd.grad` and `backward(inputs=...)`, as reentrant checkpoints do
     only_plain_backward: bool = False
+    #: by differentiable output, in order: bit mask of those that can't be differentiated after it (`apart`)
+    shared: tuple[int, ...] = ()
+    #: the backward graph for gradients of some of the differentiable outputs, by their numbers; None where there is none
+    backward_of: Callable[[tuple[int, ...]], TracedGraph | None] | None = None
 
 
 def trace_graph(
@@ -146,16 +151,10 @@ class _Tracer:
         if hidden or not wanted:
             with self._rejecting():
                 raise UnsupportedView("a tensor that requires grad was lifted into the graph as a constant, or made in it")
-        start = len(self.recorder.log)
-        with phase("aot.trace_backward"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
-            gradients = self._run_autograd(programs, tangents, [leaf for _, leaf in wanted])
-        with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
-            before = {id(place.memory): place.memory.version for place in self.state.placeholders}
-            self.state.run(self.recorder.log[start:], backward=True)  # entries carry the forward node they belong to
-            for place in self.state.placeholders:
-                if place.memory.version != before[id(place.memory)]:
-                    raise UnsupportedView("the backward pass writes to an input of the forward pass")
-            values = [None if gradient is None else self.state.read(gradient) for gradient in gradients]
+        several = len(programs) > 1
+        shared = shared_with([program.grad_fn for program in programs if program is not None]) if several else []
+        leaves = [leaf for _, leaf in wanted]
+        values = self._gradients(programs, tangents, leaves, retain=several)
         with phase("aot.partition"):
             part = self.partitioner(Joint(log, found.values, values, tangents, self._static_placeholders()))
             if part.report and wants_artifacts():
@@ -175,20 +174,59 @@ class _Tracer:
                 of_input = origin.placeholder >= 0
                 index = origin.placeholder if of_input else flat[id(value)]
                 placed.append((InputSpec(InputKind.SAVED, f"saved_{number}", index, of_input=of_input), original))
-            for number, (value, output) in enumerate(zip(tangents, differentiated, strict=True)):
-                placed.append((InputSpec(InputKind.TANGENT, f"tangent_{number}", output), value))
-            placed.extend(self._numbers_used(used))
+            given = [
+                (InputSpec(InputKind.TANGENT, f"tangent_{number}", output), value)
+                for number, (value, output) in enumerate(zip(tangents, differentiated, strict=True))
+            ]
+            numbers = list(self._numbers_used(used))
             for position, (name, late_number) in enumerate(late.items(), len(found.values) + len(extra)):
-                placed.append((InputSpec(InputKind.SAVED, f"saved_{name}", position, symbol=name), late_number))
-            placed.extend(self._constants_used(part.backward, values))
-            outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number, _ in wanted)
-            signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
-            causes: dict[str, torch.fx.Node] = {}
-            backward = TracedGraph(build_graph(log, placed, part.backward, values, causes), signature, causes)
+                numbers.append((InputSpec(InputKind.SAVED, f"saved_{name}", position, symbol=name), late_number))
+            inputs = [number for number, _ in wanted]
+            backward = self._backward_graph([*placed, *given, *numbers], part.backward, values, inputs)
         reentrant = any(found.reentrant for found in self.recorder.checkpoints)
-        return Traced(forward, backward, tangent_descs, self._checks(), reentrant)
 
-    def _run_autograd(self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]) -> tuple[Any, ...]:
+        def backward_of(chosen: tuple[int, ...]) -> TracedGraph | None:
+            try:
+                some = self._gradients([programs[n] for n in chosen], [tangents[n] for n in chosen], leaves, retain=True)
+                calls = backward_from(Joint(log, found.values, some, tangents, self._static_placeholders()), part.saved)
+                if calls is None:
+                    return None
+                return self._backward_graph([*placed, *[given[n] for n in chosen], *numbers], calls, some, inputs)
+            except (GraphBreak, GraphRejected, InternalError):  # it asks of sizes what no guard says
+                return None
+
+        return Traced(
+            forward, backward, tangent_descs, self._checks(), reentrant, tuple(shared), backward_of if several else None
+        )
+
+    def _gradients(
+        self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor], *, retain: bool
+    ) -> list[FakeTensor | None]:
+        """The values of the gradients of the leaves; retain: another call may follow."""
+        start = len(self.recorder.log)
+        with phase("aot.trace_backward"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
+            gradients = self._run_autograd(programs, tangents, leaves, retain)
+        with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
+            before = {id(place.memory): place.memory.version for place in self.state.placeholders}
+            self.state.run(self.recorder.log[start:], backward=True)  # entries carry the forward node they belong to
+            for place in self.state.placeholders:
+                if place.memory.version != before[id(place.memory)]:
+                    raise UnsupportedView("the backward pass writes to an input of the forward pass")
+            return [None if gradient is None else self.state.read_laid_out(gradient) for gradient in gradients]
+
+    def _backward_graph(
+        self, placed: list[tuple[InputSpec, Any]], calls: Sequence[int], values: Sequence[Any], inputs: Sequence[int]
+    ) -> TracedGraph:
+        """placed: its inputs but constants. inputs: of the caller, whose gradients `values` are."""
+        placed = [*placed, *self._constants_used(calls, values)]
+        outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number in inputs)
+        signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
+        causes: dict[str, torch.fx.Node] = {}
+        return TracedGraph(build_graph(self.state.log, placed, calls, values, causes), signature, causes)
+
+    def _run_autograd(
+        self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor], retain: bool
+    ) -> tuple[Any, ...]:
         """The gradients of the leaves, recorded. The fakes of the tangents stand in the program as well as in the log."""
         stand_ins = [make_fake(value.desc) for value in tangents]
         for stand_in, value in zip(stand_ins, tangents, strict=True):
@@ -198,7 +236,7 @@ class _Tracer:
         # in this thread, whatever the device: the modes are those of this thread
         try:
             with self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad():
-                return torch.autograd.grad(programs, leaves, stand_ins, allow_unused=True)
+                return torch.autograd.grad(programs, leaves, stand_ins, retain_graph=retain, allow_unused=True)
         except (RuntimeError, GraphBreak) as error:
             # eager would raise this, or ask for the values, in its backward pass only: its forward has to run there
             node = self.recorder.cause() or self._last_node()

@@ -7,31 +7,107 @@ them; saved numbers and the signature stay on the context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextvars
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
-from fxloom_aot._torch_private import is_plain_backward
+from fxloom_aot._torch_private import below_autograd, is_plain_backward
 from fxloom_aot.late import late
 from fxloom_aot.runtime import Compiled, StorageCheck, finisher, input_gatherer
 from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
 from fxloom_shapes import Descriptor
 
 
+class CompiledBackward:
+    """A compiled backward graph and how to call it. tangents: what it expects of each gradient that it is given."""
+
+    __slots__ = ("_constants", "_count", "_layouts", "_positions", "_saved", "_tangents", "gradient_of", "run", "saved_from")
+
+    def __init__(self, run: Compiled, signature: GraphSignature, tangents: Sequence[Descriptor]) -> None:
+        inputs = signature.inputs
+        self.run = run
+        # where each SAVED input comes from: (True, placeholder) or (False, flat output) of the forward graph
+        self.saved_from = [(spec.of_input, spec.index) for spec in inputs if spec.kind is InputKind.SAVED]
+        self.gradient_of = [spec.index for spec in signature.outputs]
+        self._saved = [n for n, spec in enumerate(inputs) if spec.kind is InputKind.SAVED]
+        self._constants = [spec.constant for spec in inputs if spec.kind is InputKind.CONSTANT]
+        self._count = len(inputs) - len(self._constants)
+        # sizes among the saved values, and the layouts of gradients that are made of them
+        places = {spec.symbol: n for n, spec in enumerate(inputs) if spec.kind is InputKind.SAVED and spec.symbol}
+        self._layouts = [late((desc.size, desc.stride), places) for desc in tangents]
+        self._tangents = tangents
+        self._positions = [(n, spec.index) for n, spec in enumerate(inputs) if spec.kind is InputKind.TANGENT]
+
+    def inputs(self, saved: Sequence[Any], given: Mapping[int, Any]) -> list[Any]:
+        """The flat inputs. given: the gradients by forward output."""
+        inputs: list[Any] = [None] * self._count
+        for place, value in zip(self._saved, saved, strict=True):
+            inputs[place] = value
+        for (place, position), desc, layout in zip(self._positions, self._tangents, self._layouts, strict=True):
+            inputs[place] = _as_traced(given[position], desc, *layout(inputs))
+        inputs.extend(self._constants)
+        return inputs
+
+
+class Variants:
+    """Backward passes for gradients of some of the outputs, compiled when first needed, once.
+
+    In a thread of their own: the caller's may be one in which frames are captured, or modes are on.
+    """
+
+    def __init__(self, compile_variant: Callable[[tuple[int, ...]], CompiledBackward | None]) -> None:
+        self._compile = compile_variant
+        self._known: dict[tuple[int, ...], CompiledBackward | None] = {}
+        self._lock = threading.Lock()
+
+    def get(self, chosen: tuple[int, ...]) -> CompiledBackward | None:
+        """By the numbers of the outputs among the differentiable ones."""
+        if chosen not in self._known:
+            with self._lock:
+                if chosen not in self._known:
+                    context = contextvars.copy_context()
+                    with ThreadPoolExecutor(1) as pool:
+                        self._known[chosen] = pool.submit(context.run, self._compile, chosen).result()
+        return self._known[chosen]
+
+
+class _Kept:
+    """What was saved, kept beyond a backward pass for outputs that it did not differentiate. pending: their bit mask."""
+
+    __slots__ = ("pending", "tensors", "versions")
+
+    def __init__(self, tensors: Sequence[torch.Tensor], pending: int) -> None:
+        self.tensors, self.pending = tensors, pending
+        self.versions = [tensor._version for tensor in tensors]
+
+    def get(self) -> Sequence[torch.Tensor]:
+        for tensor, version in zip(self.tensors, self.versions, strict=True):
+            if tensor._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"a tensor of shape {tuple(tensor.shape)} is at version {tensor._version}; expected version {version} instead"
+                )
+        return self.tensors
+
+
 def training_wrapper(
     forward: Compiled,
-    backward: Compiled,
+    whole: CompiledBackward,
     signature: GraphSignature,
-    backward_signature: GraphSignature,
-    tangents: Sequence[Descriptor],
     checks: Sequence[StorageCheck] = (),
     *,
     only_plain_backward: bool = False,
+    shared: Sequence[int] = (),
+    variants: Variants | None = None,
 ) -> Callable[..., list[Any]]:
-    """See the module's docstring. tangents: metadata that the backward graph expects of each gradient it is given.
+    """See the module's docstring.
 
-    only_plain_backward: refuse what a reentrant checkpoint refuses.
+    only_plain_backward: refuse what a reentrant checkpoint refuses. shared: by differentiable output, a bit mask of those that
+    can't be differentiated after it; the others still can. variants: for gradients of some outputs; zeros stand in without.
     """
     gather = input_gatherer(signature, checks)
     finish = finisher(signature)
@@ -39,29 +115,38 @@ def training_wrapper(
     saved_outputs = signature.outputs_of(OutputKind.SAVED)
     differentiable = [position for position in visible if signature.outputs[position].differentiable]
     plain = [position for position in visible if not signature.outputs[position].differentiable]
-    # where each SAVED input of the backward graph comes from: (True, placeholder) or (False, flat output) of the forward
-    saved_from = [(spec.of_input, spec.index) for spec in backward_signature.inputs if spec.kind is InputKind.SAVED]
-    constants = [spec.constant for spec in backward_signature.inputs if spec.kind is InputKind.CONSTANT]
-    # sizes among the saved values, and the layouts of gradients that are made of them
-    places = {spec.symbol: n for n, spec in enumerate(backward_signature.inputs) if spec.kind is InputKind.SAVED and spec.symbol}
-    layouts = [late((desc.size, desc.stride), places) for desc in tangents]
-    saved_inputs = [n for n, spec in enumerate(backward_signature.inputs) if spec.kind is InputKind.SAVED]
-    tangent_inputs = [n for n, spec in enumerate(backward_signature.inputs) if spec.kind is InputKind.TANGENT]
-    gradient_of = [spec.index for spec in backward_signature.outputs]
+    saved_from = whole.saved_from
     count = signature.caller_inputs
+    everything = (1 << len(differentiable)) - 1
 
-    def gather_backward(ctx: Any, gradients: Sequence[Any]) -> list[Any]:
+    def saved_tensors(ctx: Any, chosen: tuple[int, ...]) -> Sequence[Any]:
+        asked = sum(1 << number for number in chosen)
+        kept = ctx.kept
+        try:
+            tensors: Sequence[Any] = ctx.saved_tensors
+        except RuntimeError:
+            if kept is None or asked & ~kept.pending:
+                raise
+            tensors = kept.get()
+        pending = (everything if kept is None else kept.pending) & ~asked
+        for number in chosen:
+            pending &= ~shared[number]
+        ctx.kept = _Kept(tensors, pending) if pending else None
+        return tensors
+
+    def gather_backward(ctx: Any, gradients: Sequence[Any]) -> tuple[CompiledBackward, list[Any]]:
         # a function of its own: what the compiled graph lets go of early must have no other holder in `backward`
-        tensors = iter(ctx.saved_tensors)
-        saved = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
         given = dict(zip(visible, gradients, strict=True))
-        inputs: list[Any] = [None] * (len(backward_signature.inputs) - len(constants))
-        for place, value in zip(saved_inputs, saved, strict=True):
-            inputs[place] = value
-        for place, position, desc, layout in zip(tangent_inputs, differentiable, tangents, layouts, strict=True):
-            inputs[place] = _as_traced(given[position], desc, *layout(inputs))
-        inputs.extend(constants)
-        return inputs
+        backward = whole
+        if variants is None:
+            tensors = iter(ctx.saved_tensors)
+        else:
+            chosen = tuple([number for number, position in enumerate(differentiable) if given[position] is not None])
+            tensors = iter(saved_tensors(ctx, chosen))
+            if len(chosen) < len(differentiable):
+                backward = variants.get(chosen) or whole
+        saved = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
+        return backward, backward.inputs(saved, given)
 
     class CompiledFunction(torch.autograd.Function):
         """Runs the compiled graphs. Inputs: the caller's flat inputs. Outputs: the forward graph's, without saved ones."""
@@ -70,10 +155,12 @@ def training_wrapper(
         def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
             inputs = gather(args)
             kept = list(inputs)  # the compiled graph may clear the list that it is given
-            outputs = list(forward(inputs))
+            with below_autograd():  # an output that is a view of something in the graph must not look like one
+                outputs = list(forward(inputs))
             values = [kept[place] if is_input else outputs[place] for is_input, place in saved_from]
             ctx.numbers = {n: value for n, value in enumerate(values) if not isinstance(value, torch.Tensor)}
             ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
+            ctx.kept = None
             ctx.mark_non_differentiable(*[outputs[position] for position in plain if isinstance(outputs[position], torch.Tensor)])
             ctx.set_materialize_grads(False)
             return tuple([outputs[position] for position in visible])
@@ -85,14 +172,14 @@ def training_wrapper(
                     "a checkpoint with use_reentrant=True is incompatible with torch.autograd.grad() and with backward(inputs=...); "
                     "use_reentrant=False is compatible with both"
                 )
-            inputs = gather_backward(ctx, gradients)
             again = torch.is_grad_enabled()  # create_graph=True
             with torch.no_grad():
-                outputs = backward(inputs)
+                backward, inputs = gather_backward(ctx, gradients)
+                outputs = backward.run(inputs)
             if again:
                 outputs = _DifferentiatedTwice.apply(torch.zeros((), requires_grad=True), *outputs)
             result: list[Any] = [None] * count
-            for index, gradient in zip(gradient_of, outputs, strict=True):
+            for index, gradient in zip(backward.gradient_of, outputs, strict=True):
                 result[index] = gradient
             return tuple(result)
 

@@ -80,7 +80,7 @@ def read_strided(
 
 def _in_memory_order(log: FunctionalLog, value: FakeTensor, memory: Descriptor) -> FakeTensor:
     """The elements of `value` as one contiguous axis, in the order in which the program's memory has them."""
-    order = _dense_order(memory)
+    order = dense_order(memory)
     if order is None:
         raise UnsupportedView(f"as_strided of a tensor with gaps or overlaps ({memory})")
     if list(order) != list(range(len(order))):
@@ -94,7 +94,7 @@ def _in_memory_order(log: FunctionalLog, value: FakeTensor, memory: Descriptor) 
 
 def _from_memory_order(log: FunctionalLog, flat: FakeTensor, memory: Descriptor) -> FakeTensor:
     """Inverse of `_in_memory_order`."""
-    order = _dense_order(memory)
+    order = dense_order(memory)
     assert order is not None
     value = log.emit(aten.view.default, (flat, [memory.size[axis] for axis in order]))
     if list(order) != list(range(len(order))):
@@ -103,7 +103,7 @@ def _from_memory_order(log: FunctionalLog, flat: FakeTensor, memory: Descriptor)
     return value
 
 
-def _dense_order(desc: Descriptor) -> tuple[int, ...] | None:
+def dense_order(desc: Descriptor) -> tuple[int, ...] | None:
     """Axes from outermost to innermost when the elements fill one piece of memory, each cell once; else None."""
     axes = sorted(range(len(desc.size)), key=lambda axis: (-estimate(desc.stride[axis]), equal(desc.size[axis], 1), axis))
     return tuple(axes) if packed(desc.size, desc.stride, axes[::-1]) else None
@@ -111,14 +111,22 @@ def _dense_order(desc: Descriptor) -> tuple[int, ...] | None:
 
 def is_dense(desc: Descriptor) -> bool:
     """True when the elements fill one piece of memory, each cell once."""
-    return is_empty(desc.size) or _dense_order(desc) is not None
+    return is_empty(desc.size) or dense_order(desc) is not None
+
+
+def is_contiguous(desc: Descriptor) -> bool:
+    """True when the elements lie row by row without gaps."""
+    return is_empty(desc.size) or all(
+        equal(extent, 1) or equal(stride, row)
+        for extent, stride, row in zip(desc.size, desc.stride, contiguous_stride(desc.size), strict=True)
+    )
 
 
 def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> FakeTensor:
     """`value`, copied if need be so that its strides are those of the dense `desc`."""
     if same_size(value.desc.stride, desc.stride) or is_empty(desc.size):
         return value
-    order = _dense_order(desc)
+    order = dense_order(desc)
     assert order is not None and same_size(value.desc.size, desc.size)
     moved = log.emit(aten.permute.default, (value, list(order)))
     packed = log.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
@@ -178,7 +186,7 @@ def _write_by_index(log: FunctionalLog, base: FakeTensor, memory: Descriptor, ch
         raise UnsupportedView("a write through an irregular view that also changes the element type")
     if any(step.view.op in LAZY for step in chain):
         raise UnsupportedView("a write through an irregular view that is also conjugated or negated")
-    dense = _dense_order(memory) is not None
+    dense = dense_order(memory) is not None
     count = _arange(log, base.numel(), base.device)
     if dense:  # number the cells as memory has them: as_strided steps go by that
         numbers, flat = _from_memory_order(log, count, memory), _in_memory_order(log, base, memory)

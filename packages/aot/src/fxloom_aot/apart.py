@@ -1,0 +1,63 @@
+"""Which outputs of a program can be differentiated one after the other: those that share no node which frees what it saved.
+
+In: the outputs, fakes with their autograd history. Out: for each output a bit mask of the outputs that it shares with.
+Eager frees what a node saved when a backward pass has gone through it; another pass through it is an error, one beside it
+is none. A compiled graph is a single node, so its wrapper has to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+
+def shared_with(grad_fns: Sequence[Any]) -> list[int]:
+    """Bit masks, by output; an output shares with itself where anything is saved for it."""
+    order = _topological(grad_fns)
+    reached = dict.fromkeys(order, 0)
+    for number, node in enumerate(grad_fns):
+        reached[node] |= 1 << number
+    groups: set[int] = set()
+    for node in order:
+        mask = reached[node]
+        for below, _ in node.next_functions:
+            if below is not None:
+                reached[below] |= mask
+        if mask not in groups and _saves(node):
+            groups.add(mask)
+    result = [0] * len(grad_fns)
+    for mask in groups:
+        for number in range(len(grad_fns)):
+            if mask >> number & 1:
+                result[number] |= mask
+    return result
+
+
+def _topological(roots: Sequence[Any]) -> list[Any]:
+    """All nodes, each before those that it hands gradients to."""
+    done: dict[Any, None] = {}
+    open_: set[Any] = set()
+    for root in roots:
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                done[node] = None
+            elif node not in open_:
+                open_.add(node)
+                stack.append((node, True))
+                stack.extend((below, False) for below, _ in node.next_functions if below is not None and below not in open_)
+    return list(reversed(done))
+
+
+def _saves(node: Any) -> bool:
+    names = _raw_names(type(node))
+    if "_raw_saved_tensors" in names:  # a function written in Python
+        return bool(node._raw_saved_tensors)
+    return bool(names)
+
+
+@cache
+def _raw_names(kind: type) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved"))

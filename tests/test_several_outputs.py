@@ -1,0 +1,104 @@
+"""Outputs of one compiled graph that are differentiated apart: what eager allows, with its gradients, and what it refuses."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+import fxloom
+
+BACKENDS = ["aot_eager", "inductor"]
+
+
+def three(x):
+    return x.sin(), x.sqrt(), (x.exp() * 2).exp()
+
+
+def with_common_part(x):
+    e = x.exp()
+    return e.sin(), e.cos()
+
+
+def each(outputs):
+    for output in outputs:
+        output.sum().backward()
+
+
+CASES = {
+    "one after the other": (three, lambda o: each([o[0], o[2]])),
+    "only one, where another's derivative is infinite": (three, lambda o: each([o[0]])),
+    "together": (three, lambda o: each([o[0] + o[2]])),
+    "one twice": (three, lambda o: each([o[2], o[2]])),
+    "one twice, retained": (three, lambda o: (o[2].sum().backward(retain_graph=True), each([o[2], o[0]]))),
+    "with a common part": (with_common_part, each),
+    "with a common part, retained": (with_common_part, lambda o: (o[0].sum().backward(retain_graph=True), each([o[1]]))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_apart_as_in_eager(backend: str, name: str) -> None:
+    program, differentiate = CASES[name]
+    results = []
+    for run in (program, fxloom.compile(program, backend=backend, fullgraph=True)):
+        x = torch.zeros(3, requires_grad=True)
+        try:
+            differentiate(run(x))
+            results.append(x.grad)
+        except RuntimeError as error:
+            results.append(str(error)[:40])
+    if isinstance(results[0], str):
+        assert results[1] == results[0]
+    else:
+        torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sizes_that_change(backend: str) -> None:
+    compiled = fxloom.compile(three, backend=backend, dynamic=True)
+    for size in (3, 5, 7):
+        x = torch.linspace(0, 1, size, requires_grad=True)
+        first, _, last = compiled(x)
+        first.sum().backward()
+        last.sum().backward()
+        torch.testing.assert_close(x.grad, x.detach().cos() + 2 * x.detach().exp() * (2 * x.detach().exp()).exp())
+
+
+def test_what_was_written_over_is_an_error_the_second_time_too() -> None:
+    compiled = fxloom.compile(lambda x, y: (x * y, (x * 2).sin() * y), backend="aot_eager")
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3)
+    first, second = compiled(x, y)
+    first.sum().backward()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="inplace"):
+        second.sum().backward()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_saved_values_go_when_nobody_can_need_them(backend: str) -> None:
+    """A loss takes with it what the values on the way to it have in common."""
+
+    def program(x):
+        hidden = (x * 2).exp()
+        return (hidden.sin() * hidden).sum(), hidden
+
+    compiled = fxloom.compile(program, backend=backend)
+    x = torch.ones(1000, requires_grad=True)
+    saved: list[weakref.ref] = []
+
+    def pack(tensor):
+        saved.append(weakref.ref(tensor.untyped_storage()))
+        return tensor
+
+    compiled(x)[0].backward()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss, hidden = compiled(x)
+    hidden = hidden.detach().clone()
+    loss.backward()
+    gc.collect()
+    assert saved
+    assert sum(ref() is not None for ref in saved) <= 1  # x itself
+    assert hidden.numel() == 1000
