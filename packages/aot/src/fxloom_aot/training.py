@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -117,6 +118,8 @@ def training_wrapper(
     plain = [position for position in visible if not signature.outputs[position].differentiable]
     saved_from = whole.saved_from
     count = signature.caller_inputs
+    # parameters are leaves
+    others = [spec.index for spec in signature.inputs if spec.kind in (InputKind.BUFFER, InputKind.USER)]
     everything = (1 << len(differentiable)) - 1
 
     def saved_tensors(ctx: Any, chosen: tuple[int, ...]) -> Sequence[Any]:
@@ -161,6 +164,7 @@ def training_wrapper(
             ctx.numbers = {n: value for n, value in enumerate(values) if not isinstance(value, torch.Tensor)}
             ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
             ctx.kept = None
+            ctx.histories = [weakref.ref(args[place]) for place in others if args[place].requires_grad and args[place].grad_fn is not None]
             ctx.mark_non_differentiable(*[outputs[position] for position in plain if isinstance(outputs[position], torch.Tensor)])
             ctx.set_materialize_grads(False)
             return tuple([outputs[position] for position in visible])
@@ -177,7 +181,7 @@ def training_wrapper(
                 backward, inputs = gather_backward(ctx, gradients)
                 outputs = backward.run(inputs)
             if again:
-                outputs = _DifferentiatedTwice.apply(torch.zeros((), requires_grad=True), *outputs)
+                outputs = _refusing_more(ctx, gradients, outputs)
             result: list[Any] = [None] * count
             for index, gradient in zip(backward.gradient_of, outputs, strict=True):
                 result[index] = gradient
@@ -201,20 +205,33 @@ def training_wrapper(
     return run
 
 
+_TWICE = (
+    "a graph that fxloom compiled is differentiated twice: its gradients were made with create_graph=True and are "
+    "differentiated again, and a compiled graph has a first derivative only. Run this part with "
+    "fxloom.disable(function), or compile it with backend='eager'."
+)
+
+
+def _refusing_more(ctx: Any, tangents: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients as results of all that they depend on, so that every way of differentiating them meets the refusal."""
+    depends = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
+    inputs = [reference() for reference in ctx.histories]
+    if any(tensor is None for tensor in inputs):  # gone, and with it the handle on its history
+        raise RuntimeError(_TWICE)
+    depends += [tensor for tensor in [*inputs, *tangents] if tensor is not None and tensor.requires_grad]
+    return tuple(_DifferentiatedTwice.apply(len(depends), *depends, *gradients))
+
+
 class _DifferentiatedTwice(torch.autograd.Function):
     """Gradients made with `create_graph=True`: to use them is fine, to differentiate them raises."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, *gradients: Any) -> tuple[Any, ...]:
-        return tuple([g.view_as(g) if isinstance(g, torch.Tensor) else g for g in gradients])
+    def forward(ctx: Any, count: int, *tensors: Any) -> tuple[Any, ...]:
+        return tuple([g.view_as(g) if isinstance(g, torch.Tensor) else g for g in tensors[count:]])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(
-            "a graph that fxloom compiled is differentiated twice: its gradients were made with create_graph=True and are "
-            "differentiated again, and a compiled graph has a first derivative only. Run this part with "
-            "fxloom.disable(function), or compile it with backend='eager'."
-        )
+        raise RuntimeError(_TWICE)
 
 
 def _as_traced(

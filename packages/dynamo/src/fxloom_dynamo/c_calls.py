@@ -151,7 +151,7 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         return model(ev, args, kwargs)
     if type(receiver) is FakeTensor or issubclass(owner, TensorBase):
         if name in UNMODELLED_METHODS:  # some never reach the recording mode
-            graph_break("torch_call", f"Tensor.{name} is not modelled")
+            ev.recorder.refuse_method(name, receiver)
         return ev.torch_native(fn, *args, **kwargs)
     if owner in (types.MethodWrapperType, types.BuiltinFunctionType) and name == "__call__":
         return ev.call(receiver, args[1:], kwargs)

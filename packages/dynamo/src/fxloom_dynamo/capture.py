@@ -286,6 +286,9 @@ class _Attempt:
 
     def _restart(self, error: GraphBreak, step: int) -> _Restart:
         site = error.site or self.ev.break_site
+        earlier = self.ev.recorder.split_step
+        if earlier is not None and earlier < step and earlier not in self.breaks:
+            step = earlier
         return _Restart(step, Break(error.key, error.details, site))
 
     def _cannot_end(self, error: GraphBreak, frame: Frame) -> Exception:

@@ -14,9 +14,10 @@ from torch.utils import checkpoint as torch_checkpoint
 
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.custom_functions import differentiable
+from fxloom_dynamo.gradients import differentiable, is_leaf_input
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.purity import Watch, tensors_in
+from fxloom_interfaces import meta
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -115,9 +116,6 @@ def _check_lifted(ev: Evaluator, node: torch.fx.Node, arguments: set[torch.fx.No
     """What the function reaches beside its arguments gets its gradient by a backward pass of its own: right for leaves."""
     if node in arguments:
         return
-    from fxloom_dynamo.gradients import is_leaf_input
-    from fxloom_interfaces import meta
-
     fake = meta.get_fake(node)
     if type(fake) is not FakeTensor:
         return

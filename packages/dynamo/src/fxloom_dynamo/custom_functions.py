@@ -14,6 +14,7 @@ import torch
 from fxloom_dynamo import calls, polyfills
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.gradients import differentiable
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.purity import Watch
@@ -122,21 +123,3 @@ def _tensors(values: Any) -> list[FakeTensor]:
         elif type(value) is tuple:
             found += _tensors(value)
     return found
-
-
-def differentiable(outputs: tuple[FakeTensor, ...], plain: tuple[FakeTensor, ...], inputs: tuple[FakeTensor, ...]) -> None:
-    """Let `outputs` but `plain` be results that are differentiated with respect to `inputs`."""
-    _Differentiable.apply(outputs, plain, *inputs)
-
-
-class _Differentiable(Function):
-    """Makes fakes the results of something that is differentiated with respect to `inputs`; never run backward."""
-
-    @staticmethod
-    def forward(ctx: Any, outputs: Any, plain: Any, *inputs: Any) -> Any:
-        ctx.mark_non_differentiable(*plain)
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise NotImplementedError("a fake's gradient")

@@ -1,12 +1,16 @@
-"""`.grad`, `.grad_fn` and `.is_leaf` of tensors: what the autograd engine hangs on a tensor and no fake shows.
+"""`torch.autograd.grad`; `.grad`, `.grad_fn`, `.is_leaf`: what the autograd engine hangs on a tensor and no fake shows.
 
 In: a fake and the attribute. Out: the stand-in of what hangs on the real tensor, with guards; a write is kept aside and
 made on the real tensor once the graph has run. Only leaves have a `.grad` that can be read without a warning, so that a
 tensor is a leaf is guarded first. Of a tensor that the program made, `.grad` is None: backward is a graph break.
+
+`torch.autograd.grad` is one node of the graph where all history that it follows was made inside: run on fakes it says what
+the gradients are like, and raises what the program would see.
 """
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +19,14 @@ import torch
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.marks import ABSENT
+from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
 
+_HOOKS = TensorBase.__dict__["_backward_hooks"].__get__
 _IS_LEAF = TensorBase.__dict__["is_leaf"].__get__
 #: attributes that are answered here
 NAMES = frozenset({"grad", "grad_fn", "is_leaf"})
@@ -110,3 +115,93 @@ def written(ev: Evaluator) -> list[Gradient]:
 def write_gradient(tensor: torch.Tensor, value: torch.Tensor | None) -> None:
     """Runs in replacement code."""
     tensor.grad = value
+
+
+def differentiable(outputs: tuple[FakeTensor, ...], plain: tuple[FakeTensor, ...], inputs: tuple[FakeTensor, ...]) -> None:
+    """Let `outputs` but `plain` be results that are differentiated with respect to `inputs`."""
+    _Differentiable.apply(outputs, plain, *inputs)
+
+
+class _Differentiable(torch.autograd.Function):
+    """Makes fakes the results of something that is differentiated with respect to `inputs`; never run backward."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Any, plain: Any, *inputs: Any) -> Any:
+        ctx.mark_non_differentiable(*plain)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError("a fake's gradient")
+
+
+# ---------------------------------------------------------------------- torch.autograd.grad
+
+_SIGNATURE = inspect.signature(torch.autograd.grad)
+
+
+def grad(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The model of `torch.autograd.grad`."""
+    try:
+        given = _SIGNATURE.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise Raised(error) from None
+    if given.get("is_grads_batched"):
+        graph_break("torch_call", "torch.autograd.grad with is_grads_batched")
+    if ev.transforms:
+        graph_break("torch_call", "torch.autograd.grad within a transform of torch.func")
+    ev.heap.fill_deep(list(given.values()))
+    given = {name: list(value) if isinstance(value, (tuple, list)) else value for name, value in given.items()}
+    outputs, inputs = _listed(given["outputs"]), _listed(given["inputs"])
+    if not all(type(value) is FakeTensor for value in [*outputs, *inputs]):
+        graph_break("torch_call", "torch.autograd.grad of more than tensors")
+    with DisableTorchFunction():
+        leaves = _leaves_reached(outputs, inputs)
+    known = {id(fake): fake for fake, _, _ in ev.recorder.input_info.values()}
+    for leaf in leaves:
+        if id(leaf) in ev.recorder.nodes and id(leaf) not in known:
+            continue
+        if id(leaf) not in known or not is_leaf_input(ev, known[id(leaf)]):
+            for fake in inputs:
+                ev.recorder.split_before(fake)
+            graph_break("torch_call", "torch.autograd.grad through a tensor that had a history before")
+    for fake in inputs:
+        if id(fake) in known:
+            _guard_no_hooks(ev, fake)
+    options = {name: value for name, value in given.items() if name not in ("outputs", "inputs", "grad_outputs")}
+    grad_outputs = given.get("grad_outputs")
+    return tuple(ev.record_call(torch.autograd.grad, outputs, inputs, grad_outputs, **options))
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _leaves_reached(outputs: list[FakeTensor], inputs: list[FakeTensor]) -> list[FakeTensor]:
+    """The leaves that gradients of `outputs` would flow to, those behind `inputs` left out."""
+    found: dict[int, FakeTensor] = {}
+    ends = {fake.grad_fn for fake in inputs if fake.grad_fn is not None}
+    todo = [fake.grad_fn for fake in outputs if fake.grad_fn is not None]
+    seen: set[Any] = set()
+    while todo:
+        node = todo.pop()
+        if node in seen or node in ends:
+            continue
+        seen.add(node)
+        if type(node).__name__ == f"{_Differentiable.__name__}Backward":
+            graph_break("torch_call", "torch.autograd.grad through a custom autograd function or a checkpoint")
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.setdefault(id(variable), variable)
+        todo += [below for below, _ in node.next_functions if below is not None]
+    return list(found.values())
+
+
+def _guard_no_hooks(ev: Evaluator, fake: FakeTensor) -> None:
+    """Hooks on a tensor from outside would run."""
+    _, real, source = ev.recorder.input_info[id(fake)]
+    with DisableTorchFunction():
+        hooks = real._backward_hooks
+    if hooks:
+        graph_break("torch_call", "torch.autograd.grad by a tensor with hooks")
+    ev.heap.guard(CallSource(source, getter=_HOOKS, label="{}._backward_hooks"), GuardKind.IDENTITY, hooks)

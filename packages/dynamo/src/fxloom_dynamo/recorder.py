@@ -17,7 +17,7 @@ import operator
 import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.fx
@@ -40,6 +40,8 @@ from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
 
 _NUMBERS = (int, float, complex, bool, str, bytes, type(None))
+#: what shows the gradient of an intermediate, or changes it: what was made of it must not be in one graph with it
+_WATCHES_GRADIENTS = frozenset({"register_hook", "retain_grad", "_backward_hooks", "grad_fn"})
 _PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format, type(...), torch.finfo, torch.iinfo)
 
 #: method of TensorBase -> Python operator that says the same and reads better in a graph
@@ -68,6 +70,7 @@ class Recorder:
         self.written: dict[int, FakeTensor] = {}
         self.step_of: dict[torch.fx.Node, int] = {}
         self.step: int = 0
+        self.split_step: int | None = None  # where a break belongs that is raised later
         self.calls = 0
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
@@ -209,6 +212,21 @@ class Recorder:
         node = self.graph.create_node("call_function", target, args, kwargs)
         self._note(node, outputs)
         self._register(outputs, node)
+
+    def refuse_method(self, name: str, tensor: Any) -> NoReturn:
+        """Break for a method that is not modelled."""
+        if name in _WATCHES_GRADIENTS:
+            self.split_before(tensor)
+        graph_break("torch_call", f"Tensor.{name} is not modelled")
+
+    def split_before(self, tensor: Any) -> None:
+        """The break that is about to be raised belongs where `tensor` was made, if the program made it.
+
+        A graph is one node for autograd: what it returns has gradients of its own, apart from what else it returns.
+        """
+        node = self.nodes.get(id(tensor))
+        if node is not None and node.op != "placeholder":
+            self.split_step = self.step_of.get(node)
 
     def mark(self) -> torch.fx.Node | None:
         """The last node so far; for `take_back`."""
@@ -372,7 +390,7 @@ class Recorder:
                     return args[0]
                 graph_break("torch_call", "requires_grad_ changes a tensor that existed before")
             if name in UNMODELLED_METHODS:
-                graph_break("torch_call", f"Tensor.{name} is not modelled")
+                self.refuse_method(name, args[0])
             if name in _OPERATORS:
                 return self._record("call_function", _OPERATORS[name], func, args, kwargs)
             if name in _PLAIN_METHODS:
@@ -394,6 +412,8 @@ class Recorder:
         what = func.__name__
         if what == "__get__":
             if name in _REFUSED_PROPERTIES:
+                if name in _WATCHES_GRADIENTS:
+                    self.split_before(args[0])
                 graph_break("torch_call", f"Tensor.{name} is not modelled")
             if name == "grad":
                 return self._grad(args[0])
@@ -490,7 +510,7 @@ _REFUSED_PROPERTIES = frozenset({"grad_fn", "_backward_hooks", "__cuda_array_int
 
 def _refused() -> frozenset[Any]:
     names = ("manual_seed", "seed", "initial_seed", "save", "load", "from_numpy", "frombuffer", "from_dlpack", "set_default_dtype",
-             "set_default_device", "set_rng_state", "get_rng_state", "autograd.backward", "autograd.grad", "compile", "equal",
+             "set_default_device", "set_rng_state", "get_rng_state", "autograd.backward", "compile", "equal",
              "allclose", "use_deterministic_algorithms", "set_num_threads", "as_tensor", "asarray")
     found = []
     for name in names:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.checkpoint
 
-from fxloom_dynamo import _torch_private, calls, checkpoints, custom_functions, operations, policy, polyfills, transforms
+from fxloom_dynamo import _torch_private, calls, checkpoints, custom_functions, gradients, operations, policy, polyfills, transforms
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
@@ -202,6 +202,7 @@ FUNCTIONS |= {
     torch.func.jvp: transforms.jvp,
     torch.func.vjp: transforms.vjp,
 }
+FUNCTIONS[torch.autograd.grad] = gradients.grad
 FUNCTIONS[torch.utils.checkpoint.checkpoint] = checkpoints.checkpoint
 FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
 
