@@ -8,7 +8,7 @@ differentiated run the autograd engine over the same fakes and functionalize wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,8 +81,14 @@ def trace_graph(
 ) -> Traced:
     """See the module's docstring. Differentiates when grad mode is on and some output requires grad."""
     grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
-    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), absent_devices():
+    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), _absent_devices():
         return _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
+
+
+def _absent_devices() -> AbstractContextManager[Any]:
+    """As capture had it: what is to run is for devices that are there."""
+    context = trace_context()
+    return absent_devices() if context is None or context.fake_mode.absent_devices else nullcontext()
 
 
 @dataclass(slots=True)

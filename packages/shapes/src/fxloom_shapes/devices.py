@@ -25,7 +25,7 @@ class AbsentDevices(TorchFunctionMode):
     """Lets torch's functions be called for devices that are not there."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return call(func, args, kwargs or {})
+        return call(func, args, kwargs or {}) if kwargs or func in _MOVES else func(*args)
 
 
 def absent_devices() -> AbstractContextManager[Any]:
@@ -44,9 +44,8 @@ def meant(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """`func(*args, **kwargs)`, where it may name an absent device."""
-    name = getattr(func, "__name__", "")
-    if name in _MOVES and args and isinstance(args[0], torch.Tensor):
-        return _move(func, name, args, dict(kwargs))
+    if func in _MOVES:
+        return _move(func, func.__name__, args, dict(kwargs))
     asked = _absent(kwargs.get("device"))
     if asked is None:
         return func(*args, **kwargs)
@@ -82,7 +81,7 @@ def _from_data(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
-_MOVES = frozenset({"to", "cuda", "xpu"})
+_MOVES = frozenset({torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.xpu})
 
 
 def _move(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -85,6 +85,8 @@ class SymbolEnv:
         #: float symbols whose very value the trace relied on
         self.pinned_floats: dict[str, SizeGuard] = {}
         self.frozen = False
+        #: some symbol's number is told by running the program only
+        self.has_unbacked = False
         self.plans: dict[Any, Any] = {}
         #: descriptors by key; the same for plans of operators (`propagate`), which hold in this environment only
         self.interned: dict[Any, Any] = {}
@@ -179,7 +181,9 @@ class SymbolEnv:
         atom = Atom("", (), f"{prefix}{count}", len(self.symbols))
         made = self.symbols[atom.text] = Symbol(atom, hint)
         self.on_symbol()
-        if hint is not None:
+        if hint is None:
+            self.has_unbacked = True
+        else:
             self._hints[atom.text] = hint  # type: ignore[assignment]  # floats are read by their own nodes
         return made
 

@@ -38,10 +38,10 @@ class FakeMode(TorchDispatchMode):
         self._storages: dict[int, tuple[FakeStorage, list[weakref.ref[torch.Tensor]]]] = {}
         self._leaves: dict[int, tuple[FakeTensor, FakeTensor]] = {}
         self._entered: list[AbstractContextManager[Any]] = []
-        self._absent_devices = absent_devices
+        self.absent_devices = absent_devices
 
     def __enter__(self) -> FakeMode:
-        self._entered.append(absent_devices() if self._absent_devices else nullcontext())
+        self._entered.append(absent_devices() if self.absent_devices else nullcontext())
         self._entered[-1].__enter__()
         super().__enter__()
         return self

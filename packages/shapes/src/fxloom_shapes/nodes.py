@@ -196,7 +196,7 @@ class IntNode(Node):
     _hint = hint
 
     def has_hint(self) -> bool:
-        return self.hint is not None
+        return not self.env.has_unbacked or self.hint is not None
 
     def maybe_as_int(self) -> int | None:
         return self._constant
