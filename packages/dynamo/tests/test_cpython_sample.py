@@ -28,6 +28,8 @@ WHOLE = (
     ("test_set", "TestSet", "test_symmetric_difference"),
     ("test_userdict", "UserDictTest", "test_missing"),
     ("test_property", "PropertyTests", "test_property_decorator_subclass"),
+    ("test_with", "ExceptionalTestCase", "testRaisedGeneratorExit1"),
+    ("test_yield_from", "TestPEP380Operation", "test_throwing_GeneratorExit_into_subgen_that_returns"),
     ("test_subclassinit", "Test", "test_init_subclass"),
 )
 

@@ -22,7 +22,7 @@ from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.policy import wish_for
 from fxloom_dynamo.wishes import as_wished
-from fxloom_interfaces.errors import FxloomError, InternalError
+from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
@@ -218,8 +218,8 @@ def _call_ours(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: K
     if args and type(args[0]) is TracedGenerator:
         try:
             return ev.off_net(lambda: fn(*args, **kwargs))
-        except Exception as exc:
-            if isinstance(exc, FxloomError):
+        except BaseException as exc:
+            if not ev.is_the_programs(exc):
                 raise
             raise Raised(exc) from None
     graph_break("asked_for", f"calls {fn.__module__}.{fn.__qualname__}")

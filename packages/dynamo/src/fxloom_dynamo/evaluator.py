@@ -33,7 +33,7 @@ from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.output import PutOff
 from fxloom_dynamo.recorder import Recorder
 from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
-from fxloom_interfaces.errors import GraphBreak, InternalError, Site
+from fxloom_interfaces.errors import FxloomError, GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, GlobalsSource
 from fxloom_shapes import ConstraintViolated, FakeMode, FakeTensor
 
@@ -298,6 +298,10 @@ class Evaluator:
             raise exc
         finally:
             exc.__context__ = context  # not what the evaluator happens to handle
+
+    def is_the_programs(self, exc: BaseException) -> bool:
+        """True for what the program raised, GeneratorExit and its like included, and not for a break or a fault of ours."""
+        return exc is self._thrown or isinstance(exc, Exception) and not isinstance(exc, FxloomError)
 
     def _note_class(self, values: dict[str, Any]) -> None:
         """The class that C code is making shows itself first to `__set_name__` or `__init_subclass__`."""
