@@ -58,7 +58,7 @@ def agree(mine: Any, theirs: Any, where: str) -> None:
         for name in ("dtype", "shape", "layout", "requires_grad"):
             if getattr(mine, name) != getattr(theirs, name):
                 raise Mismatch(f"{where}: {name} {getattr(mine, name)}, eager's {getattr(theirs, name)}")
-        if theirs.layout is torch.strided and "gradient" not in where and significant(mine) != significant(theirs):
+        if theirs.layout is torch.strided and significant(mine) != significant(theirs):
             raise Mismatch(f"{where}: strides {mine.stride()}, eager's {theirs.stride()}")
         try:
             torch.testing.assert_close(mine, theirs, equal_nan=True)
@@ -184,10 +184,18 @@ def optimizer_cases(only: str, samples: int) -> Iterator[tuple[str, list[Callabl
         yield name, [lambda i=info, s=s: one_optimizer(i, s) for s in found[:samples]]  # type: ignore[misc]
 
 
+#: optimizers whose update is more than one graph, and why; their values are compared all the same
+IN_PARTS = {
+    "Adafactor": "scales its step by the norm of a parameter, read as a number",
+    "SparseAdam": "works on sparse gradients, which capture does not model",
+}
+
+
 def one_optimizer(info: Any, sample: Any) -> None:
     def train(compiled: bool) -> list[Any]:
         torch.manual_seed(0)
-        params = [torch.nn.Parameter(torch.randn(4, 3)), torch.nn.Parameter(torch.randn(3))]
+        second = (3, 5) if info.optim_cls.__name__ == "Muon" else (3,)  # takes matrices only
+        params = [torch.nn.Parameter(torch.randn(4, 3)), torch.nn.Parameter(torch.randn(second))]
         optimizer = info.optim_cls(params, **copy.deepcopy(sample.kwargs))
 
         def step(closure: Callable[[], Any] | None) -> None:
@@ -200,6 +208,8 @@ def one_optimizer(info: Any, sample: Any) -> None:
         for number in range(4):
             for p in params:
                 p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(number))
+                if info.only_supports_sparse_grads:
+                    p.grad = p.grad.to_sparse()
             run(closure if info.step_requires_closure else None)
         state = [value for p in params for value in optimizer.state[p].values()]
         return [[p.detach() for p in params], state]
@@ -209,7 +219,7 @@ def one_optimizer(info: Any, sample: Any) -> None:
     mine = train(True)
     agree(mine, theirs, "result")
     counts = fxloom.stats()
-    if not info.step_requires_closure and (counts.graph_breaks or counts.graphs > 4):
+    if not info.step_requires_closure and info.optim_cls.__name__ not in IN_PARTS and (counts.graph_breaks or counts.graphs > 4):
         raise Mismatch(f"{counts.graphs} graphs, {counts.graph_breaks} breaks: {counts.break_reasons[:1]}")
 
 

@@ -762,4 +762,5 @@ def _is_impure(node: torch.fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     schema = target._schema
-    return schema.is_mutable or not schema.returns or target.namespace not in ("aten", "prims")
+    draws = torch.Tag.nondeterministic_seeded in target.tags  # and so moves a generator on
+    return draws or schema.is_mutable or not schema.returns or target.namespace not in ("aten", "prims")
