@@ -10,7 +10,7 @@ import torch.fx
 
 from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.runtime import Compiled, inference_wrapper
-from fxloom_aot.trace import Traced, TracedGraph, trace_graph
+from fxloom_aot.trace import Given, Traced, TracedGraph, trace_graph
 from fxloom_aot.training import CompiledBackward, Variants, training_wrapper
 from fxloom_interfaces.dialects.aten_dialect import verify
 from fxloom_interfaces.errors import GraphRejected
@@ -50,13 +50,14 @@ def aot_graph(
     )  # fmt: skip
 
 
-def _variant(compiler: Compiler, traced: Traced, chosen: tuple[int, ...]) -> CompiledBackward | None:
-    """The compiled backward pass for gradients of some outputs; None where zeros for the others have to do."""
-    graph = traced.backward_of(chosen) if traced.backward_of is not None else None
-    if graph is None:
+def _variant(compiler: Compiler, traced: Traced, given: Given) -> CompiledBackward | None:
+    """The compiled backward pass for these gradients; None where zeros for the others, and copies, have to do."""
+    found = traced.backward_of(given) if traced.backward_of is not None else None
+    if found is None:
         return None
+    graph, tangents = found
     try:
-        return CompiledBackward(compiler(graph.gm, graph.signature), graph.signature, [traced.tangents[n] for n in chosen])
+        return CompiledBackward(compiler(graph.gm, graph.signature), graph.signature, tangents)
     except GraphRejected:
         return None
 

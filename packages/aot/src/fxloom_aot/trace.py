@@ -57,6 +57,10 @@ class TracedGraph:
     causes: dict[str, torch.fx.Node] = field(default_factory=dict)
 
 
+#: the gradients that came: numbers of differentiable outputs, with strides where these are not as expected
+Given = tuple[tuple[int, tuple[int, ...] | None], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """forward: always. backward, tangents: where something is differentiated. checks: for the runtime wrapper."""
@@ -69,8 +73,8 @@ class Traced:
     only_plain_backward: bool = False
     #: by differentiable output, in order: bit mask of those that can't be differentiated after it (`apart`)
     shared: tuple[int, ...] = ()
-    #: the backward graph for gradients of some of the differentiable outputs, by their numbers; None where there is none
-    backward_of: Callable[[tuple[int, ...]], TracedGraph | None] | None = None
+    #: the backward graph, and what it expects, for gradients of some of the differentiable outputs; None where there is none
+    backward_of: Callable[[Given], tuple[TracedGraph, list[Descriptor]] | None] | None = None
 
 
 def trace_graph(
@@ -157,10 +161,9 @@ class _Tracer:
         if hidden or not wanted:
             with self._rejecting():
                 raise UnsupportedView("a tensor that requires grad was lifted into the graph as a constant, or made in it")
-        several = len(programs) > 1
-        shared = shared_with([program.grad_fn for program in programs if program is not None]) if several else []
+        shared = shared_with([program.grad_fn for program in programs if program is not None]) if len(programs) > 1 else [1]
         leaves = [leaf for _, leaf in wanted]
-        values = self._gradients(programs, tangents, leaves, retain=several)
+        values = self._gradients(programs, tangents, leaves)
         with phase("aot.partition"):
             part = self.partitioner(Joint(log, found.values, values, tangents, self._static_placeholders()))
             if part.report and wants_artifacts():
@@ -191,27 +194,30 @@ class _Tracer:
             backward = self._backward_graph([*placed, *given, *numbers], part.backward, values, inputs)
         reentrant = any(found.reentrant for found in self.recorder.checkpoints)
 
-        def backward_of(chosen: tuple[int, ...]) -> TracedGraph | None:
+        def backward_of(chosen: Given) -> tuple[TracedGraph, list[Descriptor]] | None:
+            descs = [tangent_descs[n] if stride is None else _restrided(tangent_descs[n], stride) for n, stride in chosen]
             try:
-                some = self._gradients([programs[n] for n in chosen], [tangents[n] for n in chosen], leaves, retain=True)
-                calls = backward_from(Joint(log, found.values, some, tangents, self._static_placeholders()), part.saved)
+                came = [tangents[n] if stride is None else log.placeholder(desc) for (n, stride), desc in zip(chosen, descs, strict=True)]
+                some = self._gradients([programs[n] for n, _ in chosen], came, leaves)
+                calls = backward_from(Joint(log, found.values, some, came, self._static_placeholders()), part.saved)
                 if calls is None:
                     return None
-                return self._backward_graph([*placed, *[given[n] for n in chosen], *numbers], calls, some, inputs)
+                specs = [(given[n][0], value) for (n, _), value in zip(chosen, came, strict=True)]
+                return self._backward_graph([*placed, *specs, *numbers], calls, some, inputs), descs
             except (GraphBreak, GraphRejected, InternalError):  # it asks of sizes what no guard says
                 return None
 
         return Traced(
-            forward, backward, tangent_descs, self._checks(), reentrant, tuple(shared), backward_of if several else None
+            forward, backward, tangent_descs, self._checks(), reentrant, tuple(shared), backward_of
         )
 
     def _gradients(
-        self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor], *, retain: bool
+        self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]
     ) -> list[FakeTensor | None]:
-        """The values of the gradients of the leaves; retain: another call may follow."""
+        """The values of the gradients of the leaves. Another call may follow."""
         start = len(self.recorder.log)
         with phase("aot.trace_backward"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
-            gradients = self._run_autograd(programs, tangents, leaves, retain)
+            gradients = self._run_autograd(programs, tangents, leaves)
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
             before = {id(place.memory): place.memory.version for place in self.state.placeholders}
             self.state.run(self.recorder.log[start:], backward=True)  # entries carry the forward node they belong to
@@ -231,7 +237,7 @@ class _Tracer:
         return TracedGraph(build_graph(self.state.log, placed, calls, values, causes), signature, causes)
 
     def _run_autograd(
-        self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor], retain: bool
+        self, programs: Sequence[Any], tangents: Sequence[FakeTensor], leaves: Sequence[FakeTensor]
     ) -> tuple[Any, ...]:
         """The gradients of the leaves, recorded. The fakes of the tangents stand in the program as well as in the log."""
         stand_ins = [make_fake(value.desc) for value in tangents]
@@ -242,7 +248,7 @@ class _Tracer:
         # in this thread, whatever the device: the modes are those of this thread
         try:
             with self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad():
-                return torch.autograd.grad(programs, leaves, stand_ins, retain_graph=retain, allow_unused=True)
+                return torch.autograd.grad(programs, leaves, stand_ins, retain_graph=True, allow_unused=True)
         except (RuntimeError, GraphBreak) as error:
             # eager would raise this, or ask for the values, in its backward pass only: its forward has to run there
             node = self.recorder.cause() or self._last_node()
@@ -392,6 +398,10 @@ def make_inputs(mode: FakeMode, examples: Sequence[Any], nodes: Sequence[torch.f
 def _tangent(desc: Descriptor) -> Descriptor:
     """Metadata of the gradient of an output: its layout where that is dense, else contiguous."""
     stride = desc.stride if is_dense(desc) else contiguous_stride(desc.size)
+    return describe(desc.size, stride, desc.dtype, desc.device)
+
+
+def _restrided(desc: Descriptor, stride: tuple[int, ...]) -> Descriptor:
     return describe(desc.size, stride, desc.dtype, desc.device)
 
 

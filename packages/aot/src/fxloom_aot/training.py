@@ -19,8 +19,13 @@ import torch
 from fxloom_aot._torch_private import below_autograd, is_plain_backward
 from fxloom_aot.late import late
 from fxloom_aot.runtime import Compiled, StorageCheck, finisher, input_gatherer
+from fxloom_aot.trace import Given
+from fxloom_aot.views import is_dense
 from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
-from fxloom_shapes import Descriptor
+from fxloom_shapes import Descriptor, describe
+
+#: of one graph's backward pass
+_MOST_VARIANTS = 8
 
 
 class CompiledBackward:
@@ -43,6 +48,17 @@ class CompiledBackward:
         self._tangents = tangents
         self._positions = [(n, spec.index) for n, spec in enumerate(inputs) if spec.kind is InputKind.TANGENT]
 
+    def other_layout(self, number: int, gradient: torch.Tensor) -> tuple[int, ...] | None:
+        """The strides of the gradient of a differentiable output, where they are dense and not those expected."""
+        desc = self._tangents[number]
+        if desc.env is not None or gradient.dim() < 2:
+            return None
+        stride = gradient.stride()
+        if stride == desc.stride or not is_dense(describe(desc.size, stride, desc.dtype, desc.device)):
+            return None
+        same = all(a == b or extent == 1 for a, b, extent in zip(stride, desc.stride, desc.size, strict=True))
+        return None if same or gradient.numel() == 0 else stride
+
     def inputs(self, saved: Sequence[Any], given: Mapping[int, Any]) -> list[Any]:
         """The flat inputs. given: the gradients by forward output."""
         inputs: list[Any] = [None] * self._count
@@ -55,25 +71,25 @@ class CompiledBackward:
 
 
 class Variants:
-    """Backward passes for gradients of some of the outputs, compiled when first needed, once.
+    """Backward passes for gradients of some of the outputs, or in other layouts, compiled when first needed, once.
 
     In a thread of their own: the caller's may be one in which frames are captured, or modes are on.
     """
 
-    def __init__(self, compile_variant: Callable[[tuple[int, ...]], CompiledBackward | None]) -> None:
+    def __init__(self, compile_variant: Callable[[Given], CompiledBackward | None]) -> None:
         self._compile = compile_variant
-        self._known: dict[tuple[int, ...], CompiledBackward | None] = {}
+        self._known: dict[Given, CompiledBackward | None] = {}
         self._lock = threading.Lock()
 
-    def get(self, chosen: tuple[int, ...]) -> CompiledBackward | None:
-        """By the numbers of the outputs among the differentiable ones."""
-        if chosen not in self._known:
+    def get(self, given: Given) -> CompiledBackward | None:
+        """The pass for `given`; None where there is none, or there are too many others."""
+        if given not in self._known:
             with self._lock:
-                if chosen not in self._known:
+                if given not in self._known and len(self._known) < _MOST_VARIANTS:
                     context = contextvars.copy_context()
                     with ThreadPoolExecutor(1) as pool:
-                        self._known[chosen] = pool.submit(context.run, self._compile, chosen).result()
-        return self._known[chosen]
+                        self._known[given] = pool.submit(context.run, self._compile, given).result()
+        return self._known.get(given)
 
 
 class _Kept:
@@ -146,8 +162,9 @@ def training_wrapper(
         else:
             chosen = tuple([number for number, position in enumerate(differentiable) if given[position] is not None])
             tensors = iter(saved_tensors(ctx, chosen))
-            if len(chosen) < len(differentiable):
-                backward = variants.get(chosen) or whole
+            layouts = tuple([whole.other_layout(number, given[differentiable[number]]) for number in chosen])
+            if len(chosen) < len(differentiable) or any(layout is not None for layout in layouts):
+                backward = variants.get(tuple(zip(chosen, layouts, strict=True))) or whole
         saved = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
         return backward, backward.inputs(saved, given)
 
