@@ -52,7 +52,7 @@ def _topological(roots: Sequence[Any]) -> list[Any]:
 
 
 def _saves(node: Any) -> bool:
-    names = _raw_names(type(node))
+    names = _raw_names(type(node))  # type: ignore[arg-type]  # classes are hashable
     if "_raw_saved_tensors" in names:  # a function written in Python
         return bool(node._raw_saved_tensors)
     return bool(names)

@@ -183,7 +183,7 @@ class _Tracer:
                 of_input = origin.placeholder >= 0
                 index = origin.placeholder if of_input else flat[id(value)]
                 placed.append((InputSpec(InputKind.SAVED, f"saved_{number}", index, of_input=of_input), original))
-            given = [
+            incoming = [
                 (InputSpec(InputKind.TANGENT, f"tangent_{number}", output), value)
                 for number, (value, output) in enumerate(zip(tangents, differentiated, strict=True))
             ]
@@ -191,7 +191,7 @@ class _Tracer:
             for position, (name, late_number) in enumerate(late.items(), len(found.values) + len(extra)):
                 numbers.append((InputSpec(InputKind.SAVED, f"saved_{name}", position, symbol=name), late_number))
             inputs = [number for number, _ in wanted]
-            backward = self._backward_graph([*placed, *given, *numbers], part.backward, values, inputs)
+            backward = self._backward_graph([*placed, *incoming, *numbers], part.backward, values, inputs)
         reentrant = any(found.reentrant for found in self.recorder.checkpoints)
 
         def backward_of(chosen: Given) -> tuple[TracedGraph, list[Descriptor]] | None:
@@ -202,7 +202,7 @@ class _Tracer:
                 calls = backward_from(Joint(log, found.values, some, came, self._static_placeholders()), part.saved)
                 if calls is None:
                     return None
-                specs = [(given[n][0], value) for (n, _), value in zip(chosen, came, strict=True)]
+                specs = [(incoming[n][0], value) for (n, _), value in zip(chosen, came, strict=True)]
                 return self._backward_graph([*placed, *specs, *numbers], calls, some, inputs), descs
             except (GraphBreak, GraphRejected, InternalError):  # it asks of sizes what no guard says
                 return None
