@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import warnings
@@ -114,6 +115,7 @@ def test_a_forked_child_runs_and_compiles(warm: bool) -> None:
         warnings.simplefilter("ignore")  # of threads in the parent, which are torch's
         child = os.fork()
     if child == 0:
+        signal.alarm(60)  # a child that hangs fails
         try:
             fine = all(torch.equal(compiled(x, n, []), _expected(x, n)) for n in (2, 3))
         except BaseException:
