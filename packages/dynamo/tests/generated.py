@@ -234,6 +234,7 @@ class Writer:
         if self.pick(False, True):
             self.line(depth, "for item in it:")
             self.line(depth + 1, "log.append(item)")
+            self.line(depth + 1, "if len(log) > 12: break")  # what follows may let it grow
             self.block(depth + 1, 0, True)
         else:
             self.line(depth, self.pick("log.append(list(it))", "log.append(next(it, None))", "log.append(len(tuple(it)))"))
@@ -251,7 +252,7 @@ class Writer:
     def leaving(self, depth: int, size: int, loop: bool) -> None:
         """A `finally` that takes over, or a `try` that is left in the middle of a loop."""
         self.line(depth, f"for a in {self.pick('range(3)', 'xs', '(n, 2)')}:")
-        self.line(depth + 1, "if len(log) > 12: break")
+        self.line(depth + 1, "if len(xs) + len(log) > 12: break")
         self.line(depth + 1, "try:")
         self.block(depth + 2, 0, True)
         self.line(depth + 2, self.pick("continue", "graph_break()", "if a: break", "if a > 1: raise KeyError(a)", "pass"))
