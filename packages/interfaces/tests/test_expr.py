@@ -91,3 +91,4 @@ def test_symbolic_multiples_split() -> None:
 def test_print_has_no_needless_parentheses() -> None:
     assert print_expr(X * 768 + Y) == "768 * x + y"
     assert print_expr(floor_div(Y, 4) * 3) == "3 * (y // 4)"
+    assert print_expr(X - floor_div(Y, 4)) in ("x - y // 4", "-(y // 4) + x")  # a leading minus binds tighter than //

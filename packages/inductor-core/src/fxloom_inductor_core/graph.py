@@ -583,6 +583,15 @@ class Lowering:
         self.out.late[name] = None
         self.out.work.append(ExternCall(target, tuple(args), (), (), (name,), False, True, target, "cpu", self._origins()))
 
+    def check_sizes(self, tensors: Sequence[Tensor], op: str) -> None:
+        """Raise RuntimeError when the program runs, unless results whose sizes depend on values have the sizes that later
+        code relies on: what the program asserted of them is in those sizes."""
+        for tensor in tensors:
+            if tensor.buffer is not None and tensor.layout is not None and tensor.size:
+                args = (Operand(tensor.buffer, tensor.layout), [SizeRef(as_expr(extent)) for extent in tensor.size], op)
+                call = ExternCall("check_sizes", args, (), (), (), False, True, "check", "cpu", self._origins(), check=True)
+                self.out.work.append(call)
+
     def check(self, truth: str, message: str) -> None:
         """Raise RuntimeError with `message` when the program runs, unless the text `truth` holds."""
         args = (TorchRef(truth), message)
@@ -620,6 +629,9 @@ class Lowering:
             used=[isinstance(f, torch.Tensor) for f in outputs],
             aliases=any(r.alias_info is not None for r in target._schema.returns),
         )
+        if torch.Tag.dynamic_output_shape in target.tags or target.namespace not in ("aten", "prims"):
+            read = {user.args[1] for user in node.users if user.target is operator.getitem}  # others may be left empty
+            self.check_sizes([t for number, t in enumerate(tensors) if single or number in read], str(target))
         if single:
             return tensors[0]
         return tuple(f if isinstance(f, int) else tensor for f, tensor in zip(outputs, tensors, strict=True))

@@ -7,6 +7,7 @@ and what a call returned are never taken over.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -78,6 +79,10 @@ class _Planner:
         for name, (source, dim) in sorted(self.graph.sizes.items()):
             self.steps.append(BindSize(name, source, dim))
         fused = [None if g.call is not None else self._fuse(g) for g in self.groups]
+        # a group may turn out to compute nothing that anyone reads
+        wanted = [kernel is None or bool(kernel.kernel.stages) for kernel in fused]
+        self.groups = list(itertools.compress(self.groups, wanted))
+        fused = list(itertools.compress(fused, wanted))
         last = self._last_uses(fused)
         for group, kernel in zip(self.groups, fused, strict=True):
             for buffer in self._allocated(group, kernel):
@@ -101,7 +106,7 @@ class _Planner:
         calls = [g.call for g in self.groups if g.call is not None]
         return Planned(
             program,
-            tuple(sorted(Counter(c.op for c in calls if c.library).items())),
+            tuple(sorted(Counter(c.op for c in calls if c.library and not c.check).items())),
             tuple(sorted(Counter(c.op for c in calls if not c.library).items())),
         )
 

@@ -48,6 +48,12 @@ def with_strides(tensor, stride):
     return empty_strided(tensor.size(), stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
+def check_sizes(tensor, size, op):
+    """Raise unless a result has the size that the program asserts of it, in what follows or in so many words."""
+    if list(tensor.shape) != size:
+        raise RuntimeError(f"the result of {op} has size {list(tensor.shape)}, the program asserts {size}")
+
+
 def check(truth, message):
     """Raise unless what the program asserts of its numbers holds."""
     if not truth:

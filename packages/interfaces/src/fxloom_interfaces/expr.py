@@ -27,7 +27,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]  # SymPy is untyped
     def eval(cls, a: Any, b: Any) -> Any:
         if b == 1:
             return a
-        if a == 0:
+        if a == 0 or b == 0:  # b is 0 where a tensor is empty: nothing is computed with it
             return sympy.Integer(0)
         if a.is_Integer and b.is_Integer:
             return sympy.Integer(int(a) // int(b))
@@ -50,7 +50,7 @@ class Mod(sympy.Function):  # type: ignore[misc]  # SymPy is untyped
 
     @classmethod
     def eval(cls, a: Any, b: Any) -> Any:
-        if b == 1 or a == 0 or a == b:
+        if b in (0, 1) or a == 0 or a == b:  # b is 0 where a tensor is empty: nothing is computed with it
             return sympy.Integer(0)
         if a.is_Integer and b.is_Integer:
             return sympy.Integer(int(a) % int(b))
@@ -354,7 +354,9 @@ def _print(expr: Expr, functions: Mapping[str, str]) -> tuple[str, int]:
         text = ""
         for term in terms:
             negative = term.could_extract_minus_sign()
-            part, _ = _print(-term if negative else term, functions)
+            part, rank = _print(-term if negative else term, functions)
+            if negative and not text and rank == _ADD:
+                part = f"({part})"  # a leading minus binds tighter than // and %
             text += (f" - {part}" if text else f"-{part}") if negative else (f" + {part}" if text else part)
         return text, _ADD
     if expr.is_Mul:

@@ -1,0 +1,103 @@
+"""Sizes in the text of wrappers and kernels: signs, empty tensors, and what a program asserts of sizes that only running tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import fxloom
+
+OPTIONS = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+
+
+@pytest.fixture(autouse=True)
+def _counters_start_at_zero() -> None:
+    fxloom.reset()
+
+
+def compiled(program: Callable[..., Tensor], dynamic: bool | None = True) -> Callable[..., Tensor]:
+    return fxloom.compile(program, dynamic=dynamic, fullgraph=True, options=OPTIONS)
+
+
+ROUNDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "upper_half": lambda x: x[(x.shape[0] + 1) // 2 :] * 2,
+    "lower_half": lambda x: x[: x.shape[0] - (x.shape[0] + 1) // 2] * 2,
+    "less_a_remainder": lambda x: x[: 9 - (x.shape[0] + 1) % 4] * 1,
+    "filled_up": lambda x: torch.cat([x, x.new_zeros(30 - (x.shape[0] + 1) // 4)]) + 1,
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_quotient_or_remainder_taken_away(name: str) -> None:
+    """A leading minus binds tighter than // in Python and rounds the other way; in C++ both round to zero."""
+    program = ROUNDED[name]
+    run = compiled(program)
+    for size in (6, 7, 9, 10, 13, 14):
+        x = torch.arange(float(size))
+        assert torch.equal(run(x), program(x)), size
+    assert fxloom.stats().graphs <= 2  # where a slice ends before the tensor does is another graph
+
+
+def three(x: Tensor) -> Tensor:
+    y = x[x > 0]
+    torch._check(y.shape[0] == 3)
+    return y * 2
+
+
+def two_left_out(x: Tensor) -> Tensor:
+    y = x[x > 0]
+    torch._check(y.shape[0] == x.shape[0] - 2)
+    return y * 2
+
+
+@pytest.mark.parametrize(
+    ("program", "good", "bad"),
+    [
+        (lambda x: x[x > 0] + x[x < 0], (6, 6), (7, 6)),
+        (three, (3, 1), (4, 0)),
+        (two_left_out, (8, 2), (7, 3)),
+    ],
+    ids=["added", "a_number", "a_relation"],
+)
+def test_sizes_that_are_asserted_equal_are_compared_when_the_program_runs(
+    program: Callable[[Tensor], Tensor], good: tuple[int, int], bad: tuple[int, int]
+) -> None:
+    run = compiled(program)
+    x = torch.tensor([1.0] * good[0] + [-1.0] * good[1])
+    assert torch.equal(run(x), program(x))
+    with pytest.raises(RuntimeError, match="asserts"):
+        run(torch.tensor([1.0] * bad[0] + [-1.0] * bad[1]))
+
+
+def test_a_number_that_is_asserted_is_compared_when_the_program_runs() -> None:
+    def program(x: Tensor, n: Tensor) -> Tensor:
+        count = n.item()
+        torch._check(count == 3)
+        return x[:count] * 2
+
+    run = compiled(program)
+    assert torch.equal(run(torch.ones(8), torch.tensor(3)), torch.full((3,), 2.0))
+    with pytest.raises(RuntimeError, match="asserted"):
+        run(torch.ones(8), torch.tensor(4))
+
+
+LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[tuple[int, int], ...]]] = {
+    "square_seen_as_its_transpose": (lambda x: x.view(x.shape[1], x.shape[0]).t() * 2, ((4, 4), (4, 6))),
+    "windows": (lambda x: x.unfold(0, 2, 2) * 2, ((6, 10), (9, 7))),
+    "nothing_joined": (lambda x: torch.cat([x[x[:, 0] > 0], x], 0).sum(0), ((0, 3), (5, 3))),
+}
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_and_empty_tensors(name: str, dynamic: bool) -> None:
+    program, sizes = LAYOUTS[name]
+    run = compiled(program, dynamic)
+    for size in sizes:
+        x = torch.randn(size)
+        expected, got = program(x), run(x)
+        torch.testing.assert_close(got, expected)
+        assert got.stride() == expected.stride()
