@@ -101,3 +101,19 @@ def test_layouts_and_empty_tensors(name: str, dynamic: bool) -> None:
         expected, got = program(x), run(x)
         torch.testing.assert_close(got, expected)
         assert got.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("used", ["all", "one"])
+def test_pieces_that_do_not_add_up_are_an_error(used: str, backend: str) -> None:
+    def program(x: Tensor, sizes: Tensor) -> list[Tensor]:
+        pieces = x.split(sizes.tolist())
+        return [piece.sum(0) for piece in (pieces if used == "all" else pieces[1:2])]
+
+    run = fxloom.compile(program, backend=backend, dynamic=True, fullgraph=True, options=OPTIONS)
+    x = torch.arange(9.0)
+    for sizes in ([3, 3, 3], [2, 3, 4]):
+        assert run(x, torch.tensor(sizes)) == program(x, torch.tensor(sizes))
+    with pytest.raises(RuntimeError):
+        run(x, torch.tensor([3, 5, 4]))
+    assert fxloom.stats().graphs == 1

@@ -80,6 +80,7 @@ class Evaluator:
         if fake_mode.env is not None:
             fake_mode.env.site = self.site
             fake_mode.env.on_symbol = self.recorder.on_symbol
+            fake_mode.env.on_deferred = self.recorder.asserted
         self.handling_since = 0
         #: `.grad` of inputs that the program read or wrote, by the identity of their fakes
         self.gradients: dict[int, Gradient] = {}

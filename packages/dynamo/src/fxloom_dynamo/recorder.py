@@ -35,6 +35,8 @@ from fxloom_interfaces import meta
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
+from fxloom_shapes.facts import symbols_of
+from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.poly import of_atom
 from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
@@ -465,6 +467,14 @@ class Recorder:
         argument = self.numbers.node_of(condition)
         if isinstance(argument, torch.fx.Node):
             self.add_effect(torch._check, argument)
+
+    def asserted(self, statement: Any) -> None:
+        """Record what an operator takes for granted of numbers that only running the graph tells (sizes of pieces, say)."""
+        env = self.fake_mode.env
+        assert env is not None
+        names = [atom.text for atom in symbols_of(statement)]
+        if all(name in self.symbols or name in self._sized or env.symbols[name].sources for name in names):
+            self.check(torch.SymBool(BoolNode(env, statement)))
 
     def _note(self, node: torch.fx.Node, value: Any) -> None:
         """`node` was recorded, and gave `value`."""

@@ -49,7 +49,7 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     `state_dict` and hooks are the original's.
     backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`.
     mode, options: for the backend; but the options capture_scalar_outputs and capture_dynamic_output_shape_ops are capture's:
-    they keep numbers and shapes that depend on values in the graph (backend "inductor" breaks the graph there still). So
+    they keep numbers and shapes that depend on values in the graph. So
     are the limits: recompile_limit, break_limit, and step_limit, the instructions that are evaluated without an operator.
     dynamic: None compiles for the sizes that it sees, and once more for any size of what turns out to change; True for any
     size at once; False for each size anew, up to the recompile limit.

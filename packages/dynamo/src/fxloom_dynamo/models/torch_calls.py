@@ -176,8 +176,7 @@ def _check(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     """torch._check: what it says of numbers that only running the graph tells is checked there."""
     condition, *rest = [*args, *kwargs.values()]
     if type(condition) is torch.SymBool:
-        ev.torch_native(torch._check, condition)
-        ev.recorder.check(condition)
+        ev.torch_native(torch._check, condition)  # noted by the recorder where it is left to the run
         return
     if not ev.truth(condition):
         message = ev.call(rest[0], []) if rest and rest[0] is not None else "Expected cond to be True, but got False"
