@@ -52,9 +52,11 @@ def _outcome(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal in value and kind, tensors bit by bit."""
+    """Equal in value and kind, tensors in every element; NaN is NaN."""
     if isinstance(left, torch.Tensor):
-        return isinstance(right, torch.Tensor) and left.dtype == right.dtype and torch.equal(left, right)
+        if not isinstance(right, torch.Tensor) or left.dtype != right.dtype or left.shape != right.shape:
+            return False
+        return torch.equal(left, right) or torch.allclose(left, right, rtol=0, atol=0, equal_nan=True)
     if type(left) is not type(right):
         return False
     if isinstance(left, (list, tuple)):
