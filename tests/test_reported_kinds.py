@@ -12,10 +12,7 @@ from torch import Tensor
 
 import fxloom
 
-
-@pytest.fixture(autouse=True)
-def _counters_start_at_zero() -> None:
-    fxloom.reset()
+pytestmark = pytest.mark.usefixtures("counters_at_zero")
 
 
 class OwnGradient(torch.autograd.Function):

@@ -10,12 +10,9 @@ from torch import Tensor
 
 import fxloom
 
+pytestmark = pytest.mark.usefixtures("counters_at_zero")
+
 OPTIONS = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
-
-
-@pytest.fixture(autouse=True)
-def _counters_start_at_zero() -> None:
-    fxloom.reset()
 
 
 def compiled(program: Callable[..., Tensor], dynamic: bool | None = True) -> Callable[..., Tensor]:

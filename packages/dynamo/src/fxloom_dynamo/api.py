@@ -23,8 +23,8 @@ from fxloom_dynamo.guards import Guard
 from fxloom_dynamo.runtime import CapturedFrame, compile_callable
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.config import from_options
-from fxloom_interfaces.errors import ConfigError, Unsupported
-from fxloom_interfaces.plugins import BACKENDS
+from fxloom_interfaces.errors import Unsupported
+from fxloom_interfaces.plugins import backend_function
 
 
 def optimize(backend: Backend | str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -34,11 +34,8 @@ def optimize(backend: Backend | str | None = None, **options: Any) -> Callable[[
     eager too. options: fields of CaptureConfig. ConfigError for an unknown one or for what can't be a backend, PluginError
     for a name that nobody registered.
     """
-    if isinstance(backend, str):
-        backend = BACKENDS.load(backend).load()
-    if backend is not None and not callable(backend):
-        raise ConfigError(f"backend must be a name or a function (gm, example_inputs) -> callable, got {type(backend).__name__}")
-    config = from_options(CaptureConfig, {"backend": backend, **options})
+    function = None if backend is None else backend_function(backend)
+    config = from_options(CaptureConfig, {"backend": function, **options})
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
         return compile_callable(fn, config)

@@ -15,7 +15,7 @@ from fxloom_dynamo import controls
 from fxloom_dynamo.dynamic import parse_dynamic_shapes
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError
-from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found
+from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found, backend_function
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,9 +100,7 @@ def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options
         from fxloom.backends import inductor_options
 
         inductor_options(mode, options or {})
-    function = BACKENDS.load(backend).load() if isinstance(backend, str) else backend
-    if not callable(function):
-        raise ConfigError(f"backend must be a name or a function (gm, example_inputs) -> callable, got {type(backend).__name__}")
+    function = backend_function(backend)
     bound: dict[str, Any] = {}
     if mode is not None:
         bound["mode"] = mode

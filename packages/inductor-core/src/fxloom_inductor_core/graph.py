@@ -589,13 +589,14 @@ class Lowering:
         for tensor in tensors:
             if tensor.buffer is not None and tensor.layout is not None and tensor.size:
                 args = (Operand(tensor.buffer, tensor.layout), [SizeRef(as_expr(extent)) for extent in tensor.size], op)
-                call = ExternCall("check_sizes", args, (), (), (), False, True, "check", "cpu", self._origins(), check=True)
-                self.out.work.append(call)
+                self._add_check("check_sizes", args)
 
     def check(self, truth: str, message: str) -> None:
         """Raise RuntimeError with `message` when the program runs, unless the text `truth` holds."""
-        args = (TorchRef(truth), message)
-        self.out.work.append(ExternCall("check", args, (), (), (), False, True, "check", "cpu", self._origins(), check=True))
+        self._add_check("check", (TorchRef(truth), message))
+
+    def _add_check(self, target: str, args: tuple[Any, ...]) -> None:
+        self.out.work.append(ExternCall(target, args, (), (), (), False, True, "check", "cpu", self._origins(), check=True))
 
     def fallback(self, node: torch.fx.Node, reason: str) -> Any:
         """Run the node's eager kernel for lack of a lowering."""

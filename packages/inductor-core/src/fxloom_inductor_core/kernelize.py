@@ -86,7 +86,7 @@ class _Builder:
         self.count = 0
         self.known: dict[Any, Any] = {}
         self.forward: dict[tuple[str, Expr], int] = {}
-        self.made: dict[int, Instruction] = {}
+        self.made: dict[int, Load | Constant | IndexValue | Compute] = {}
 
     def build(self) -> None:
         starts = self._starts()
@@ -136,22 +136,14 @@ class _Builder:
                         values[result] = self._again(forwarded, start)
                         return
                 stage = self._stage_for(start, made, [] if where is None else [where], load=True)
-                values[result] = self._value(
-                    ("load", buffer, index, where), stage, lambda r: replace(made, result=r, mask=where)
-                )
-            case Constant(result=result, value=value, dtype=dtype):
-                values[result] = self._value(
-                    ("constant", repr(value), dtype), self._first(), lambda r: replace(made, result=r)
-                )
-            case IndexValue(result=result, expr=expr, dtype=dtype):
-                stage = self._stage_for(start, made, [])
-                values[result] = self._value(("index", expr, dtype), stage, lambda r: replace(made, result=r))
-            case Compute(result=result, op=op, args=args, dtype=dtype):
+                values[result] = self._value(replace(made, mask=where), stage)
+            case Constant(result=result):
+                values[result] = self._value(made, self._first())
+            case IndexValue(result=result):
+                values[result] = self._value(made, self._stage_for(start, made, []))
+            case Compute(result=result, args=args):
                 operands = tuple(values[a] for a in args)
-                stage = self._stage_for(start, made, list(operands))
-                values[result] = self._value(
-                    (op, operands, dtype), stage, lambda r: replace(made, result=r, args=operands)
-                )
+                values[result] = self._value(replace(made, args=operands), self._stage_for(start, made, list(operands)))
             case Indirect():
                 self._indirect(made, start, values, symbols)
             case Reduce(results=results, kind=kind, value=value, dtype=dtype):
@@ -218,15 +210,10 @@ class _Builder:
         """The same value, computed in a later stage from what a cheap value is made of."""
         if self.stage_of_value[value] % 2:
             return value
-        match made := self.made[value]:
-            case Load(buffer=buffer, index=index):
-                return self._value(("load", buffer, index, None), stage, lambda r: replace(made, result=r))
-            case IndexValue(expr=expr, dtype=dtype):
-                return self._value(("index", expr, dtype), stage, lambda r: replace(made, result=r))
-            case Compute(op=op, args=args, dtype=dtype):
-                operands = tuple(self._again(a, stage) for a in args)
-                return self._value((op, operands, dtype), stage, lambda r: replace(made, result=r, args=operands))
-        raise AssertionError(f"{made} is not cheap")
+        made = self.made[value]
+        if isinstance(made, Compute):
+            made = replace(made, args=tuple(self._again(a, stage) for a in made.args))
+        return self._value(made, stage)
 
     def _visible(self, value: int, start: int) -> bool:
         at = self.stage_of_value[value]
@@ -252,7 +239,10 @@ class _Builder:
         self.stage_of_value[number] = stage
         return number
 
-    def _value(self, key: Any, stage: int, make: Callable[[int], Instruction]) -> int:
+    def _value(self, made: Load | Constant | IndexValue | Compute, stage: int) -> int:
+        """The number of the value that `made` gives, whatever number it has: an earlier one where it is made already."""
+        # constants by their text: 0.0 == -0.0, and NaN is not itself
+        key: Any = ("constant", repr(made.value), made.dtype) if isinstance(made, Constant) else replace(made, result=-1)
         found = self.known.get((key, None))
         if found is None and stage % 2 == 0:
             found = self.known.get((key, stage))
@@ -260,7 +250,7 @@ class _Builder:
             return int(found)
         number = self._number(stage)
         self.known[(key, stage if stage % 2 == 0 else None)] = number
-        self.made[number] = make(number)
+        self.made[number] = replace(made, result=number)
         self._emit(stage, self.made[number])
         return number
 

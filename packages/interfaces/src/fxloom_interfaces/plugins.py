@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from fxloom_interfaces import backend, codegen, replayer
 from fxloom_interfaces.config import nearest
-from fxloom_interfaces.errors import PluginError
+from fxloom_interfaces.errors import ConfigError, PluginError
 
 T = TypeVar("T")
 
@@ -136,3 +136,11 @@ def codegens_by_device(prefer: str | None = None, registry: Registry[codegen.Cod
                     f"serves device {device!r}, and so does plugin {other.name!r}; choose with options={{'codegen': {plugin.name!r}}}",
                 )
     return by_device
+
+
+def backend_function(given: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The backend that a user names or gives. PluginError for a name that nobody registered, ConfigError for anything else."""
+    function = BACKENDS.load(given).load() if isinstance(given, str) else given
+    if not callable(function):
+        raise ConfigError(f"backend must be a name or a function (gm, example_inputs) -> callable, got {type(given).__name__}")
+    return function

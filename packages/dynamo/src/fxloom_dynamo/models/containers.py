@@ -107,25 +107,22 @@ def _dict_contains(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
 @method(dict, "pop", arity=(2, 3))
 def _dict_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     operations.check_hashable(ev, args[1])
-    value = ev.heap.dict_get(args[0], args[1])
-    if value is ABSENT:
-        if len(args) > 2:
-            return args[2]
-        raise Raised(KeyError(args[1]))
-    ev.native(dict.__delitem__, args[0], args[1])
-    return value
+    return _popped(ev, dict, *args)
 
 
 @method(collections.OrderedDict, "pop")
 def _ordered_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    target, key, *rest = take(args, kwargs, "self", "key", "default", defaults=(_MISSING,))
+    return _popped(ev, collections.OrderedDict, *take(args, kwargs, "self", "key", "default", defaults=(_MISSING,)))
+
+
+def _popped(ev: Evaluator, kind: type[dict[Any, Any]], target: Any, key: Any, default: Any = _MISSING) -> Any:
     value = ev.heap.dict_get(target, key)
-    if value is ABSENT:
-        if rest[0] is not _MISSING:
-            return rest[0]
+    if value is not ABSENT:
+        ev.native(kind.__delitem__, target, key)
+        return value
+    if default is _MISSING:
         raise Raised(KeyError(key))
-    ev.native(collections.OrderedDict.__delitem__, target, key)
-    return value
+    return default
 
 
 @method(dict, "setdefault", arity=(2, 3))

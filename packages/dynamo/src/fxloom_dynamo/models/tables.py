@@ -31,9 +31,15 @@ DUNDER_OF = {
 def function(*targets: Any, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
     """Register the model of functions. arity: least and most positional arguments, no keywords; others are TypeErrors."""
 
+    return _registrar(FUNCTIONS, {target: target for target in targets}, arity)
+
+
+def _registrar(table: dict[Any, Model], targets: dict[Any, Any], arity: tuple[int, int] | None) -> Callable[[Model], Model]:
+    """A decorator that enters a model into `table`. targets: key -> the real callee."""
+
     def register(model: Model) -> Model:
-        for target in targets:
-            FUNCTIONS[target] = model if arity is None else _checked(model, target, arity)
+        for key, target in targets.items():
+            table[key] = model if arity is None else _checked(model, target, arity)
         return model
 
     return register
@@ -54,23 +60,13 @@ def _checked(model: Model, target: Any, arity: tuple[int, int]) -> Model:
 def constructor(*targets: type, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
     """Register the model of calls of classes."""
 
-    def register(model: Model) -> Model:
-        for target in targets:
-            CLASSES[target] = model if arity is None else _checked(model, target, arity)
-        return model
-
-    return register
+    return _registrar(CLASSES, {target: target for target in targets}, arity)
 
 
 def method(owner: type, *names: str, arity: tuple[int, int] | None = None) -> Callable[[Model], Model]:
     """Register the model of methods written in C; the receiver counts as an argument."""
 
-    def register(model: Model) -> Model:
-        for name in names:
-            METHODS[owner, name] = model if arity is None else _checked(model, getattr(owner, name), arity)
-        return model
-
-    return register
+    return _registrar(METHODS, {(owner, name): getattr(owner, name) for name in names}, arity)
 
 
 def take(args: Args, kwargs: Kwargs, *names: str, defaults: tuple[Any, ...] = ()) -> list[Any]:
