@@ -6,6 +6,8 @@ namespace fxloom {
 
 namespace {
 
+constexpr int kCell = 0x40;  // CO_FAST_CELL of co_localspluskinds
+
 enum class Jump { kNone, kForward, kBackward };
 
 Jump jump_of(int opcode) {
@@ -74,6 +76,26 @@ bool takes_names(int opcode) {
     (void)opcode;
     return false;
 #endif
+}
+
+// True when the instruction binds, or unbinds, one of the first `count` variables.
+bool binds_one_below(int opcode, int argument, int count) {
+    switch (opcode) {
+        case STORE_FAST:
+        case DELETE_FAST:
+#if PY_VERSION_HEX >= 0x030C0000
+        case LOAD_FAST_AND_CLEAR:
+#endif
+            return argument < count;
+#if PY_VERSION_HEX >= 0x030D0000
+        case STORE_FAST_LOAD_FAST:
+            return argument >> 4 < count;
+        case STORE_FAST_STORE_FAST:
+            return argument >> 4 < count || (argument & 15) < count;
+#endif
+        default:
+            return false;
+    }
 }
 
 struct Handler {
@@ -185,6 +207,29 @@ std::unique_ptr<CallSites> CallSites::of(PyCodeObject* code) {
             argument = 0;
             unit = next;
         }
+    }
+    Py_DECREF(bytes);
+    return found;
+}
+
+int may_let_go(PyCodeObject* code) {
+    const int star = (code->co_flags & CO_VARARGS) != 0 ? 1 : 0;
+    if ((code->co_flags & CO_VARKEYWORDS) != 0) return 1;
+    const int parameters = code->co_argcount + code->co_kwonlyargcount + star;
+    const char* kinds = PyBytes_AS_STRING(code->co_localspluskinds);
+    for (int i = 0; i < parameters; ++i)
+        if ((kinds[i] & kCell) != 0) return 1;
+    PyObject* bytes = PyCode_GetCode(code);
+    if (bytes == nullptr) return -1;
+    const auto* units = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes));
+    const Py_ssize_t count = PyBytes_GET_SIZE(bytes) / 2;
+    int argument = 0;
+    int found = 0;
+    for (Py_ssize_t unit = 0; unit < count && found == 0; ++unit) {
+        const int opcode = units[2 * unit];
+        argument = (argument << 8) | units[2 * unit + 1];
+        if (binds_one_below(opcode, argument, parameters)) found = 1;
+        if (opcode != EXTENDED_ARG) argument = 0;
     }
     Py_DECREF(bytes);
     return found;

@@ -38,4 +38,8 @@ void give_up_arguments(frames::Frame* caller, const CallSites& sites, frames::Fr
 // True when the callee may have an argument that nothing else holds.
 bool has_temporaries(frames::Frame* callee);
 
+// True when a frame of the code can let go of an argument before it ends: it binds a parameter anew, deletes it, shares it
+// with another function's cell, or has its keyword arguments in a dict. -1 with an error set.
+int may_let_go(PyCodeObject* code);
+
 }  // namespace fxloom

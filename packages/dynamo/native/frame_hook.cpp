@@ -49,10 +49,13 @@ struct Entry {
 };
 
 struct CodeState {
-    bool skip = false;
+    bool skip = false;    // as it is
     bool closed = false;  // as it is, and all that it calls too
+    bool lets_go = true;  // of arguments before its frame ends, see call_sites.h
+    bool plain = false;   // skip, and the caller's stack may go on holding the arguments: nothing to do for its frames
     std::vector<std::shared_ptr<Entry>> entries;  // most recently used first
     std::vector<Region*> gave_up;                 // regions that run this code as it is
+    Region* plain_in = nullptr;                   // one of them, where `plain` holds too
     std::unique_ptr<CallSites> call_sites;        // made when the code first calls a Python function in a region
 };
 
@@ -62,6 +65,7 @@ PyCodeObject* g_retire_code = nullptr;  // `NOP; RETURN_CONST None`: run to clea
 _PyFrameEvalFunction g_previous = nullptr;  // what was installed before us
 long g_live_regions = 0;                    // over all threads; guarded by the GIL
 long g_full_chunks = 0;                     // frames that had to be replaced by a call
+long g_expected = 0;                        // threads that wait for a frame or intercept them: the hook looks at all then
 
 thread_local Region* t_region = nullptr;
 thread_local std::size_t t_saved_tensor_hooks = 0;  // in force where the thread entered its region
@@ -77,16 +81,23 @@ thread_local PyObject* t_interceptor = nullptr;     // borrowed from the call of
 
 void free_code_state(void* state) { delete static_cast<CodeState*>(state); }
 
-CodeState* find_state(PyCodeObject* code) {
-    void* state = nullptr;
-    if (frames::get_extra(code, g_extra_index, &state) < 0) PyErr_Clear();
-    return static_cast<CodeState*>(state);
+CodeState* find_state(PyCodeObject* code) { return static_cast<CodeState*>(frames::extra(code, g_extra_index)); }
+
+// True for functions whose frames can have an entry: neither generators nor the bodies of modules and classes.
+bool is_candidate(PyCodeObject* code) {
+    constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
+    constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
+    return (code->co_flags & kFunction) == kFunction && (code->co_flags & kSuspends) == 0;
 }
 
 CodeState& state_of(PyCodeObject* code) {
     CodeState* state = find_state(code);
     if (state == nullptr) {
+        const int lets_go = may_let_go(code);
+        if (lets_go < 0) throw py::error_already_set();
         state = new CodeState();
+        state->lets_go = lets_go != 0;
+        state->plain = !state->lets_go && !is_candidate(code);
         if (frames::set_extra(code, g_extra_index, state) < 0) {
             delete state;
             throw py::error_already_set();
@@ -101,6 +112,12 @@ PyCodeObject* as_code(const py::handle& object) {
 }
 
 PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag);
+
+// The thread's frame about to come is one of `code` (borrowed), or none is waited for any more.
+void expect(PyObject*& which, PyObject* code) {
+    g_expected += (code != nullptr) - (which != nullptr);
+    which = code;
+}
 
 void enter_region() {
     if (g_live_regions++ == 0) {
@@ -148,12 +165,12 @@ public:
     explicit InterceptorScope(PyObject* interceptor) : saved_(t_interceptor) {
         if (saved_ == nullptr && interceptor != nullptr) enter_region();
         if (saved_ != nullptr && interceptor == nullptr) leave_region();
-        t_interceptor = interceptor;
+        expect(t_interceptor, interceptor);
     }
     ~InterceptorScope() {
         if (saved_ == nullptr && t_interceptor != nullptr) leave_region();
         if (saved_ != nullptr && t_interceptor == nullptr) enter_region();
-        t_interceptor = saved_;
+        expect(t_interceptor, saved_);
     }
     InterceptorScope(const InterceptorScope&) = delete;
     InterceptorScope& operator=(const InterceptorScope&) = delete;
@@ -187,7 +204,9 @@ public:
     }
 
     void give_up(const py::object& code) {
-        state_of(as_code(code)).gave_up.push_back(this);
+        CodeState& state = state_of(as_code(code));
+        state.gave_up.push_back(this);
+        if (!state.lets_go) state.plain_in = this;
         codes_.push_back(code);
     }
 
@@ -211,6 +230,7 @@ public:
             const auto mine = std::stable_partition(entries.begin(), entries.end(), [this](const auto& e) { return e->region != this; });
             std::move(mine, entries.end(), std::back_inserter(dropped));
             entries.erase(mine, entries.end());
+            if (state->plain_in == this) state->plain_in = nullptr;
             state->gave_up.erase(std::remove(state->gave_up.begin(), state->gave_up.end(), this), state->gave_up.end());
         }
     }
@@ -221,6 +241,7 @@ private:
     std::vector<py::object> codes_;
 };
 
+// Runs the frame as whoever had the hook before would.
 PyObject* pass(PyThreadState* ts, frames::Frame* f, int throwflag) {
     if (g_previous != nullptr && g_previous != _PyEval_EvalFrameDefault && g_previous != hook)
         return g_previous(ts, f, throwflag);
@@ -320,10 +341,10 @@ PyObject* run_to_end(PyObject* result) {
         std::vector<PyObject*> arguments;
         const py::object function = open_tail_call(result, arguments);
         const std::vector<PyObject*> given = arguments;
-        t_handed_code = PyFunction_GET_CODE(function.ptr());
+        expect(t_handed_code, PyFunction_GET_CODE(function.ptr()));
         t_handed = &arguments;
         result = PyObject_Vectorcall(function.ptr(), given.data(), given.size(), nullptr);
-        t_handed_code = nullptr;
+        expect(t_handed_code, nullptr);
         t_handed = nullptr;
         release(arguments);  // still there when the call never reached the frame
     }
@@ -346,11 +367,11 @@ PyObject* run_entry(PyThreadState* ts, frames::Frame* f, Entry& entry, PyObject*
         result = frames::evaluate(ts, f, 0);
     } else {
         ++g_full_chunks;
-        t_pending_code = keep.ptr();
+        expect(t_pending_code, keep.ptr());
         t_pending_inputs = inputs;
         t_pending_slot = entry.inputs_slot;
         result = call_instead(f, code);
-        t_pending_code = nullptr;
+        expect(t_pending_code, nullptr);
         Py_CLEAR(t_pending_inputs);  // still there when the call never reached the frame
         result = finish(ts, f, result);
     }
@@ -395,7 +416,6 @@ private:
 
 Found find_entry(frames::Frame* f, CodeState* state, Region* region) {
     Found found;
-    if (state == nullptr) return found;
     const GuardScope off;
     PyFunctionObject* function = frames::function(f);
     const FrameRoots roots{f->localsplus, function->func_closure, f->f_globals, f->f_builtins, reinterpret_cast<PyObject*>(function)};
@@ -470,40 +490,43 @@ void take_arguments(PyThreadState* ts, frames::Frame* f) {
     PyErr_Clear();
 }
 
-PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
-    if (throwflag != 0 || f->owner != FRAME_OWNED_BY_THREAD) return pass(ts, f, throwflag);
+// A frame that `hook` has something to do for, or may have.
+PyObject* look_at(PyThreadState* ts, frames::Frame* f) {
+    PyCodeObject* code = frames::code(f);
     bool handed = false;
-    if (t_handed_code != nullptr && reinterpret_cast<PyObject*>(frames::code(f)) == t_handed_code) {
+    if (t_handed_code != nullptr && reinterpret_cast<PyObject*>(code) == t_handed_code) {
         handed = true;
-        t_handed_code = nullptr;
+        expect(t_handed_code, nullptr);
         release(*t_handed);
     }
     if (t_interceptor != nullptr && !frames::is_observer(ts)) {
         constexpr int kBody = CO_OPTIMIZED | CO_NEWLOCALS;
-        if ((frames::code(f)->co_flags & kBody) == kBody && frames::at_start(f)) return intercept(ts, f);
+        if ((code->co_flags & kBody) == kBody && frames::at_start(f)) return intercept(ts, f);
         return pass(ts, f, 0);
     }
-    take_arguments(ts, f);
-    if (t_pending_code != nullptr && reinterpret_cast<PyObject*>(frames::code(f)) == t_pending_code) {
+    CodeState* state = find_state(code);
+    if (state == nullptr) {
+        try {
+            state = &state_of(code);
+        } catch (py::error_already_set&) {  // out of memory
+            return pass(ts, f, 0);
+        }
+    }
+    if (!state->skip || state->lets_go) take_arguments(ts, f);
+    if (t_pending_code != nullptr && reinterpret_cast<PyObject*>(code) == t_pending_code) {
         if (t_pending_slot >= 0) {
             f->localsplus[t_pending_slot] = t_pending_inputs;
             t_pending_inputs = nullptr;
         }
-        t_pending_code = nullptr;
+        expect(t_pending_code, nullptr);
         return frames::evaluate(ts, f, 0);
     }
     Region* region = t_region;
-    if (region == nullptr || frames::is_observer(ts) || fxloom_is_watched(ts) != 0) return pass(ts, f, 0);
-    PyCodeObject* code = frames::code(f);
-    CodeState* state = find_state(code);
-    if (state != nullptr && state->skip) return pass(ts, f, 0);
-    if (state != nullptr && state->closed) return pass_closed(ts, f);
-    constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
-    constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
-    if ((code->co_flags & kFunction) != kFunction || (code->co_flags & kSuspends) != 0 || !frames::at_start(f))
-        return pass(ts, f, 0);
+    if (region == nullptr || state->skip || frames::is_observer(ts) || fxloom_is_watched(ts) != 0) return pass(ts, f, 0);
+    if (state->closed) return pass_closed(ts, f);
+    if (!is_candidate(code) || !frames::at_start(f)) return pass(ts, f, 0);
     if (saved_tensor_hooks() != t_saved_tensor_hooks) return pass(ts, f, 0);
-    if (state != nullptr && std::find(state->gave_up.begin(), state->gave_up.end(), region) != state->gave_up.end())
+    if (std::find(state->gave_up.begin(), state->gave_up.end(), region) != state->gave_up.end())
         return pass(ts, f, 0);
     bool asked = false;
     while (true) {
@@ -517,10 +540,7 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
                 return finish(ts, f, nullptr);
             }
             const py::object answer = ask(f, region, found);
-            if (answer.is_none()) {
-                state = find_state(code);
-                return state != nullptr && state->closed ? pass_closed(ts, f) : pass(ts, f, 0);
-            }
+            if (answer.is_none()) return state->closed ? pass_closed(ts, f) : pass(ts, f, 0);
             asked = answer.is(py::bool_(false));
         } catch (py::error_already_set& error) {
             error.restore();
@@ -529,8 +549,16 @@ PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
             PyErr_SetString(PyExc_RuntimeError, error.what());
             return finish(ts, f, nullptr);
         }
-        state = find_state(code);
     }
+}
+
+// Every frame of the interpreter comes by here while a region is live: what most of them need is decided first.
+PyObject* hook(PyThreadState* ts, frames::Frame* f, int throwflag) {
+    if (throwflag != 0 || f->owner != FRAME_OWNED_BY_THREAD) return pass(ts, f, throwflag);
+    const CodeState* state = find_state(frames::code(f));
+    if (state != nullptr && g_expected == 0 && (state->plain || (state->plain_in != nullptr && state->plain_in == t_region)))
+        return pass(ts, f, 0);
+    return look_at(ts, f);
 }
 
 // ---- CompiledCallable and Uncaptured: callables that switch the thread's region -------------------------------------
@@ -708,11 +736,20 @@ void register_frame_hook(py::module_& m) {
         "fxloom_dynamo._native.Uncaptured", "Uncaptured(function): calls function with no region live.", new_uncaptured));
     g_tail_call = make_tail_call_type();
     m.attr("TailCall") = py::handle(reinterpret_cast<PyObject*>(g_tail_call));
-    m.def("skip_code", [](const py::object& code) { state_of(as_code(code)).skip = true; }, py::arg("code"),
-          "Never look at frames of `code` again, in any region.");
+    m.def(
+        "skip_code",
+        [](const py::object& code) {
+            CodeState& state = state_of(as_code(code));
+            state.skip = true;
+            state.plain = !state.lets_go;
+        },
+        py::arg("code"), "Never look at frames of `code` again, in any region.");
     m.def("close_code", [](const py::object& code) { state_of(as_code(code)).closed = true; }, py::arg("code"),
           "Never look at frames of `code` again, nor at what they call, in any region.");
     m.def("set_retire_code", [](const py::object& code) {
+        state_of(as_code(code));
+        if (!frames::extras_are_known(as_code(code), g_extra_index))
+            throw py::import_error("fxloom's frame hook does not know where this CPython keeps what belongs to a code object");
         Py_XSETREF(g_retire_code, as_code(code));
         Py_INCREF(g_retire_code);
     });

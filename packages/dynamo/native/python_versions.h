@@ -73,6 +73,23 @@ inline int set_extra(PyCodeObject* c, Py_ssize_t i, void* value) {
 }
 #endif
 
+// The extra slot as the two functions above see it, without their checks: it is read for every frame. The layout is that of
+// `_PyCodeObjectExtra` in Objects/codeobject.c; `extras_are_known` has to have said so once.
+inline void* extra(PyCodeObject* c, Py_ssize_t i) {
+    struct Extras {
+        Py_ssize_t size;
+        void* values[1];
+    };
+    const auto* extras = static_cast<const Extras*>(c->co_extra);
+    return extras == nullptr || extras->size <= i ? nullptr : extras->values[i];
+}
+
+// True when `extra` finds in `c` what was stored there.
+inline bool extras_are_known(PyCodeObject* c, Py_ssize_t i) {
+    void* value = nullptr;
+    return get_extra(c, i, &value) == 0 && value != nullptr && extra(c, i) == value;
+}
+
 // False for the frames that mark a C call on the stack.
 inline bool is_python(Frame* f) {
 #if PY_VERSION_HEX >= 0x030C0000

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fxloom_dynamo import graph_break, optimize
+from fxloom_dynamo import graph_break, optimize, skip
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.runtime import compile_callable
 
@@ -128,6 +128,45 @@ def test_a_method_may_let_go_of_its_receiver() -> None:
         return Own().go()
 
     _both(program, torch.ones(2))
+
+
+def _skipped_rebinds(thing: Any) -> bool:
+    reference = weakref.ref(thing)
+    thing = None
+    return reference() is None
+
+
+def _skipped_deletes(*things: Any) -> bool:
+    reference = weakref.ref(things[0])
+    del things
+    return reference() is None
+
+
+def _skipped_shares(thing: Any) -> bool:
+    def let_go() -> None:
+        nonlocal thing
+        del thing
+
+    reference = weakref.ref(thing)
+    let_go()
+    return reference() is None
+
+
+def _skipped_pops(**named: Any) -> bool:
+    reference = weakref.ref(named["thing"])
+    named.clear()
+    return reference() is None
+
+
+def test_frames_that_run_as_they_are_hold_their_arguments_alone_too() -> None:
+    @skip
+    def program() -> list[bool]:
+        calls = [_skipped_rebinds(Thing()), _skipped_deletes(Thing()), _skipped_shares(Thing()), _skipped_pops(thing=Thing())]
+        return calls
+
+    for function in (_skipped_rebinds, _skipped_deletes, _skipped_shares, _skipped_pops):
+        skip(function)
+    assert optimize()(program)() == program() == [True] * 4
 
 
 def test_a_variable_that_nothing_reads_holds_its_object_to_the_end() -> None:
