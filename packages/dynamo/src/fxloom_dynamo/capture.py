@@ -31,6 +31,7 @@ from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.modes import keep_modes
+from fxloom_dynamo.predictions import checked
 from fxloom_dynamo.reach import may_use_tensors
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import body_start, continuation_count, origin_of
@@ -318,18 +319,32 @@ class _Attempt:
 
     def _compile(self, outputs: list[FakeTensor]) -> Callable[..., Any] | None:
         recorder = self.ev.recorder
+        self._refuse_predictions()
         if not recorder.calls and not outputs:
             return None
         graph = recorder.graph
+        if recorder.predicted is not None:
+            outputs = [*outputs, recorder.predicted]
         graph.output(tuple(recorder._argument(value) for value in outputs))
         output = next(iter(reversed(graph.nodes)))
         meta.set_fake(output, tuple(outputs))
         gm = torch.fx.GraphModule(recorder.root, graph, class_name="Captured")
         self.gm = gm
         compiled = self._call_backend(gm)
+        if recorder.predicted is not None:
+            compiled = checked(compiled, [real.device for _, real, _ in recorder.inputs if isinstance(real, torch.Tensor)])
         if any(node.target in regions.MODE_CHANGES for node in graph.nodes if node.op == "call_function"):
             compiled = keep_modes(compiled, tuple(device for device, *_ in self.ev.modes.entry.autocast))
         return without_capture(compiled)
+
+    def _refuse_predictions(self) -> None:
+        """A graph that writes must not run where the program might have raised before: break at the first such branch."""
+        recorder = self.ev.recorder
+        if not recorder.predictions or not recorder.writes_inputs():
+            return
+        first = recorder.predictions[0]
+        report = Break("data_dependent", "a branch on a tensor's values that may raise, in a graph that writes to its inputs", first.site)
+        raise _GiveUp(report) if first.step in self.breaks else _Restart(first.step, report)
 
     def _call_backend(self, gm: torch.fx.GraphModule) -> Callable[..., Any]:
         backend = self.config.backend

@@ -82,6 +82,7 @@ class Evaluator:
             fake_mode.env.on_symbol = self.recorder.on_symbol
             fake_mode.env.on_deferred = self.recorder.asserted
         self.handling_since = 0
+        self.callee: Any = None  # of the last instruction CALL
         #: `.grad` of inputs that the program read or wrote, by the identity of their fakes
         self.gradients: dict[int, Gradient] = {}
         self.asked_grad_mode = 0  # times that the program asked whether gradients are on

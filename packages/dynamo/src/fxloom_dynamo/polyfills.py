@@ -358,3 +358,9 @@ def pulled_back(pull: Callable[..., Any], function: Any, primals: Any, options: 
         return pull(function, primals, options, cotangents)
 
     return vjp_function
+
+
+def assert_(condition: Any, message: Any) -> None:
+    """`torch._assert`"""
+    if not condition:
+        raise AssertionError(message)

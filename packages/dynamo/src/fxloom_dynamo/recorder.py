@@ -17,7 +17,7 @@ import operator
 import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.fx
@@ -40,6 +40,9 @@ from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.poly import of_atom
 from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.predictions import Prediction
 
 _NUMBERS = (int, float, complex, bool, str, bytes, type(None))
 #: what shows the gradient of an intermediate, or changes it: what was made of it must not be in one graph with it
@@ -76,6 +79,8 @@ class Recorder:
         self.calls = 0
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
+        self.predictions: list[Prediction] = []
+        self.predicted: FakeTensor | None = None  # whether all of them hold
         self._keep: list[Any] = []
         self._last_placeholder: torch.fx.Node | None = None
         self._names: set[str] = set()
@@ -307,6 +312,8 @@ class Recorder:
         gone = set(nodes)
         if any(node in gone for node, _ in self._sized.values()):
             graph_break("torch_call", "a function that stands in the graph as one call makes a size that depends on values")
+        if self.predicted is not None and self.nodes.get(id(self.predicted)) in gone:
+            graph_break("data_dependent", "a function that stands in the graph as one call looks at a tensor's values")
         self.nodes = {key: node for key, node in self.nodes.items() if node not in gone}
         self.symbols = {name: node for name, node in self.symbols.items() if node not in gone}
         self.numbers.forget(gone)

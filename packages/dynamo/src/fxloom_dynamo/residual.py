@@ -2,7 +2,8 @@
 
 In: the evaluator after it finished a frame or stopped at an instruction. Out: a code object with the original's
 signature. At a break it executes the instruction natively and hands stack and locals to a continuation. Where the
-instruction lies in a `try` or `with`, the original body follows, so that an exception finds its handler.
+instruction lies in a `try` or `with`, the original body follows, so that an exception finds its handler; also where the
+graph was made on a prediction, which may turn out wrong.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Residual:
         self.code = frame.code
         self.regions: list[ExceptionRegion] = []
         self.stopped_at: int | None = None  # index of the instruction before which the frame stopped
+        self.body: Body | None = None
         self.tail: list[Instruction] = []
         self.tail_regions: list[ExceptionRegion] = []
         self._held: list[str] = []  # variables that the frame has bound when it runs the instruction
@@ -190,19 +192,39 @@ class Residual:
             self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
             self._slice_at = len(self.out)
             self.out.extend(emit.call_star())
-            if fakes:
+            predicted = self.ev.recorder.predicted is not None
+            if predicted:
+                self.out.extend([*emit.unpack_sequence(len(fakes) + 1), *self._unless_as_predicted(len(fakes))])
+            elif fakes:
                 self.out.extend(emit.unpack_sequence(len(fakes)))
+            if fakes:
                 for number, fake in enumerate(fakes):
                     name = f"__out_{number}"
                     rebuilder.temporaries.append(name)
                     self.out.extend(emit.store_fast(name))
                     rebuilder.keep_as(fake, name)
-            else:
+            elif not predicted:
                 self.out.extend(emit.pop())
         modes = self.ev.modes
         if modes.entry != modes.left:
             rebuilder.begin_call(set_modes)
             self.out.extend([*emit.load_const(modes.left), *emit.call(1), *emit.pop()])
+
+    def _unless_as_predicted(self, below: int) -> list[Instruction]:
+        """bool -- : where it is False drop the graph's outputs, `below` values, and run the function as it is."""
+        self._append_body()
+        on = Instruction("NOP")
+        drop = [inst for _ in range(below) for inst in emit.pop()]
+        forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
+        return [*emit.jump_if(True, on), *drop, *forget, *emit.jump(self.tail[0]), on]
+
+    def _append_body(self) -> Body:
+        """The function's own body, appended (once) to the replacement code."""
+        if self.body is None:
+            self.body = disassemble(self.code)
+            self.tail = self.body.instructions[body_start(self.body.instructions) :]
+            self.tail_regions = self.body.regions
+        return self.body
 
     def _scan_calls(self) -> None:
         for call in self.ev.put_off:
@@ -399,7 +421,9 @@ class Residual:
         if _loads_method(inst):
             self.out.extend(emit.push_null_below())
         if region is not None:
-            self._append_body(native, region)
+            # an exception has to find its handler
+            handler = self._append_body().instructions[region.handler]
+            self.regions.append(ExceptionRegion(native[0], native[-1], handler, region.depth, region.lasti))
         for label, index, after_nulls in ways:
             if label is not None:
                 self.out.append(label)
@@ -434,15 +458,6 @@ class Residual:
         for name in order:
             self.out.extend(emit.load_fast(name))
         self.out.extend([*emit.build_tuple(len(order)), *emit.call(2), *emit.return_value()])
-
-    def _append_body(self, native: list[Instruction], region: Any) -> None:
-        """The original body, for the handler of the natively run instructions."""
-        body = disassemble(self.code)
-        start = body_start(body.instructions)
-        handler = body.instructions[region.handler]
-        self.tail = body.instructions[start:]
-        self.tail_regions = body.regions
-        self.regions.append(ExceptionRegion(native[0], native[-1], handler, region.depth, region.lasti))
 
     def _assemble(self) -> tuple[types.CodeType, tuple[Source, ...]]:
         code, rebuilder = self.code, self.rebuilder

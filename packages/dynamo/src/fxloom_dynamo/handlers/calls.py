@@ -38,6 +38,7 @@ def _call(ev: Evaluator, frame: Frame, count: int, names: tuple[str, ...]) -> No
         at = len(args) - len(names)
         kwargs = dict(zip(names, args[at:], strict=True))
         del args[at:]
+    ev.callee = fn
     frame.stack.append(ev.call(fn, args, kwargs))
 
 

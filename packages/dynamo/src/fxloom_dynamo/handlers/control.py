@@ -8,6 +8,7 @@ from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.opcodes import POPS_AFTER_END_FOR
 from fxloom_dynamo.evaluator import RETURN
 from fxloom_dynamo.marks import ABSENT, Mark
+from fxloom_dynamo.predictions import branch
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def jump(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 @opcode("POP_JUMP_IF_TRUE", "value --")
 def pop_jump_if_true(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    taken = ev.truth(frame.stack[-1])
+    taken = branch(ev, frame, frame.stack[-1])
     frame.stack.pop()
     if taken:
         frame.ip = frame.info.targets[frame.ip - 1]
@@ -32,7 +33,7 @@ def pop_jump_if_true(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 @opcode("POP_JUMP_IF_FALSE", "value --")
 def pop_jump_if_false(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    taken = not ev.truth(frame.stack[-1])
+    taken = not branch(ev, frame, frame.stack[-1])
     frame.stack.pop()
     if taken:
         frame.ip = frame.info.targets[frame.ip - 1]

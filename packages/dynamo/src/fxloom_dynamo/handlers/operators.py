@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fxloom_dynamo import operations
 from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.predictions import branch
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def unary_not(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 @opcode("TO_BOOL", "value -- bool", first=(3, 13))
 def to_bool(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    value = ev.truth(frame.stack[-1])
+    value = branch(ev, frame, frame.stack[-1])
     frame.stack[-1] = value
 
 

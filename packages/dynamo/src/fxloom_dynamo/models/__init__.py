@@ -12,6 +12,7 @@ from fxloom_dynamo.models import (  # noqa: F401  # importing a family registers
     libraries,
     objects,
     operators,
+    questions,
     text,
     torch_calls,
 )

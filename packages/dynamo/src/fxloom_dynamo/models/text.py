@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo import operations
 from fxloom_dynamo.marks import ABSENT
 from fxloom_dynamo.models.tables import CLASSES, Args, Kwargs, Model, constructor, function, method
+from fxloom_dynamo.predictions import number_of, truth_decides
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -39,14 +40,18 @@ def _str_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
 
 
 @constructor(bool, arity=(0, 1))
-def _bool(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _bool(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if args and type(args[0]) is FakeTensor and truth_decides(ev, "bool") and args[0].dim() == 0:
+        return args[0]
     return ev.truth(args[0]) if args else False
 
 
 def _number(target: type, *names: str) -> Model:
     def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
         if args and type(args[0]) is FakeTensor:
-            return ev.torch_native(target, *args)
+            exact = target is float or target is int and not args[0].is_floating_point()
+            number = number_of(ev, args[0], target.__name__) if exact and len(args) == 1 else None
+            return ev.torch_native(target, *args) if number is None else number
         if args:
             for name in names:
                 found = operations.python_method(ev, args[0], name)
