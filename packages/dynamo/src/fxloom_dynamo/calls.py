@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import effort, natives, polyfills
+from fxloom_dynamo import effort, natives, polyfills, scans
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 Kwargs = dict[str, Any]
 
 _OURS = __file__.rsplit("/", 1)[0]
-_POLYFILLS = polyfills.__file__
+#: our own files whose functions are evaluated like the program's
+TRACED = frozenset({polyfills.__file__, scans.__file__})
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 #: the program sets this attribute on functions that are not to be captured
 DISABLED = "_fxloom_disabled"
@@ -159,7 +160,7 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     """Evaluate a Python function's body, or leave it to torch where it is torch's own."""
     code = fn.__code__
     filename = code.co_filename
-    if filename.startswith(_OURS) and filename != _POLYFILLS:
+    if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
     if natives.in_torch(filename) and not natives.is_inlined_torch(filename):
         marked = natives.marked_by_torch(fn)
@@ -167,6 +168,11 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
             return call(ev, ev.heap.adopt(marked), args, kwargs)
         if natives.splits_torch_graph(fn) and natives.in_torch(ev.frames[-1].code.co_filename):
             return None
+        from fxloom_dynamo import models
+
+        named = models.NAMED.get((fn.__module__, fn.__qualname__))
+        if named is not None:
+            return named(ev, args, kwargs)
         if natives.is_refused_torch(filename, code.co_name):
             graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
         if all(is_plain(arg) for arg in args) and all(is_plain(arg) for arg in kwargs.values()):
@@ -184,7 +190,7 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     if record is not None and record.kind == "function":
         record.kind = "inlined"
         _guard_code(ev, fn, record)
-    elif record is None and id(fn) not in ev.heap.fresh and fn.__module__ != polyfills.__name__:
+    elif record is None and id(fn) not in ev.heap.fresh and fn.__module__ not in (polyfills.__name__, scans.__name__):
         ev.heap.translate(fn, ev.heap.object_source(fn))
     values = bind_arguments(ev, fn, args, kwargs)
     frame = Frame(code, fn, fn.__globals__, closure_of(ev, fn), values, 0)

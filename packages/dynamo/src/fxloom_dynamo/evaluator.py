@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from fxloom_dynamo import _native, attributes, calls, operations, polyfills
+from fxloom_dynamo import _native, attributes, calls, operations
 from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
@@ -43,7 +43,7 @@ YIELD = Mark("YIELD")
 
 _MAX_DEPTH = 120
 _HERE = __file__.rsplit("/", 1)[0]
-_POLYFILLS = polyfills.__file__
+_TRACED = calls.TRACED
 
 
 class BreakHere(Exception):
@@ -277,7 +277,7 @@ class Evaluator:
     ) -> Any:
         """A Python function that C code called: evaluated, with its parameters bound already."""
         name = code.co_filename
-        if name.startswith((_HERE, _SHAPES)) and name != _POLYFILLS:
+        if name.startswith((_HERE, _SHAPES)) and name not in _TRACED:
             return _native.UNSEEN
         if _trusted(name, code):
             return _native.AS_IT_IS

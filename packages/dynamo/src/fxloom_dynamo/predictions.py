@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.frame import Lazy
 from fxloom_shapes import FakeTensor
 

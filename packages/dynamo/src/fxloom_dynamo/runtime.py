@@ -158,6 +158,10 @@ def _builtins_replaced() -> bool:
     return False
 
 
+#: captures of one call: the first may change what it depends on (torch fills tables of its own when it is first used)
+_TRIES = 2
+
+
 class _Miss:
     """The hook's callback. False: an entry was installed; True: look again, another thread may have; None: run as is."""
 
@@ -193,24 +197,19 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
             return None
         if _frozen.get() or foreign_modes():
             return None  # this call only: operators have to run one by one
-        state = global_state_guard()
-        with telemetry.phase("dynamo.frame"):
-            captured = capture_frame(view, config, lambda: region.history(code), code is region.root)
-        if isinstance(captured, Skip):
-            if captured.closed:
-                _native.close_code(code)
-            elif captured.for_good:
-                _native.skip_code(code)
-            elif captured.this_call and region.plain_calls.setdefault(code, 0) < config.recompile_limit:
-                region.plain_calls[code] += 1
-            else:
-                region.native.give_up(code)
-            return None
-        guards = deduplicate((state, *captured.guards))
-        tree = build_tree(guards, captured.inputs, FrameNames.of(code))
-        failed = tree.check(_parameters(view), view.closure, view.globals, view.builtins, view.function)
-        if failed >= 0:
-            # The trace changed what it depends on, or a guard is wrong: its entry would never be used.
+        for _ in range(_TRIES):
+            state = global_state_guard()
+            with telemetry.phase("dynamo.frame"):
+                captured = capture_frame(view, config, lambda: region.history(code), code is region.root)
+            if isinstance(captured, Skip):
+                _skip(region, code, captured)
+                return None
+            guards = deduplicate((state, *captured.guards))
+            tree = build_tree(guards, captured.inputs, FrameNames.of(code))
+            failed = tree.check(_parameters(view), view.closure, view.globals, view.builtins, view.function)
+            if failed < 0:
+                break
+        else:  # its entry would never be used
             _give_up(region, code, f"a guard does not hold for the very call it was made from: {explain(guards[failed], view)}")
             return None
         variables = localsplus_names(captured.code)
@@ -220,6 +219,18 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
             _write_artifacts(code, captured.code, guards)
         telemetry.emit(telemetry.FrameCompiled(code.co_qualname, reason, _site(code)))
         return False
+
+
+def _skip(region: Region, code: types.CodeType, skip: Skip) -> None:
+    """Let a frame that is not captured run as it is, for as long as the reason holds."""
+    if skip.closed:
+        _native.close_code(code)
+    elif skip.for_good:
+        _native.skip_code(code)
+    elif skip.this_call and region.plain_calls.setdefault(code, 0) < region.config.recompile_limit:
+        region.plain_calls[code] += 1
+    else:
+        region.native.give_up(code)
 
 
 def _write_artifacts(before: types.CodeType, after: types.CodeType, guards: tuple[Guard, ...]) -> None:

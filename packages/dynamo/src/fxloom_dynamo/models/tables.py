@@ -16,6 +16,8 @@ Args = list[Any]
 Kwargs = dict[str, Any]
 Model = Callable[["Evaluator", Args, Kwargs], Any]
 FUNCTIONS: dict[Any, Model] = {}
+#: functions of modules that capture does not import, by module and qualified name
+NAMED: dict[tuple[str, str], Model] = {}
 CLASSES: dict[type, Model] = {}
 METHODS: dict[tuple[type, str], Model] = {}
 OBJECT_CALLS: dict[type, Callable[..., Any]] = {}

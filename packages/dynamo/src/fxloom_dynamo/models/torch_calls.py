@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.checkpoint
 
-from fxloom_dynamo import _torch_private, calls, checkpoints, custom_functions, gradients, operations, policy, polyfills, transforms
+from fxloom_dynamo import _torch_private, calls, checkpoints, custom_functions, gradients, operations, policy, polyfills, scans, transforms
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_dynamo.models.objects import is_instance
-from fxloom_dynamo.models.tables import FUNCTIONS, Args, Kwargs, constructor, function, method
+from fxloom_dynamo.models.tables import FUNCTIONS, NAMED, Args, Kwargs, constructor, function, method
 from fxloom_interfaces import regions
 
 if TYPE_CHECKING:
@@ -201,6 +201,13 @@ FUNCTIONS |= {
     torch.func.jvp: transforms.jvp,
     torch.func.vjp: transforms.vjp,
 }
+
+
+def _associative_scan(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.call(scans.associative_scan, args, kwargs)
+
+
+NAMED["torch._higher_order_ops.associative_scan", "associative_scan"] = _associative_scan
 FUNCTIONS[torch.autograd.grad] = gradients.grad
 FUNCTIONS[torch.utils.checkpoint.checkpoint] = checkpoints.checkpoint
 FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
