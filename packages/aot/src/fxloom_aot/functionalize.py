@@ -17,7 +17,7 @@ import torch.fx
 
 from fxloom_aot.log import Decompositions, FunctionalLog, values_of
 from fxloom_aot.recorder import Checkpoint, Entry
-from fxloom_aot.twins import LIARS, UNSOUND, twin_of
+from fxloom_aot.twins import LIARS, RANDOM_FROM_, UNSOUND, twin_of
 from fxloom_aot.views import (
     Chain,
     Step,
@@ -342,7 +342,7 @@ class Functionalizer:
             return
         outs = {name for _, name, is_out in facts.writes if is_out}
         values = {name: self.read(value) for name, value in given.items() if name not in outs}
-        if facts.seeded and not outs and type(args[0]) is FakeTensor:
+        if facts.seeded and not outs and [position for position, _, _ in facts.writes] == [0] and type(args[0]) is FakeTensor:
             self._draw(op, twin, values, args[0])
             return
         positional: list[Any] = []
@@ -365,6 +365,10 @@ class Functionalizer:
         plain = order is None or list(order) == list(range(len(order)))
         if op is aten.normal_.default and not is_contiguous(desc):
             raise UnsupportedView("normal_ of a tensor that is not contiguous, which eager fills by another rule")
+        if op is RANDOM_FROM_:  # `random.from` would do, but FX prints it as it stands, and `from` is a keyword
+            if values["to"] is None:
+                raise UnsupportedView("random_ from a number on, without an end")
+            twin, values = aten.randint_like.low_dtype, {"self": values["self"], "low": values["from"], "high": values["to"]}
         if order is not None and not plain:
             values = {
                 name: self.log.emit(aten.permute.default, (value, list(order)))

@@ -3,7 +3,7 @@
 In: operators with values (fakes without autograd) as arguments. Out: calls, in order, and the values they give. Emitting
 applies decompositions, takes operators apart that are defined by others, drops identities and merges equal calls.
 Invariant: no call writes to anything; a value is made once. Random operators and entries of different regions are never
-merged. Not here: what aliases what in the program (`functionalize`).
+merged; seeds are drawn together. Not here: what aliases what in the program (`functionalize`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch.fx
 
 from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.philox import PHILOX_SEEDS
 from fxloom_shapes import DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.devices import meant
 from fxloom_shapes.layout import same_size
@@ -78,6 +79,7 @@ class FunctionalLog(TorchDispatchMode):
         #: of symbols that a call makes
         self.symbol_calls: dict[str, int] = {}
         self._merged: dict[tuple[Any, ...], Any] = {}
+        self._seed_calls: dict[torch.device, int] = {}
         self._constants: dict[int, FakeTensor] = {}
         self._kept: list[torch.Tensor] = []  # ids above are only good while the tensors live
 
@@ -132,6 +134,8 @@ class FunctionalLog(TorchDispatchMode):
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
+        if op is PHILOX_SEEDS and not self.backward:
+            return self._seeds(*args, **kwargs)
         facts = facts_of(op)
         if facts.writes:
             raise InternalError("aot", f"a decomposition called {op}, which writes to its argument; rules are functional")
@@ -163,6 +167,21 @@ class FunctionalLog(TorchDispatchMode):
         if key is not None:
             self._merged[key] = out
         return out
+
+    def _seeds(self, count: int, device: torch.device) -> list[FakeTensor]:
+        """New seeds, all that the forward part draws on a device in one call, where the first is needed."""
+        seeds: list[FakeTensor] = propagate(PHILOX_SEEDS, (count,), {"device": device}, self.fake_mode)
+        number = self._seed_calls.get(device)
+        if number is None:
+            self._seed_calls[device] = len(self.calls)
+            self._append(PHILOX_SEEDS, (count,), {"device": device}, list(seeds))
+            return seeds
+        call = self.calls[number]
+        for item, seed in enumerate(seeds, len(call.out)):
+            self.origins[id(seed)] = Origin(number, item)
+        call.out.extend(seeds)
+        call.args = (len(call.out),)
+        return seeds
 
     def record(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """A call whose answer depends on values: its result is like `out`, of the same symbols."""

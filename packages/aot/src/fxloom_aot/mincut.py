@@ -8,7 +8,8 @@ source to the call, which is cut when the call is on the backward side.
 
 What may be computed again is a closed list of kinds that kernels fuse or that cost one pass over memory; GEMMs,
 convolutions, attention, reductions, scans, sorts and all that nobody listed run once. Random calls always do: the mask of the
-forward pass is the mask of the backward pass. Nothing here depends on the order of sets or on addresses.
+forward pass is the mask of the backward pass; numbers that are functions of a seed are computed again from the seed. Nothing
+here depends on the order of sets or on addresses.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from fxloom_aot.partition import (
     needed_by,
 )
 from fxloom_interfaces.errors import ConfigError
+from fxloom_interfaces.philox import DRAWS
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.nodes import estimate
 from fxloom_shapes.operators import Op
@@ -44,7 +46,7 @@ _PASSES: frozenset[Op] = frozenset(
         aten.clone.default, aten._to_copy.default, aten.cat.default, aten.constant_pad_nd.default, aten.where.self,
         aten.embedding.default, aten.index.Tensor, aten.gather.default, aten.index_select.default, aten.flip.default,
         aten.roll.default, aten.repeat.default, aten.tril.default, aten.triu.default, aten.select_scatter.default,
-        aten.slice_scatter.default, aten.diagonal_scatter.default, aten.as_strided_scatter.default, aten.stack.default,
+        aten.slice_scatter.default, aten.diagonal_scatter.default, aten.as_strided_scatter.default, aten.stack.default, *DRAWS,
     }
 )  # fmt: skip
 
@@ -258,6 +260,8 @@ def _price_of_computing(log: FunctionalLog, number: int) -> float:
     name = call.op._schema.name.partition("::")[2]
     if torch.Tag.pointwise in call.op.tags:
         return size * (_PRICE_COSTLY if name in _COSTLY else _PRICE_CHEAP)
+    if call.op in DRAWS:
+        return size * _PRICE_COSTLY
     # others get here when a budget released them: that they are taken is the point
     return size * (_PRICE_PASS if call.op in _PASSES else _PRICE_CHEAP)
 

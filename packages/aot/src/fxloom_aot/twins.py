@@ -71,6 +71,8 @@ def _native_batch_norm(*args: Any) -> Rewrite | None:
 
 LIARS: dict[Op, Callable[..., Rewrite | None]] = {aten.native_batch_norm.default: _native_batch_norm}
 
+RANDOM_FROM_: Op = getattr(aten.random_, "from")
+
 #: operators that no graph may hold, and why
 UNSOUND: dict[Op, str] = {
     aten.cudnn_batch_norm.default: "writes to its running statistics without saying so",

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fxloom_interfaces import philox
 from fxloom_interfaces.dtypes import is_float, torch_dtype
 from fxloom_interfaces.errors import UserError
 from fxloom_interfaces.expr import Expr, FloorDiv, Max, Min, Mod
@@ -229,6 +230,9 @@ _COMPUTE: dict[str, Callable[..., Tensor]] = {
     "shift_left": lambda a, b: _shift(a, b, left=True),
     "shift_right": lambda a, b: _shift(a, b, left=False),
     "where": lambda c, a, b: torch.where(c, a, b),
+    "rand": philox.rand,
+    "randn": philox.randn,
+    "randint64": philox.randint64,
     **{
         name: getattr(torch, name)
         for name in [

@@ -23,6 +23,7 @@ _CAPABILITIES = Capabilities(
     scans=frozenset({"sum", "prod", "max", "min"}),
     dtypes=frozenset(name for name, info in DTYPES.items() if info.kind != "complex"),
     atomic_add=True,
+    random=True,
     max_scratch_nbytes=1 << 20,
 )
 

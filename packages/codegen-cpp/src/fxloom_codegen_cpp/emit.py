@@ -109,7 +109,7 @@ class _Emitter:
 
     def _weight(self) -> int:
         """Elementwise operations per point, libm-like ones counted several times."""
-        heavy = {"exp", "erf", "tanh", "sigmoid", "log", "pow", "sin", "cos"}
+        heavy = {"exp", "erf", "tanh", "sigmoid", "log", "pow", "sin", "cos", "rand", "randn", "randint64"}
         return sum(
             8 if isinstance(i, Compute) and i.op in heavy else 1
             for i in self.kernel.instructions()

@@ -24,6 +24,7 @@ _CAPABILITIES = Capabilities(
     reductions=frozenset(REDUCTION_RESULTS),
     scans=frozenset({"sum", "prod"}),
     dtypes=frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"}),
+    random=True,
     max_scratch_nbytes=1 << 18,
     two_pass_numel=1 << 16,
     parallelism=16,

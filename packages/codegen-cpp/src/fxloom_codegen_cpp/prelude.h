@@ -166,6 +166,43 @@ FXLOOM_INLINE float log_f32(float x) {
     return x != x || x == __builtin_inff() ? x : y;
 }
 
+// Philox 4x32-10 (Salmon et al. 2011), keyed by seed, counted by position: what `rand`, `randn` and `randint64` of the loop IR mean.
+struct PhiloxWords { unsigned w0, w1; };
+FXLOOM_INLINE PhiloxWords philox(i64 seed, i64 position) {
+    unsigned c0 = (unsigned)position, c1 = (unsigned)((u64)position >> 32), c2 = 0, c3 = 0;
+    unsigned k0 = (unsigned)seed, k1 = (unsigned)((u64)seed >> 32);
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) {
+        const u64 p0 = (u64)c0 * 0xd2511f53u, p1 = (u64)c2 * 0xcd9e8d57u;
+        c0 = (unsigned)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (unsigned)p1;
+        c2 = (unsigned)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (unsigned)p0;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    return {c0, c1};
+}
+FXLOOM_INLINE float philox_rand(i64 seed, i64 position) { return (float)(int)(philox(seed, position).w0 >> 8) * 5.9604644775390625e-8f; }
+FXLOOM_INLINE float philox_randn(i64 seed, i64 position) {
+    const PhiloxWords words = philox(seed, position);
+    const float u = (float)words.w0 * 2.3283064365386963e-10f + 1.1641532182693481e-10f;
+    // cos(2 pi t) = -sin(2 pi a) with a = 1/4 - |t - 1/2|, which is exact
+    const float a = 0.25f - __builtin_fabsf((float)(int)(words.w1 >> 8) * 5.9604644775390625e-8f - 0.5f);
+    const float s = a * a;
+    float p = -14.423968f;
+    p = madd(p, s, 42.0141013f);
+    p = madd(p, s, -76.7044955f);
+    p = madd(p, s, 81.6052305f);
+    p = madd(p, s, -41.3417021f);
+    p = madd(p, s, 6.28318531f);
+    return __builtin_sqrtf(-2.0f * log_f32(u)) * (-a * p);
+}
+FXLOOM_INLINE i64 philox_randint64(i64 seed, i64 position, i64 low, i64 high) {
+    const PhiloxWords words = philox(seed, position);
+    return low + (((i64)(words.w1 & 0x7fffffffu) << 32) | (i64)words.w0) % (high - low);
+}
+
 #pragma omp declare reduction(nan_max : float : omp_out = maximum(omp_in, omp_out)) initializer(omp_priv = -__builtin_inff())
 #pragma omp declare reduction(nan_min : float : omp_out = minimum(omp_in, omp_out)) initializer(omp_priv = __builtin_inff())
 #pragma omp declare reduction(nan_max : double : omp_out = maximum(omp_in, omp_out)) initializer(omp_priv = -__builtin_inf())

@@ -48,6 +48,8 @@ _INFIX: dict[str, tuple[str, int]] = {
 
 _CALLS = frozenset({"floor_div", "trunc_div", "shift_left", "shift_right", "maximum", "minimum", "sign"})
 
+_RANDOM = frozenset({"rand", "randn", "randint64"})
+
 _LIBM_NAMES = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
 erf erfc pow sqrt floor ceil trunc copysign nextafter lgamma fma"""
 _LIBM = frozenset(_LIBM_NAMES.split())
@@ -62,6 +64,8 @@ def spell(op: str, args: Sequence[Text], dtype: str, operand_dtypes: Sequence[st
         return convert(args[0], operand_dtypes[0], dtype)
     if op == "bitcast":
         return Text(f"__builtin_bit_cast({ctype(dtype)}, {args[0]})")
+    if op in _RANDOM:
+        return call(f"philox_{op}", *args)
     kind = operand_dtypes[0]
     if kind in ("float16", "bfloat16") and op not in ("eq", "ne"):
         wide = [convert(a, kind, "float32") for a in args]

@@ -21,12 +21,11 @@ from typing import Any
 from fxloom_codegen_common.namer import Namer
 from fxloom_codegen_common.writer import SourceWriter
 from fxloom_codegen_triton.plugin import PERSISTENT_NUMEL
-from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, FLOAT32, HELPERS, INTEGER
+from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, FLOAT32, HELPERS, INTEGER, RANDOM
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.dtypes import dtype_info, is_float
 from fxloom_interfaces.errors import PluginError
 from fxloom_interfaces.expr import Expr, bounds, is_static, print_expr, product, stride_of, symbol
-from fxloom_interfaces.ops import OPS
 from fxloom_interfaces.program import (
     Accumulate,
     Axis,
@@ -348,7 +347,9 @@ class _Emitter:
 
     def spell(self, op: str, args: list[_Value], inner: bool) -> str:
         operand = next((argument.dtype for argument in args if not argument.literal), args[0].dtype)
-        if op in COMPARE:
+        if op in RANDOM:
+            table = RANDOM
+        elif op in COMPARE:
             table = COMPARE
         elif operand == "bool":
             table = BOOL
@@ -356,7 +357,7 @@ class _Emitter:
             table = {**FLOAT, **FLOAT32} if operand == "float32" else FLOAT
         else:
             table = INTEGER
-        if op not in table or op not in OPS:
+        if op not in table:
             raise PluginError("triton", f"no spelling for {op} of {operand}")
         all_literal = all(argument.literal for argument in args)
         is_function = op not in ("add", "sub", "mul") and op not in COMPARE

@@ -61,6 +61,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "acosh": np.arccosh,
     "atanh": np.arctanh,
     "pow": np.power,
+    "cospi": lambda a: np.cos(np.pi * a.astype(np.float64)),
     "rsqrt": lambda a: 1 / np.sqrt(a),
     "erf": _vectorized(math.erf),
     "erfc": _vectorized(math.erfc),

@@ -34,6 +34,7 @@ class TritonCodegen:
         max_scan_numel=PERSISTENT_NUMEL,
         dtypes=frozenset(_DTYPES),
         atomic_add=True,
+        random=True,
         two_pass_numel=PERSISTENT_NUMEL,
         parallelism=132 * 8,
         templates=frozenset({"mm"}),

@@ -97,6 +97,9 @@ COMPARE: dict[str, Spell] = {
     "ge": _infix(">="),
 }
 
+#: Numbers that are functions of a seed and a position.
+RANDOM: dict[str, Spell] = {name: _call(f"philox_{name}") for name in ("rand", "randn", "randint64")}
+
 #: Functions that spellings and folds may name; the text of each goes into the module that uses it.
 HELPERS: dict[str, str] = {
     "maximum_nan": """
@@ -177,5 +180,31 @@ def welford_merge(mean_a, m2_a, count_a, mean_b, m2_b, count_b):  # Chan et al. 
     share = tl.where(count == 0, 0.0, count_b / tl.where(count == 0, 1.0, count))
     delta = mean_b - mean_a
     return mean_a + delta * share, m2_a + m2_b + delta * delta * count_a * share, count
+""",
+    "philox_rand": """
+@triton.jit
+def philox_rand(seed, position):
+    low_half = position.to(tl.uint32)
+    zero = low_half * 0
+    first, second, _, _ = tl.philox(seed, low_half, (position >> 32).to(tl.uint32), zero, zero)
+    return (first >> 8).to(tl.float32) * 5.9604644775390625e-8
+""",
+    "philox_randn": """
+@triton.jit
+def philox_randn(seed, position):  # Box and Muller 1958
+    low_half = position.to(tl.uint32)
+    zero = low_half * 0
+    first, second, _, _ = tl.philox(seed, low_half, (position >> 32).to(tl.uint32), zero, zero)
+    u = first.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10
+    half_turns = (second >> 8).to(tl.float32) * 1.1920928955078125e-7
+    return tl.sqrt_rn(-2.0 * libdevice.log(u)) * libdevice.cospi(half_turns)
+""",
+    "philox_randint64": """
+@triton.jit
+def philox_randint64(seed, position, low, high):
+    low_half = position.to(tl.uint32)
+    zero = low_half * 0
+    first, second, _, _ = tl.philox(seed, low_half, (position >> 32).to(tl.uint32), zero, zero)
+    return low + (((second & 0x7FFFFFFF).to(tl.int64) << 32) | first.to(tl.int64)) % (high - low)
 """,
 }

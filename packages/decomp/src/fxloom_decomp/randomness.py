@@ -1,4 +1,7 @@
-"""Random operators in terms of `rand` and `randn`. The numbers differ from eager's; the distribution does not."""
+"""Random operators in terms of `rand`, `randn` and `randint`, and these as functions of a seed (`fxloom_interfaces.philox`).
+
+The numbers differ from eager's; the distribution does not. Draws from a generator that the program names are left alone.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,49 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.registry import cast, decomposition, widen
+from fxloom_interfaces.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
 
 aten = torch.ops.aten
+
+# ---- the draws ------------------------------------------------------------------------------------------------------
+
+
+def _seed(device: Any) -> Tensor:
+    seeds: list[Tensor] = PHILOX_SEEDS(1, device=torch.device("cpu" if device is None else device))
+    return seeds[0]
+
+
+@decomposition(aten.rand.default, sets=("inductor",))
+def rand(size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    wanted = dtype or torch.get_default_dtype()
+    return PHILOX_UNIFORM(_seed(device), size, dtype=wanted) if wanted in UNIFORM_BITS else NotImplemented
+
+
+@decomposition(aten.randn.default, sets=("inductor",))
+def randn(size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    wanted = dtype or torch.get_default_dtype()
+    return PHILOX_NORMAL(_seed(device), size, dtype=wanted) if wanted in UNIFORM_BITS else NotImplemented
+
+
+def _integers(low: int, high: int, size: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    if dtype.is_complex or type(low) is not int or type(high) is not int or not 0 < high - low < 1 << 63:
+        return NotImplemented
+    return PHILOX_INTEGERS(_seed(device), low, high, size, dtype=dtype)
+
+
+@decomposition(aten.randint.default, sets=("inductor",))
+def randint(high: int, size: Any, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
+    return _integers(0, high, size, dtype or torch.int64, device)
+
+
+@decomposition(aten.randint.low, sets=("inductor",))
+def randint_low(
+    low: int, high: int, size: Any, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
+    return _integers(low, high, size, dtype or torch.int64, device)
+
+
+# ---- in terms of them -----------------------------------------------------------------------------------------------
 
 
 def _uniform(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -84,3 +128,96 @@ def randn_like(
     if not x.is_contiguous() or memory_format not in (None, torch.preserve_format, torch.contiguous_format):
         return NotImplemented
     return torch.randn(list(x.shape), dtype=dtype or x.dtype, device=device or x.device)
+
+
+@decomposition(aten.randint_like.default, sets=("inductor",))
+def randint_like(x: Tensor, high: int, **kwargs: Any) -> Tensor:
+    return _randint_like(x, 0, high, **kwargs)
+
+
+@decomposition(aten.randint_like.low_dtype, sets=("inductor",))
+def randint_like_low(x: Tensor, low: int, high: int, **kwargs: Any) -> Tensor:
+    return _randint_like(x, low, high, **kwargs)
+
+
+def _randint_like(
+    x: Tensor, low: int, high: int, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    if not x.is_contiguous() or memory_format not in (None, torch.preserve_format, torch.contiguous_format):
+        return NotImplemented
+    return _integers(low, high, list(x.shape), dtype or x.dtype, device or x.device)
+
+
+@decomposition(aten.normal.Tensor_float)
+def normal_of_means(mean: Tensor, std: float = 1, generator: Any = None) -> Tensor:
+    return NotImplemented if generator is not None or mean.dtype.is_complex else cast(_normal(mean) * std + mean, mean.dtype)
+
+
+@decomposition(aten.normal.float_Tensor)
+def normal_of_deviations(mean: float, std: Tensor, generator: Any = None) -> Tensor:
+    return NotImplemented if generator is not None or std.dtype.is_complex else cast(_normal(std) * std + mean, std.dtype)
+
+
+@decomposition(aten.normal.Tensor_Tensor)
+def normal_of_both(mean: Tensor, std: Tensor, generator: Any = None) -> Tensor:
+    if generator is not None or mean.dtype.is_complex or std.dtype.is_complex or mean.shape != std.shape:
+        return NotImplemented
+    return cast(_normal(mean) * std + mean, mean.dtype)
+
+
+def _normal(x: Tensor) -> Tensor:
+    return torch.randn(list(x.shape), dtype=_wide(x), device=x.device)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
+@decomposition(aten.log_normal.default)
+def log_normal(x: Tensor, mean: float = 1, std: float = 2, generator: Any = None) -> Tensor:
+    return NotImplemented if generator is not None else cast(torch.exp(_normal(x) * std + mean), x.dtype)
+
+
+@decomposition(aten.cauchy.default)
+def cauchy(x: Tensor, median: float = 0, sigma: float = 1, generator: Any = None) -> Tensor:
+    if generator is not None:
+        return NotImplemented
+    return cast(torch.tan((_uniform(x, _wide(x)) - 0.5) * math.pi) * sigma + median, x.dtype)
+
+
+@decomposition(aten.geometric.default)
+def geometric(x: Tensor, p: float, generator: Any = None) -> Tensor:
+    if generator is not None or not 0 < p < 1:
+        return NotImplemented
+    # 1 - u lies in (0, 1]; of 1 comes 0, where eager has 1 too
+    trials = torch.ceil(torch.log1p(-_uniform(x, torch.float64)) / math.log1p(-p))
+    return cast(torch.clamp(trials, min=1), x.dtype)
+
+
+@decomposition(aten.rrelu_with_noise_functional.default)
+def rrelu_with_noise_functional(
+    x: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, generator: Any = None
+) -> tuple[Tensor, Tensor]:
+    if generator is not None or not training:
+        return NotImplemented
+    slope = torch.where(x <= 0, _uniform(x, _wide(x)) * (upper - lower) + lower, 1.0)
+    return cast(widen(x) * slope, x.dtype), cast(slope, x.dtype)
+
+
+@decomposition(aten.random.to, sets=("inductor",))
+def random_to(x: Tensor, to: int, generator: Any = None) -> Tensor:
+    return NotImplemented if generator is not None else _integers(0, to, list(x.shape), x.dtype, x.device)
+
+
+@decomposition(aten.random.default, sets=("inductor",))
+def random(x: Tensor, generator: Any = None) -> Tensor:
+    if generator is not None or x.dtype.is_complex:
+        return NotImplemented
+    if x.dtype is torch.bool:
+        high = 2
+    elif x.dtype.is_floating_point:  # all whole numbers that the type holds without a gap
+        high = round(2 / torch.finfo(x.dtype).eps) + 1
+    else:
+        high = min(torch.iinfo(x.dtype).max + 1, (1 << 63) - 1)
+    return _integers(0, high, list(x.shape), x.dtype, x.device)

@@ -630,7 +630,7 @@ class Lowering:
             used=[isinstance(f, torch.Tensor) for f in outputs],
             aliases=any(r.alias_info is not None for r in target._schema.returns),
         )
-        if torch.Tag.dynamic_output_shape in target.tags or target.namespace not in ("aten", "prims"):
+        if torch.Tag.dynamic_output_shape in target.tags or target.namespace not in ("aten", "prims", "fxloom"):
             read = {user.args[1] for user in node.users if user.target is operator.getitem}  # others may be left empty
             self.check_sizes([t for number, t in enumerate(tensors) if single or number in read], str(target))
         if single:
@@ -776,4 +776,4 @@ def _is_impure(node: torch.fx.Node) -> bool:
         return False
     schema = target._schema
     draws = torch.Tag.nondeterministic_seeded in target.tags  # and so moves a generator on
-    return draws or schema.is_mutable or not schema.returns or target.namespace not in ("aten", "prims")
+    return draws or schema.is_mutable or not schema.returns or target.namespace not in ("aten", "prims", "fxloom")

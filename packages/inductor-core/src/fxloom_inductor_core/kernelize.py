@@ -197,7 +197,7 @@ class _Builder:
                     loads.add(at)
                 case IndexValue():
                     pass
-                case Compute(op=op, args=args) if op not in OPS or not OPS[op].heavy:  # casts and where are not in the table
+                case Compute(op=op, args=args) if op in ("to_dtype", "bitcast", "where") or (op in OPS and not OPS[op].heavy):
                     operations.add(at)
                     pending += args
                 case _:

@@ -224,7 +224,7 @@ class Ops(Protocol[T]):
         """The same bits as another dtype of the same width."""
         ...
 
-    # random numbers: Philox 4x32-10 keyed by a seed, counted by an offset; same numbers on every device
+    # random numbers: Philox 4x32-10 keyed by a seed, counted by an offset; same numbers on every device (see `philox`)
     def load_seed(self, buffer: str, index: Expr) -> T:
         """An int64 seed drawn by the wrapper."""
         ...
@@ -238,7 +238,7 @@ class Ops(Protocol[T]):
         ...
 
     def randint64(self, seed: T, offset: T, low: T, high: T) -> T:
-        """int64 uniform in [low, high)."""
+        """int64 uniform in [low, high), whose width is below 2^63."""
         ...
 
     # elementwise, described by OPS

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fxloom_interfaces import philox
 from fxloom_interfaces.dtypes import torch_dtype
 from fxloom_interfaces.expr import symbol, value_symbol
 from fxloom_interfaces.ops import OPS
@@ -15,6 +16,7 @@ from fxloom_interfaces.program import (
     Axis,
     Compute,
     Constant,
+    IndexValue,
     Indirect,
     Instruction,
     Kernel,
@@ -210,6 +212,34 @@ def _elementwise(op: str) -> KernelCase:
     return KernelCase(f"op {op}", kernel, make, expected)
 
 
+def _random(op: str) -> KernelCase:
+    """Numbers at positions that don't fit 32 bits, from a seed of 64: Philox is the same everywhere."""
+    result = "int64" if op == "randint64" else "float32"
+    bounds = (Constant(4, -5, "int64"), Constant(5, (1 << 60) + 7, "int64")) if op == "randint64" else ()
+    body = (
+        Load(0, "seed", 0, "int64"),
+        IndexValue(1, X, "int64"),
+        Constant(2, (1 << 32) - 20, "int64"),
+        Compute(3, "add", (1, 2), "int64"),
+        *bounds,
+        Compute(6, op, (0, 3, 4, 5) if bounds else (0, 3), result),
+        Store("out", X, 6),
+    )
+    kernel = Kernel(
+        (Axis("x0", 50),), (), (Stage(False, body),), _buffers("in seed int64", f"out out {result}"), title=(op,)
+    )
+
+    def make() -> list[Tensor]:
+        return [torch.tensor([0x1234567_89ABCDEF]), torch.zeros(50, dtype=torch_dtype(result))]
+
+    def expected(tensors: Sequence[Tensor]) -> list[Tensor]:
+        positions = torch.arange(50) + (1 << 32) - 20
+        numbers = [torch.tensor(-5), torch.tensor((1 << 60) + 7)] if bounds else []
+        return [getattr(philox, op)(tensors[0], positions, *numbers)]
+
+    return KernelCase(f"random {op}", kernel, make, expected, needs=("random",))
+
+
 #: Ops of every plugin: those of floats that torch has under the same name.
 _FLOAT_OPS = (
     "add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "trunc",
@@ -225,4 +255,5 @@ CASES: tuple[KernelCase, ...] = (
     _gather(),
     _atomic(),
     *(_elementwise(op) for op in _FLOAT_OPS),
+    *(_random(op) for op in ("rand", "randn", "randint64")),
 )

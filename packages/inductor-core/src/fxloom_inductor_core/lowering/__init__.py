@@ -18,6 +18,7 @@ def rules() -> Mapping[Any, Any]:
         matmul,
         pointwise,
         pooling,
+        randomness,
         reduction,
         scan,
         values,
