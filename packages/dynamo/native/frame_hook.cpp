@@ -722,7 +722,9 @@ void register_frame_hook(py::module_& m) {
     py::class_<Entry, std::shared_ptr<Entry>>(m, "Entry", "Replacement code with its guards, installed on a code object.")
         .def_readonly("record", &Entry::record)
         .def_readonly("replacement", &Entry::replacement)
-        .def_readonly("hits", &Entry::hits);
+        .def_readonly("hits", &Entry::hits)
+        .def_property_readonly("short_hits", [](const Entry& self) { return self.guards->short_hits(); },
+                               "Hits whose guards were checked by comparing what they had read before.");
     py::class_<Region, std::shared_ptr<Region>>(m, "Region", "What one `optimize` compiled, and the callback for misses.")
         .def(py::init<py::object>(), py::arg("on_miss"))
         .def("install", &Region::install, py::arg("original"), py::arg("replacement"), py::arg("guards"), py::arg("inputs_slot"),

@@ -75,23 +75,19 @@ bool keys_are(PyObject* dict, PyObject* expected) {
     return true;
 }
 
-// The version of a dict whose every change gives it a new one; 0 for others.
-std::uint64_t dict_version(PyObject* object) {
-    if (!PyDict_CheckExact(object)) return 0;
-    const auto* dict = reinterpret_cast<PyDictObject*>(object);
-#if PY_VERSION_HEX >= 0x030D0000
-    // The values of a split dict may lie in its object, and attribute writes to that change them without a new version.
-    if (dict->ma_values != nullptr) return 0;
-#endif
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    return dict->ma_version_tag;
-#pragma GCC diagnostic pop
-}
-
 PyTypeObject* deque_type() {
     static PyObject* const type = py::object(py::module_::import("collections").attr("deque")).release().ptr();
     return reinterpret_cast<PyTypeObject*>(type);
+}
+
+// An exact constant of Python's: what it equals and whether it is true can't change, and asking runs no Python code.
+bool is_plain(PyObject* value) {
+    return value == Py_None || PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyBool_Check(value) ||
+           PyBytes_CheckExact(value) || PyComplex_CheckExact(value);
+}
+
+bool all_distinct(const std::vector<const void*>& sorted) {
+    return std::adjacent_find(sorted.begin(), sorted.end(), [](const void* a, const void* b) { return a == b && a != nullptr; }) == sorted.end();
 }
 
 bool is_dict_access(Access access) { return access == Access::kDictItem || access == Access::kDictKey; }
@@ -118,6 +114,55 @@ bool has_attribute_is(PyObject* value, PyObject* expected) {
 }
 
 }  // namespace
+
+std::uint64_t dict_version(PyObject* object) {
+    if (!PyDict_CheckExact(object)) return 0;
+    const auto* dict = reinterpret_cast<PyDictObject*>(object);
+#if PY_VERSION_HEX >= 0x030D0000
+    // The values of a split dict may lie in its object, and attribute writes to that change them without a new version.
+    if (dict->ma_values != nullptr) return 0;
+#endif
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    return dict->ma_version_tag;
+#pragma GCC diagnostic pop
+}
+
+bool check_holds(const Check& check, PyObject* value) {
+    PyObject* expected = check.expected.ptr();
+    switch (check.kind) {
+        case CheckKind::kIdentity: return value == expected;
+        case CheckKind::kWeakIdentity: {
+#if PY_VERSION_HEX >= 0x030D0000
+            PyObject* alive = nullptr;
+            if (PyWeakref_GetRef(expected, &alive) < 0) PyErr_Clear();
+            const Ref owned{alive};
+            return alive == value;
+#else
+            PyObject* alive = PyWeakref_GetObject(expected);  // borrowed; None when it is gone
+            return alive != Py_None && alive == value;
+#endif
+        }
+        case CheckKind::kType: return reinterpret_cast<PyObject*>(Py_TYPE(value)) == expected;
+        case CheckKind::kEquality: return constants_equal(value, expected);
+        case CheckKind::kLength: {
+            const Py_ssize_t n = PyObject_Size(value);
+            if (n < 0) PyErr_Clear();
+            return n == check.number;
+        }
+        case CheckKind::kDictKeys: return keys_are(value, expected);
+        case CheckKind::kContains: return contains_is(value, expected);
+        case CheckKind::kHasAttribute: return has_attribute_is(value, expected);
+        case CheckKind::kTruth: {
+            const int truth = PyObject_IsTrue(value);
+            if (truth < 0) PyErr_Clear();
+            return truth == check.number;
+        }
+        case CheckKind::kFunctionCode: return PyFunction_Check(value) && PyFunction_GET_CODE(value) == expected;
+        case CheckKind::kTensor: return check.tensor->holds(value);
+    }
+    return false;
+}
 
 int GuardTree::add_node(int parent, int access, Py_ssize_t index, py::object key, int guard) {
     const int number = static_cast<int>(nodes_.size());
@@ -191,6 +236,11 @@ void GuardTree::freeze(int inputs, int total) {
     roots_ = std::move(roots);
     children_.clear();
     memos_.assign(nodes_.size(), Memo{});
+    unstable_.assign(nodes_.size(), false);
+    filled_.assign(static_cast<std::size_t>(total), false);
+    std::fill_n(filled_.begin(), inputs, true);
+    for (const SizeProgram& program : size_programs_)
+        for (const int slot : program.slots()) filled_[static_cast<std::size_t>(slot)] = true;
 }
 
 PyObject* GuardTree::read(const Node& node, PyObject* base, const FrameRoots& roots) const {
@@ -240,47 +290,11 @@ PyObject* GuardTree::read(const Node& node, PyObject* base, const FrameRoots& ro
     return nullptr;
 }
 
-bool GuardTree::holds(const Check& check, PyObject* value) const {
-    PyObject* expected = check.expected.ptr();
-    switch (check.kind) {
-        case CheckKind::kIdentity: return value == expected;
-        case CheckKind::kWeakIdentity: {
-#if PY_VERSION_HEX >= 0x030D0000
-            PyObject* alive = nullptr;
-            if (PyWeakref_GetRef(expected, &alive) < 0) PyErr_Clear();
-            const Ref owned{alive};
-            return alive == value;
-#else
-            PyObject* alive = PyWeakref_GetObject(expected);  // borrowed; None when it is gone
-            return alive != Py_None && alive == value;
-#endif
-        }
-        case CheckKind::kType: return reinterpret_cast<PyObject*>(Py_TYPE(value)) == expected;
-        case CheckKind::kEquality: return constants_equal(value, expected);
-        case CheckKind::kLength: {
-            const Py_ssize_t n = PyObject_Size(value);
-            if (n < 0) PyErr_Clear();
-            return n == check.number;
-        }
-        case CheckKind::kDictKeys: return keys_are(value, expected);
-        case CheckKind::kContains: return contains_is(value, expected);
-        case CheckKind::kHasAttribute: return has_attribute_is(value, expected);
-        case CheckKind::kTruth: {
-            const int truth = PyObject_IsTrue(value);
-            if (truth < 0) PyErr_Clear();
-            return truth == check.number;
-        }
-        case CheckKind::kFunctionCode: return PyFunction_Check(value) && PyFunction_GET_CODE(value) == expected;
-        case CheckKind::kTensor: return check.tensor->holds(value);
-    }
-    return false;
-}
-
 bool GuardTree::walk(int number, PyObject* value, PyObject** slots, int* failed) {
     const Node& node = nodes_[static_cast<std::size_t>(number)];
     if (dict_version(value) != 0) return walk_dict(number, value, slots, failed);
     for (const Check& check : node.checks) {
-        if (!holds(check, value)) {
+        if (!check_holds(check, value)) {
             *failed = check.guard;
             return false;
         }
@@ -299,9 +313,10 @@ bool GuardTree::walk_dict(int number, PyObject* dict, PyObject** slots, int* fai
     const std::uint64_t version = dict_version(dict);
     const bool known = memo.dict == dict && memo.version == version;
     if (!known) {
+        if (memo.dict == dict) unstable_[static_cast<std::size_t>(number)] = true;  // written between two calls
         memo.dict = nullptr;
         for (const Check& check : node.checks) {
-            if (!holds(check, dict)) {
+            if (!check_holds(check, dict)) {
                 *failed = check.guard;
                 return false;
             }
@@ -338,25 +353,30 @@ bool GuardTree::descend(int child, PyObject* value, PyObject** slots, int* faile
 }
 
 bool GuardTree::check_relation(Relation& relation, PyObject* const* slots) {
-    const bool storages = relation.kind == Relation::Kind::kDistinctStorage || relation.kind == Relation::Kind::kSameStorage;
-    const auto pointer = [&](std::size_t i) -> const void* {
-        PyObject* value = slots[relation.slots[i]];
-        return storages ? tensor_storage(value) : value;
-    };
+    const auto pointer = [&](std::size_t i) { return relation.pointer(slots[relation.slots[i]]); };
     bool same = relation.held.size() == relation.slots.size();
-    for (std::size_t i = 0; same && i < relation.slots.size(); ++i) same = relation.held[i] == pointer(i);
+    for (std::size_t i = 0; same && i < relation.held.size(); ++i) same = relation.held[i] == pointer(i);
     if (same) return true;
-    std::vector<const void*> seen(relation.slots.size());
-    for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = pointer(i);
-    std::vector<const void*> sorted = seen;
+    std::vector<const void*> now;
+    for (std::size_t i = 0; i < relation.slots.size(); ++i) now.push_back(pointer(i));
+    std::vector<const void*> sorted = now;
     std::sort(sorted.begin(), sorted.end());
-    const bool ok = relation.kind == Relation::Kind::kSame || relation.kind == Relation::Kind::kSameStorage
-                        ? sorted.front() == sorted.back()
-                        : std::adjacent_find(sorted.begin(), sorted.end(), [](const void* a, const void* b) {
-                              return a == b && a != nullptr;
-                          }) == sorted.end();
-    if (ok) relation.held = std::move(seen);
+    const bool ok = relation.of_one() ? sorted.front() == sorted.back() : all_distinct(sorted);
+    if (ok) relation.held = std::move(now);
     return ok;
+}
+
+bool GuardTree::check_relation(const Relation& relation, const GuardTape::Relation& part, PyObject* const* slots) {
+    std::vector<const void*> fresh;
+    for (const int slot : part.slots) fresh.push_back(relation.pointer(slots[slot]));
+    std::sort(fresh.begin(), fresh.end());
+    if (relation.of_one()) {
+        return std::all_of(fresh.begin(), fresh.end(), [&](const void* pointer) { return pointer == part.known.front(); });
+    }
+    const auto is_known = [&](const void* pointer) {
+        return pointer != nullptr && std::binary_search(part.known.begin(), part.known.end(), pointer);
+    };
+    return all_distinct(fresh) && std::none_of(fresh.begin(), fresh.end(), is_known);
 }
 
 int GuardTree::evaluate(const FrameRoots& roots, PyObject** inputs) {
@@ -369,13 +389,30 @@ int GuardTree::evaluate(const FrameRoots& roots, PyObject** inputs) {
         slots = large.data();
     }
     int failed = kAllHold;
-    for (std::size_t i = 0; i < roots_.size() && failed == kAllHold; ++i) {
-        const std::size_t at = i == 0 ? first_root_ : (i <= first_root_ ? i - 1 : i);
+    const std::shared_ptr<const GuardTape> tape = tape_;  // a guard may run Python code that gets here again
+    bool short_way = false;  // the tape held
+    const auto walk_root = [&](std::size_t at) {
         const int root = roots_[at];
         if (!descend(root, read(nodes_[static_cast<std::size_t>(root)], nullptr, roots), slots, &failed)) first_root_ = at;
+    };
+    const auto is_taped = [&](std::size_t at) { return tape != nullptr && tape->taped[at]; };
+    for (std::size_t i = 0; i < roots_.size() && failed == kAllHold; ++i) {
+        const std::size_t at = i == 0 ? first_root_ : (i <= first_root_ ? i - 1 : i);
+        if (!is_taped(at)) walk_root(at);
     }
-    for (std::size_t i = 0; i < relations_.size() && failed == kAllHold; ++i)
-        if (!check_relation(relations_[i], slots)) failed = relations_[i].guard;
+    if (tape != nullptr && failed == kAllHold) {
+        if (is_as_recorded(*tape, roots)) {
+            short_way = walk_rest(*tape, slots, &failed);
+        } else {
+            for (std::size_t at = 0; at < roots_.size() && failed == kAllHold; ++at)
+                if (is_taped(at)) walk_root(at);
+        }
+    }
+    for (std::size_t i = 0; i < relations_.size() && failed == kAllHold; ++i) {
+        const bool part = short_way && !tape->relations[i].known.empty();
+        const bool ok = part ? check_relation(relations_[i], tape->relations[i], slots) : check_relation(relations_[i], slots);
+        if (!ok) failed = relations_[i].guard;
+    }
     for (std::size_t i = 0; i < size_programs_.size() && failed == kAllHold; ++i)
         if (!size_programs_[i].holds(slots)) failed = size_programs_[i].guard();
     if (failed == kAllHold) {
@@ -387,8 +424,191 @@ int GuardTree::evaluate(const FrameRoots& roots, PyObject** inputs) {
         }
         *inputs = tuple;
     }
+    if (failed == kAllHold && short_way) ++short_hits_;
+    if (failed == kAllHold && tape_ == nullptr && ++calm_ >= patience_) tape_ = record(roots);
     for (int i = 0; i < slots_; ++i) Py_CLEAR(slots[i]);
     return failed;
+}
+
+bool GuardTree::is_as_recorded(const GuardTape& tape, const FrameRoots& roots) {
+    int node = -1;
+    bool same = true;
+    for (const auto& [root, value] : tape.roots) {
+        const Ref now{read(nodes_[static_cast<std::size_t>(root)], nullptr, roots)};
+        same = same && now.get() == value;
+    }
+    if (same && tape.holds(&node)) return true;
+    if (tape_.get() != &tape) return false;
+    // What changed may go on changing: that part is walked from now on, and a new tape has to wait longer.
+    if (same && node >= 0) unstable_[static_cast<std::size_t>(node)] = true;
+    if (!same && ++strangers_ < patience_) return false;
+    tape_.reset();
+    calm_ = strangers_ = 0;
+    patience_ = std::min(2 * patience_, kMostPatience);
+    return false;
+}
+
+bool GuardTree::walk_rest(const GuardTape& tape, PyObject** slots, int* failed) {
+    for (const auto& [slot, value] : tape.exports) Py_XSETREF(slots[slot], Py_NewRef(value));
+    // Walking may run Python code, after which a borrowed pointer may be any.
+    std::vector<py::object> kept;
+    kept.reserve(tape.rest.size() + tape.read.size());
+    for (const auto& [node, value] : tape.rest) kept.push_back(py::reinterpret_borrow<py::object>(value));
+    for (const auto& [node, base] : tape.read) kept.push_back(py::reinterpret_borrow<py::object>(base));
+    for (const auto& [node, value] : tape.rest)
+        if (!walk(node, value, slots, failed)) return false;
+    for (const auto& [node, base] : tape.read)
+        if (!descend(node, this->read(nodes_[static_cast<std::size_t>(node)], base, {}), slots, failed)) return false;
+    return true;
+}
+
+std::shared_ptr<const GuardTape> GuardTree::record(const FrameRoots& roots) const {
+    auto tape = std::make_shared<GuardTape>();
+    tape->taped.assign(roots_.size(), false);
+    for (std::size_t at = 0; at < roots_.size(); ++at) {
+        const int root = roots_[at];
+        const Node& node = nodes_[static_cast<std::size_t>(root)];
+        const bool lasting = node.access == Access::kConstant;
+        const Ref value{read(node, nullptr, roots)};  // the frame, a cell or the node holds it
+        if (value.get() == nullptr || !(lasting || stays(node, value.get()))) continue;
+        if (!lasting) tape->roots.emplace_back(root, value.get());
+        tape->taped[at] = true;
+        record(*tape, root, value.get(), lasting);
+    }
+    for (const Relation& relation : relations_) {
+        GuardTape::Relation part;
+        for (const int slot : relation.slots) {
+            const auto known = tape->known.find(slot);
+            if (known == tape->known.end()) part.slots.push_back(slot);
+            else part.known.push_back(relation.pointer(known->second));
+        }
+        std::sort(part.known.begin(), part.known.end());
+        tape->relations.push_back(std::move(part));
+    }
+    return tape;
+}
+
+void GuardTree::record(GuardTape& tape, int number, PyObject* value, bool lasting) const {
+    const Node& node = nodes_[static_cast<std::size_t>(number)];
+    const std::uint64_t version = dict_version(value);
+    const bool stable = !unstable_[static_cast<std::size_t>(number)];
+    if (stable && version != 0) tape.compare(GuardTape::Kind::kDictVersion, number, value, version);
+    if (!stable || !record_checks(tape, number, value, lasting)) {
+        tape.rest.emplace_back(number, value);
+        return;
+    }
+    // A tensor with a check is in the tape's list, which compares its storage too.
+    const bool listed = std::any_of(node.checks.begin(), node.checks.end(), [](const Check& check) { return check.kind == CheckKind::kTensor; });
+    for (const int slot : node.exports) {
+        if (listed) tape.known.emplace(slot, value);
+        if (!listed || filled_[static_cast<std::size_t>(slot)]) tape.exports.emplace_back(slot, value);
+    }
+    for (int child = number + 1; child < node.end; child = nodes_[static_cast<std::size_t>(child)].end)
+        if (version == 0 || !nodes_[static_cast<std::size_t>(child)].settled) record_child(tape, number, child, value, lasting);
+}
+
+// Reading must run no Python code here, nor when the tape is compared.
+void GuardTree::record_child(GuardTape& tape, int parent, int child, PyObject* base, bool lasting) const {
+    const Node& node = nodes_[static_cast<std::size_t>(child)];
+    const Node& above = nodes_[static_cast<std::size_t>(parent)];
+    using Kind = GuardTape::Kind;
+    if (unstable_[static_cast<std::size_t>(child)]) {
+        tape.read.emplace_back(child, base);
+        return;
+    }
+    switch (node.access) {
+        case Access::kDictItem:
+        case Access::kDictKey: {
+            if (dict_version(base) == 0 || (node.access == Access::kDictItem && !is_plain(node.key.ptr()))) break;
+            const Ref value{read(node, base, {})};  // the dict holds it
+            if (value.get() == nullptr) break;
+            record(tape, child, value.get(), true);
+            return;
+        }
+        case Access::kInstanceDict: {
+            const bool typed = std::any_of(above.checks.begin(), above.checks.end(), [](const Check& c) { return c.kind == CheckKind::kType; });
+            PyObject** where = lasting || typed ? _PyObject_GetDictPtr(base) : nullptr;
+            if (where == nullptr || *where == nullptr) break;
+            tape.compare(Kind::kPointer, child, where, reinterpret_cast<std::uint64_t>(*where));
+            record(tape, child, *where, false);
+            return;
+        }
+        case Access::kSequenceItem: {
+            const bool tuple = PyTuple_CheckExact(base);
+            if ((!tuple && !PyList_CheckExact(base)) || node.index >= Py_SIZE(base)) break;
+            const auto index = static_cast<std::size_t>(node.index);
+            PyObject* value = tuple ? PyTuple_GET_ITEM(base, node.index) : PyList_GET_ITEM(base, node.index);
+            if (!lasting) tape.compare(Kind::kType, parent, base, reinterpret_cast<std::uint64_t>(Py_TYPE(base)));
+            if (!tuple || !lasting) {
+                tape.compare(Kind::kLength, parent, base, static_cast<std::uint64_t>(Py_SIZE(base)));
+                tape.compare(tuple ? Kind::kTupleItem : Kind::kListItem, parent, base, reinterpret_cast<std::uint64_t>(value), index);
+            }
+            record(tape, child, value, tuple && lasting);
+            return;
+        }
+        default: break;
+    }
+    tape.read.emplace_back(child, base);
+}
+
+// False when a check has to be made by the tree. lasting: the value is the same object as when the tape was made, alive ever since.
+bool GuardTree::record_checks(GuardTape& tape, int number, PyObject* value, bool lasting) const {
+    using Kind = GuardTape::Kind;
+    const auto same_type = [&] {
+        if (!lasting || PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) || PyModule_Check(value))
+            tape.compare(Kind::kType, number, value, reinterpret_cast<std::uint64_t>(Py_TYPE(value)));
+    };
+    const auto same_length = [&] {
+        const bool dict = PyDict_CheckExact(value) || PyODict_CheckExact(value);
+        if (!dict && !PyList_CheckExact(value) && !PyTuple_CheckExact(value)) return false;
+        same_type();
+        if (dict) tape.compare(Kind::kDictLength, number, value, static_cast<std::uint64_t>(PyDict_GET_SIZE(value)));
+        else if (!lasting || PyList_CheckExact(value)) tape.compare(Kind::kLength, number, value, static_cast<std::uint64_t>(Py_SIZE(value)));
+        return true;
+    };
+    for (const Check& check : nodes_[static_cast<std::size_t>(number)].checks) {
+        bool again = !lasting;  // ask the check itself
+        switch (check.kind) {
+            case CheckKind::kIdentity:
+            case CheckKind::kWeakIdentity: break;
+            case CheckKind::kType:
+                same_type();
+                again = false;
+                break;
+            case CheckKind::kTensor:
+                if (!tape.tensors->add(value)) return false;
+                again = false;
+                break;
+            case CheckKind::kEquality:
+                if (!is_plain(value)) return false;
+                break;
+            case CheckKind::kTruth:
+                if (is_plain(value)) break;
+                if (!same_length()) return false;
+                again = false;
+                break;
+            case CheckKind::kLength:
+                if (!same_length()) return false;
+                again = false;
+                break;
+            case CheckKind::kDictKeys:
+            case CheckKind::kContains:
+                if (dict_version(value) == 0) return false;
+                again = false;
+                break;
+            case CheckKind::kFunctionCode: again = true; break;
+            case CheckKind::kHasAttribute: return false;
+        }
+        if (again) tape.compare(Kind::kCheck, number, value, reinterpret_cast<std::uint64_t>(&check));
+    }
+    return true;
+}
+
+bool GuardTree::stays(const Node& node, PyObject* value) const {
+    if (node.access == Access::kGlobals || node.access == Access::kBuiltins) return true;
+    if (node.access != Access::kLocal && node.access != Access::kClosure) return false;
+    const bool object = PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) && _PyObject_GetDictPtr(value) != nullptr;
+    return object && std::none_of(node.checks.begin(), node.checks.end(), [](const Check& check) { return check.kind == CheckKind::kTensor; });
 }
 
 int GuardTree::traverse(visitproc visit, void* arg) const {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "guard_tape.h"
 #include "size_program.h"
 #include "tensor_checks.h"
 
@@ -91,7 +92,17 @@ struct Relation {
     std::vector<int> slots;
     int guard;
     std::vector<const void*> held{};  // the pointers for which it held last: for the same ones it still does
+
+    bool of_storages() const { return kind == Kind::kDistinctStorage || kind == Kind::kSameStorage; }
+    bool of_one() const { return kind == Kind::kSame || kind == Kind::kSameStorage; }
+    // What is compared of a value; nullptr for a tensor without storage, which shares it with none.
+    const void* pointer(PyObject* value) const { return of_storages() ? tensor_storage(value) : value; }
 };
+
+// The version of a dict whose every change gives it a new one; 0 for others.
+std::uint64_t dict_version(PyObject* object);
+
+bool check_holds(const Check& check, PyObject* value);
 
 // What a frame that has not started offers. All borrowed.
 struct FrameRoots {
@@ -125,13 +136,24 @@ public:
 
     int traverse(visitproc visit, void* arg) const;
 
+    long short_hits() const { return short_hits_; }
+
 private:
     bool walk(int number, PyObject* value, PyObject** slots, int* failed);
     bool walk_dict(int number, PyObject* dict, PyObject** slots, int* failed);
     bool descend(int child, PyObject* value, PyObject** slots, int* failed);  // value is stolen; nullptr: can't be read
     bool check_relation(Relation& relation, PyObject* const* slots);
+    bool check_relation(const Relation& relation, const GuardTape::Relation& part, PyObject* const* slots);
     PyObject* read(const Node& node, PyObject* base, const FrameRoots& roots) const;  // new reference or nullptr
-    bool holds(const Check& check, PyObject* value) const;
+    // The tape of the frame's values, for which all guards just held.
+    std::shared_ptr<const GuardTape> record(const FrameRoots& roots) const;
+    void record(GuardTape& tape, int number, PyObject* value, bool lasting) const;
+    void record_child(GuardTape& tape, int parent, int child, PyObject* base, bool lasting) const;
+    bool record_checks(GuardTape& tape, int number, PyObject* value, bool lasting) const;
+    bool walk_rest(const GuardTape& tape, PyObject** slots, int* failed);
+    bool is_as_recorded(const GuardTape& tape, const FrameRoots& roots);
+    // True for roots that are likely the same at the next call: modules and other objects of the program, namespaces.
+    bool stays(const Node& node, PyObject* value) const;
 
     std::vector<Node> nodes_;
     std::vector<std::vector<int>> children_;  // while building; the last one is the roots'
@@ -144,6 +166,14 @@ private:
     int state_guard_ = 0;
     int inputs_ = 0;
     int slots_ = 0;
+    std::shared_ptr<const GuardTape> tape_;
+    long short_hits_ = 0;  // how often a tape held
+    static constexpr int kMostPatience = 1 << 16;
+    int calm_ = 0;       // hits without a tape
+    int patience_ = 2;   // hits before a tape is made; twice as many each time that one failed
+    int strangers_ = 0;  // calls with other roots than the tape's
+    std::vector<bool> filled_;    // slots that are inputs or integers of size programs; others serve relations only
+    std::vector<bool> unstable_;  // nodes whose dicts change between calls
 };
 
 void register_guard_tree(py::module_& m);

@@ -21,6 +21,7 @@ public:
 
     bool holds(PyObject* const* values) const;
     int guard() const { return guard_; }
+    const std::vector<int>& slots() const { return slots_; }
 
 private:
     std::vector<int> slots_;

@@ -80,6 +80,53 @@ private:
     std::vector<std::int64_t> strides_;  // empty: not checked (layouts without strides, 0-d)
 };
 
+class StridedList final : public TensorList {
+public:
+    bool add(PyObject* value) override {
+        const at::TensorImpl* t = THPVariable_Unpack(value).unsafeGetTensorImpl();
+        if (t->layout() != c10::kStrided || !t->has_storage() || t->is_python_dispatch()) return false;
+        tensors_.push_back({value, Py_TYPE(value), t, t->key_set().raw_repr(), storage(t), t->device(), c10::typeMetaToScalarType(t->dtype()),
+                            t->requires_grad(), t->sizes().size(), numbers_.size()});
+        numbers_.insert(numbers_.end(), t->sizes().begin(), t->sizes().end());
+        numbers_.insert(numbers_.end(), t->strides().begin(), t->strides().end());
+        return true;
+    }
+
+    bool holds() const override {
+        for (const Known& known : tensors_) {
+            if (Py_TYPE(known.value) != known.type) return false;
+            const at::TensorImpl* t = THPVariable_Unpack(known.value).unsafeGetTensorImpl();
+            if (t != known.tensor || t->key_set().raw_repr() != known.keys || storage(t) != known.storage || t->device() != known.device ||
+                c10::typeMetaToScalarType(t->dtype()) != known.dtype || t->requires_grad() != known.requires_grad)
+                return false;
+            const c10::IntArrayRef sizes = t->sizes();
+            if (sizes.size() != known.dim) return false;
+            const std::int64_t* numbers = numbers_.data() + known.first;
+            const c10::IntArrayRef strides = t->strides();
+            for (std::size_t i = 0; i < known.dim; ++i)
+                if (sizes[i] != numbers[i] || strides[i] != numbers[known.dim + i]) return false;
+        }
+        return true;
+    }
+
+private:
+    struct Known {
+        PyObject* value;
+        PyTypeObject* type;
+        const at::TensorImpl* tensor;
+        std::uint64_t keys;
+        const void* storage;
+        c10::Device device;
+        at::ScalarType dtype;
+        bool requires_grad;
+        std::size_t dim;
+        std::size_t first;  // of its sizes, then strides, in numbers_
+    };
+    static const void* storage(const at::TensorImpl* t) { return t->unsafe_storage().unsafeGetStorageImpl(); }
+    std::vector<Known> tensors_;
+    std::vector<std::int64_t> numbers_;
+};
+
 struct Snapshot {
     bool grad_mode = at::GradMode::is_enabled();
     bool inference_mode = c10::InferenceMode::is_enabled();
@@ -141,6 +188,8 @@ std::unique_ptr<TensorCheck> make_tensor_check(const py::object& properties) {
         throw py::type_error("TensorProperties: dtype must be a torch.dtype and device a torch.device");
     return std::make_unique<StridedCheck>(properties);
 }
+
+std::unique_ptr<TensorList> make_tensor_list() { return std::make_unique<StridedList>(); }
 
 std::unique_ptr<GlobalState> copy_global_state(const py::object& state) {
     return std::make_unique<TorchState>(state.cast<const TorchState&>());

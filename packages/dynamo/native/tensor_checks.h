@@ -21,6 +21,18 @@ public:
 // properties: fxloom_dynamo.guards.TensorProperties.
 std::unique_ptr<TensorCheck> make_tensor_check(const py::object& properties);
 
+// Tensors whose checks held, to be compared with what they were then: metadata and storage. Borrowed; `holds` may only be
+// asked while they are alive.
+class TensorList {
+public:
+    virtual ~TensorList() = default;
+    // False when the tensor can't be compared this way.
+    virtual bool add(PyObject* tensor) = 0;
+    virtual bool holds() const = 0;
+};
+
+std::unique_ptr<TensorList> make_tensor_list();
+
 // Everything global in torch that a trace may depend on: grad mode, inference mode, autocast, default dtype,
 // determinism, number of threads, active modes.
 class GlobalState {

@@ -262,19 +262,22 @@ def exceptions() -> Program:
 
 #: Changes tried in every run; the rest are `slow`.
 QUICK = 25
+#: Calls after which guards that held are checked by comparing what they read (native/guard_tape.h).
+HELD = 4
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_sample_of_changes(name: str) -> None:
-    report = perturb(MAKERS[name], limit=QUICK)
+    report = perturb(MAKERS[name], limit=QUICK, calls=HELD)
     assert not report.wrong, report
     assert report.fired and len(report.findings) > QUICK / 2
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("calls", [1, HELD])
 @pytest.mark.parametrize("name", MAKERS)
-def test_every_change(name: str) -> None:
-    report = perturb(MAKERS[name])
+def test_every_change(name: str, calls: int) -> None:
+    report = perturb(MAKERS[name], calls=calls)
     assert not report.wrong, report
     assert report.fired > 15
 

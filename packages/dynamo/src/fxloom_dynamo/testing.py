@@ -87,22 +87,29 @@ class PerturbationReport:
 
 
 def perturb(
-    make: Callable[[], Program], *, limit: int | None = None, seed: int = 0, backend: Backend | None = None, grad: bool | None = None
+    make: Callable[[], Program],
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    backend: Backend | None = None,
+    grad: bool | None = None,
+    calls: int = 1,
 ) -> PerturbationReport:
     """Change what the program read, one thing at a time, and compare captured with plain calls.
 
     make: returns `(fn, args)`, equal and independent at every call but for what is global. limit: look at that many
-    changes only, drawn with `seed`. grad: run under this grad mode, the current one if None. Changes to globals, classes
-    and torch's state are undone.
+    changes only, drawn with `seed`. grad: run under this grad mode, the current one if None. calls: how often the captured
+    program has run before the change (guards that held a few times are checked in a shorter way). Changes to globals,
+    classes and torch's state are undone.
     """
     with torch.set_grad_enabled(torch.is_grad_enabled() if grad is None else grad):
-        world = _World(make, backend)
+        world = _World(make, backend, calls)
         labels = [change.label for change in world.changes()]
         if limit is not None and len(labels) > limit:
             labels = sorted(random.Random(seed).sample(labels, limit), key=labels.index)
         findings, skipped = [], []
         for label in labels:
-            finding = _try(make, backend, label)
+            finding = _try(make, backend, calls, label)
             if finding is None:
                 skipped.append(label)
             else:
@@ -110,11 +117,11 @@ def perturb(
     return PerturbationReport(tuple(findings), tuple(skipped))
 
 
-def _try(make: Callable[[], Program], backend: Backend | None, label: str) -> Finding | None:
+def _try(make: Callable[[], Program], backend: Backend | None, calls: int, label: str) -> Finding | None:
     outcomes = []
     captures = 0
     for captured in (True, False):
-        world = _World(make, backend)
+        world = _World(make, backend, calls)
         change = next((change for change in world.changes() if change.label == label), None)
         if change is None:
             return None
@@ -134,9 +141,9 @@ def _try(make: Callable[[], Program], backend: Backend | None, label: str) -> Fi
 
 
 class _World:
-    """One program, captured and called once."""
+    """One program, captured and called `calls` times."""
 
-    def __init__(self, make: Callable[[], Program], backend: Backend | None) -> None:
+    def __init__(self, make: Callable[[], Program], backend: Backend | None, calls: int) -> None:
         self.fn, args = make()
         self.args = list(args)
         self.captures = 0
@@ -146,6 +153,8 @@ class _World:
         with warnings.catch_warnings():  # a program that runs in eager anyway would pass every test
             warnings.filterwarnings("error", message="fxloom runs", category=RuntimeWarning)
             outcome = self.call(True)[0]
+            for _ in range(calls - 1):
+                self.call(True)
         if outcome[0] == "raised" and outcome[1] is RuntimeWarning:
             raise AssertionError(outcome[2])
 
