@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode, resolve_name
 from torch.utils._device import DeviceContext
+from torch.utils._device import _device_constructors as device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from fxloom_shapes import FakeMode
@@ -85,6 +86,7 @@ __all__ = [
     "TensorBase",
     "TorchDispatchMode",
     "TorchFunctionMode",
+    "device_constructors",
     "dispatch_keys",
     "foreign_modes",
     "get_tracing_state",

@@ -241,6 +241,8 @@ class _Attempt:
             except Raised as raised:
                 report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
                 raise _Restart(ev.steps - 1, report) from raised.exc
+            if ev.recorder.devices:
+                raise self._restart(GraphBreak("torch_call", "a torch.device region that does not end in the graph", ev.site()), ev.steps)
             if broke is not None and ev.current_exception is not None:
                 step = ev.handling_since
                 raise _Restart(step, Break("raises", f"a break inside of an except block ({broke.key})", broke.site))

@@ -23,7 +23,7 @@ import torch
 import torch.fx
 
 from fxloom_dynamo import number_arguments, symbolic_data, symbolic_index
-from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode
+from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
@@ -76,6 +76,7 @@ class Recorder:
         self.step_of: dict[torch.fx.Node, int] = {}
         self.step: int = 0
         self.split_step: int | None = None  # where a break belongs that is raised later
+        self.devices: list[torch.device] = []  # of `with torch.device(...)` regions that are open
         self.calls = 0
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
@@ -235,6 +236,20 @@ class Recorder:
         if node is not None and node.op != "placeholder":
             self.split_step = self.step_of.get(node)
 
+    def enter_device(self, device: torch.device) -> None:
+        """From here on factories put tensors on `device`. The region has to end in the graph: a break in it belongs here."""
+        if not self.devices:
+            self.split_step = self.step
+        self.devices.append(device)
+
+    def exit_device(self) -> None:
+        """The end of the innermost region that `enter_device` began."""
+        if not self.devices:
+            graph_break("torch_call", "the end of a torch.device region that began before")
+        self.devices.pop()
+        if not self.devices:
+            self.split_step = None
+
     def mark(self) -> torch.fx.Node | None:
         """The last node so far; for `take_back`."""
         return next(iter(reversed(self.graph.nodes)), None)
@@ -380,6 +395,8 @@ class Recorder:
     def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the mode does for one call of a torch function."""
         _refuse_real(args)
+        if self.devices and kwargs.get("device") is None and func in device_constructors():
+            kwargs = {**kwargs, "device": self.devices[-1]}
         if isinstance(func, types.MethodWrapperType):  # a property's __get__, __set__ or __delete__
             return self._property(func, args)
         name: str = _PYTHON_METHODS.get(func) or getattr(func, "__name__", None) or ""

@@ -110,9 +110,20 @@ def _clear_autocast_cache(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.add_effect(torch.clear_autocast_cache)
 
 
-@method(torch.device, "__enter__", "__exit__")
-def _device_context(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    graph_break("torch_call", "with torch.device(...) changes where factories put tensors")
+@method(torch.device, "__enter__", arity=(1, 1))
+def _enter_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    ev.recorder.enter_device(args[0])
+    return args[0]
+
+
+@method(torch.device, "__exit__", arity=(4, 4))
+def _exit_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.recorder.exit_device()
+
+
+@function(torch.get_default_device, arity=(0, 0))
+def _get_default_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.recorder.devices[-1] if ev.recorder.devices else ev.torch_native(torch.get_default_device)
 
 
 _OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
