@@ -19,6 +19,9 @@ from fxloom_shapes.devices import AbsentDevices
 TensorBase: type = torch._C.TensorBase
 set_grad_enabled_raw = torch._C._set_grad_enabled
 DisableTorchFunction = torch._C.DisableTorchFunction
+DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
+#: the `__torch_function__` of classes that override nothing
+disabled_torch_function: Any = torch._C._disabled_torch_function_impl
 get_tracing_state: Any = torch._C._get_tracing_state
 #: ask whether an argument overrides torch functions, or a mode does
 HAS_TORCH_FUNCTION: tuple[Any, ...] = (
@@ -83,10 +86,12 @@ def storage_id(tensor: torch.Tensor) -> int:
 __all__ = [
     "HAS_TORCH_FUNCTION",
     "DisableTorchFunction",
+    "DisableTorchFunctionSubclass",
     "TensorBase",
     "TorchDispatchMode",
     "TorchFunctionMode",
     "device_constructors",
+    "disabled_torch_function",
     "dispatch_keys",
     "foreign_modes",
     "get_tracing_state",

@@ -19,6 +19,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.kinds import FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
+from fxloom_dynamo.subclasses import TensorSuper, own_class
 from fxloom_dynamo.symbolic import concrete
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
@@ -48,7 +49,7 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
         return _module(ev, obj, name)
     if isinstance(obj, type):
         return _class(ev, obj, name)
-    if cls is super:
+    if cls is super or cls is TensorSuper:
         return _super(ev, obj, name)
     if cls is types.FunctionType:
         return _function(ev, obj, name)
@@ -265,6 +266,11 @@ def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
         raise _missing(ev, obj, name)  # the fake's own
     if name == "is_meta" or name == "__dict__":
         return False if name == "is_meta" and obj.device.type != "meta" else ev.torch_native(getattr, obj, name)
+    own = own_class(ev, obj)
+    if own is not None:
+        found = _of_subclass(ev, obj, own, name)
+        if found is not ABSENT:
+            return found
     raw = getattr(torch.Tensor, name, ABSENT)
     if raw is ABSENT:
         info = ev.recorder.input_info.get(id(obj))
@@ -279,6 +285,18 @@ def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
     if isinstance(raw, (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
         return raw.__get__(obj, torch.Tensor)  # torch's own, not what fakes override
     return ev.torch_native(getattr, obj, name)
+
+
+def _of_subclass(ev: Evaluator, obj: FakeTensor, cls: type, name: str) -> Any:
+    """What a class between a tensor's and torch.Tensor defines of this name, bound."""
+    raw = ev.heap.class_lookup(cls, name)
+    if raw is ABSENT or raw is getattr(torch.Tensor, name, ABSENT) or raw is vars(torch.Tensor).get(name, ABSENT):
+        return ABSENT
+    if isinstance(raw, property):
+        return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
+    if isinstance(raw, (types.FunctionType, classmethod, staticmethod)) or not hasattr(type(raw), "__get__"):
+        return bind(ev, raw, name, obj, cls, cls)
+    return ABSENT  # a descriptor in C, torch's own
 
 
 def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
@@ -375,6 +393,8 @@ def _super(ev: Evaluator, obj: Any, name: str) -> Any:
                 return bind_to_class(ev, raw, name, owner, base)
             if type(raw) is property:
                 return ev.call(_member(ev, base, name, raw, raw.fget), [receiver])
+            if type(raw) is types.GetSetDescriptorType and type(receiver) is FakeTensor:
+                return ev.torch_native(raw.__get__, receiver)
             return bind(ev, raw, name, receiver, owner, base)
     raise Raised(AttributeError(f"'super' object has no attribute '{name}'"))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import natives, symbolic
+from fxloom_dynamo import natives, subclasses, symbolic
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, native_construct
@@ -132,6 +132,9 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
 def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if natives.refused_torch_builtin(fn):
         graph_break("torch_call", f"{getattr(fn, '__module__', 'torch')}.{fn.__qualname__}")
+    result = subclasses.call(ev, fn, tuple(args), kwargs, subclasses.arguments(args, kwargs))
+    if result is not NotImplemented:
+        return result
     for arg in (*args, *kwargs.values()):
         if not is_plain(arg):
             ev.heap.refuse(arg)

@@ -37,6 +37,7 @@ from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import body_start, continuation_count, origin_of
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.size_guards import size_guards
+from fxloom_dynamo.subclasses import overrides, plain, without_overrides
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
@@ -241,8 +242,9 @@ class _Attempt:
             except Raised as raised:
                 report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
                 raise _Restart(ev.steps - 1, report) from raised.exc
-            if ev.recorder.devices:
-                raise self._restart(GraphBreak("torch_call", "a torch.device region that does not end in the graph", ev.site()), ev.steps)
+            if ev.recorder.regions:
+                details = "a region (torch.device, DisableTorchFunctionSubclass) that does not end in the graph"
+                raise self._restart(GraphBreak("torch_call", details, ev.site()), ev.steps)
             if broke is not None and ev.current_exception is not None:
                 step = ev.handling_since
                 raise _Restart(step, Break("raises", f"a break inside of an except block ({broke.key})", broke.site))
@@ -333,6 +335,10 @@ class _Attempt:
         gm = torch.fx.GraphModule(recorder.root, graph, class_name="Captured")
         self.gm = gm
         compiled = self._call_backend(gm)
+        if recorder.overriding:
+            reals = [real for _, real, _ in recorder.inputs]
+            places = tuple(at for at, real in enumerate(reals) if isinstance(real, torch.Tensor) and overrides(type(real)))
+            compiled = without_overrides(compiled, places)
         if recorder.predicted is not None:
             compiled = checked(compiled, [real.device for _, real, _ in recorder.inputs if isinstance(real, torch.Tensor)])
         if any(node.target in regions.MODE_CHANGES for node in graph.nodes if node.op == "call_function"):
@@ -352,7 +358,7 @@ class _Attempt:
         backend = self.config.backend
         if backend is None:
             return gm.forward
-        example_inputs = [real for _, real, _ in self.ev.recorder.inputs]
+        example_inputs = [plain(real) if isinstance(real, torch.Tensor) else real for _, real, _ in self.ev.recorder.inputs]
         try:
             with telemetry.phase("dynamo.backend"):
                 compiled = backend(gm, example_inputs)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from fxloom_dynamo import _native, attributes, calls, operations
+from fxloom_dynamo import _native, attributes, calls, operations, subclasses
 from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
@@ -75,6 +75,7 @@ class Evaluator:
         self.modes = Modes()
         self.put_off: list[PutOff] = []
         self.recorder.sites = self.sites
+        self.recorder.override = self._override
         self.heap.site = self.site
         self.heap.on_fresh = self._note_made
         if fake_mode.env is not None:
@@ -340,6 +341,8 @@ class Evaluator:
 
     def record_call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Record a call of `fn` itself (an operator, a class), run on fakes."""
+        if self.recorder.overriding:
+            return self.torch_native(fn, *args, **kwargs)
         self.heap.fill_deep(args)
         try:
             return self.recorder.call_function(fn, args, kwargs)
@@ -349,6 +352,9 @@ class Evaluator:
             graph_break("recursion", str(exc))
         except Exception as exc:
             raise Raised(self.clean(exc)) from None
+
+    def _override(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return subclasses.call(self, func, args, kwargs, subclasses.arguments(args, kwargs))
 
     def really(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the program's on real values, as the program itself would: what it makes is no fake."""

@@ -348,7 +348,7 @@ class Heap:
         with DisableTorchFunction():
             try:
                 properties = self._dynamic_properties(real, source)
-                fake = self.fake_mode.from_tensor(real)
+                fake = self.fake_mode.from_tensor(real, as_plain=True)
             except NotImplementedError as error:  # a wrapper of a function transform has no storage
                 graph_break("unsupported_tensor", str(error))
             self.guard(source, GuardKind.TENSOR, properties)

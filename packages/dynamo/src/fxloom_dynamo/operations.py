@@ -16,6 +16,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, DELETED, Address, Raised
+from fxloom_dynamo.subclasses import operator_of, special
 from fxloom_dynamo.symbolic import concrete, settled
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
@@ -82,6 +83,8 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     if kind_left in LITERALS and kind_right in LITERALS:
         return ev.native(function, left, right)
     if kind_left is FakeTensor or kind_right is FakeTensor:
+        if ev.recorder.overriding and (result := operator_of(ev, left, right, (method, reflected, inplace))) is not ABSENT:
+            return result
         if isinstance(left, _TENSOR_PARTNERS) and isinstance(right, _TENSOR_PARTNERS):
             if inplace and kind_left is not FakeTensor:
                 function = BINARY[text[:-1]][0]
@@ -170,6 +173,8 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     if kind_left in LITERALS and kind_right in LITERALS:
         return ev.native(function, left, right)
     if kind_left is FakeTensor or kind_right is FakeTensor:
+        if ev.recorder.overriding and (result := operator_of(ev, left, right, (method, reflected, ""))) is not ABSENT:
+            return result
         if isinstance(left, _TENSOR_PARTNERS) and isinstance(right, _TENSOR_PARTNERS):
             return ev.record_call(function, left, right)
         if text in ("==", "!=") and (left is None or right is None or isinstance(left, str) or isinstance(right, str)):
@@ -220,6 +225,8 @@ def unary(ev: Evaluator, method: str, value: Any) -> Any:
     if type(value) in LITERALS:
         return ev.native(function, value)
     if type(value) is FakeTensor:
+        if ev.recorder.overriding and (result := special(ev, value, method)) is not ABSENT:
+            return result
         return ev.record_call(function, value)
     if type(value) in SYMBOLIC:
         return symbolic.unary(ev, function, value)
@@ -240,6 +247,8 @@ def truth(ev: Evaluator, value: Any) -> bool:
     cls = type(value)
     if cls in LITERALS:
         return bool(value)
+    if ev.recorder.overriding and (result := special(ev, value, "__bool__")) is not ABSENT:
+        return truth(ev, result)
     if cls is FakeTensor or cls in SYMBOLIC:
         return bool(ev.torch_native(bool, value))
     if isinstance(value, (list, tuple, set, frozenset)) and python_method(ev, value, "__bool__") is ABSENT:
@@ -265,6 +274,8 @@ def length(ev: Evaluator, value: Any) -> int:
     if ev.heap.untraceable:
         ev.heap.refuse(value)
     cls = type(value)
+    if ev.recorder.overriding and (result := special(ev, value, "__len__")) is not ABSENT:
+        return int(result)
     if cls is FakeTensor:
         return settled(ev.torch_native(value.size, 0)) if value.dim() else int(ev.torch_native(len, value))
     found = python_method(ev, value, "__len__")
@@ -357,6 +368,8 @@ def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
             return ev.torch_native(operator.getitem, container, key)
         return ev.native(operator.getitem, container, key)
     if cls is FakeTensor:
+        if ev.recorder.overriding and (result := special(ev, container, "__getitem__", key)) is not ABSENT:
+            return result
         return ev.record_call(operator.getitem, container, key)
     found = python_method(ev, container, "__getitem__")
     if found is not ABSENT:
@@ -421,6 +434,8 @@ def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None
         ev.heap.refuse(container)
     cls = type(container)
     if cls is FakeTensor:
+        if ev.recorder.overriding and special(ev, container, "__setitem__", key, value) is not ABSENT:
+            return
         ev.record_call(operator.setitem, container, key, value)
         return
     key = concrete(key)
@@ -484,6 +499,8 @@ def iterate(ev: Evaluator, value: Any) -> Any:
     if cls is TracedGenerator:
         return value
     if cls is FakeTensor:
+        if ev.recorder.overriding and (result := special(ev, value, "__iter__")) is not ABSENT:
+            return result
         return ev.torch_native(iter, value)
     found = python_method(ev, value, "__iter__")
     if found is not ABSENT:

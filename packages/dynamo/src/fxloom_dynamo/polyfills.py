@@ -268,6 +268,26 @@ class UnseenRecord:
         """Nothing was begun."""
 
 
+class WithoutOverrides:
+    """`torch._C.DisableTorchFunctionSubclass`"""
+
+    def __enter__(self) -> None:
+        enter_plain()
+
+    def __exit__(self, *exc: object) -> None:
+        leave_plain()
+
+
+def enter_plain() -> None:
+    """Modelled: from here on no class overrides torch functions."""
+    raise NotImplementedError
+
+
+def leave_plain() -> None:
+    """Modelled: the end of what `enter_plain` began."""
+    raise NotImplementedError
+
+
 class FunctionContext:
     """`ctx` of a custom autograd function while it is evaluated: keeps what it is given."""
 

@@ -29,6 +29,7 @@ from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
 from fxloom_dynamo.policy import Wish, wish_for
+from fxloom_dynamo.subclasses import overrides
 from fxloom_dynamo.symbolic_data import is_symbolic_data
 from fxloom_dynamo.symbolic_index import is_symbolic_index
 from fxloom_interfaces import meta
@@ -76,7 +77,11 @@ class Recorder:
         self.step_of: dict[torch.fx.Node, int] = {}
         self.step: int = 0
         self.split_step: int | None = None  # where a break belongs that is raised later
-        self.devices: list[torch.device] = []  # of `with torch.device(...)` regions that are open
+        self.regions = 0  # that are open and have to end in the graph
+        self.devices: list[torch.device] = []  # of `with torch.device(...)` regions: where factories put tensors
+        self.overriding = False  # whether there are tensors whose class overrides torch functions
+        self.plain = 0  # depth of places where none is overridden
+        self.override: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = lambda func, args, kwargs: NotImplemented
         self.calls = 0
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
@@ -102,6 +107,7 @@ class Recorder:
         with DisableTorchFunction():
             self.versions[id(fake)] = fake._version
         self.python_type[id(fake)] = type(real)
+        self.overriding |= overrides(type(real))
 
     def writes_inputs(self) -> bool:
         """Whether the program wrote into a tensor that existed before, itself or through a view."""
@@ -236,18 +242,18 @@ class Recorder:
         if node is not None and node.op != "placeholder":
             self.split_step = self.step_of.get(node)
 
-    def enter_device(self, device: torch.device) -> None:
-        """From here on factories put tensors on `device`. The region has to end in the graph: a break in it belongs here."""
-        if not self.devices:
+    def begin_region(self) -> None:
+        """A `with` block begins that has to end in the graph: a break in it belongs here."""
+        if not self.regions:
             self.split_step = self.step
-        self.devices.append(device)
+        self.regions += 1
 
-    def exit_device(self) -> None:
-        """The end of the innermost region that `enter_device` began."""
-        if not self.devices:
-            graph_break("torch_call", "the end of a torch.device region that began before")
-        self.devices.pop()
-        if not self.devices:
+    def end_region(self) -> None:
+        """The end of the innermost region."""
+        if not self.regions:
+            graph_break("torch_call", "the end of a region that began before")
+        self.regions -= 1
+        if not self.regions:
             self.split_step = None
 
     def mark(self) -> torch.fx.Node | None:
@@ -395,6 +401,11 @@ class Recorder:
     def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the mode does for one call of a torch function."""
         _refuse_real(args)
+        if self.overriding and not self.plain:
+            with self.mode:
+                result = self.override(func, args, kwargs)
+            if result is not NotImplemented:
+                return result
         if self.devices and kwargs.get("device") is None and func in device_constructors():
             kwargs = {**kwargs, "device": self.devices[-1]}
         if isinstance(func, types.MethodWrapperType):  # a property's __get__, __set__ or __delete__
@@ -616,4 +627,7 @@ def _name_of(source: Source) -> str:
     keep = [char if char.isalnum() else "_" for char in text]
     text = "_".join(part for part in "".join(keep).split("_") if part)
     text = f"p_{text}" if text[:1].isdigit() else text
-    return text if text.isidentifier() and not keyword.iskeyword(text) else f"{text}_" if text.isidentifier() else ""
+    if not text.isidentifier():
+        return ""
+    # a placeholder called `self` is what FX takes for the module itself
+    return f"{text}_" if keyword.iskeyword(text) or text == "self" else text

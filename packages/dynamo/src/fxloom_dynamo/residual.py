@@ -31,6 +31,7 @@ from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, chan
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
 from fxloom_dynamo.runtime import without_capture
+from fxloom_dynamo.subclasses import to_class
 from fxloom_interfaces.sources import Source
 
 if TYPE_CHECKING:
@@ -201,6 +202,10 @@ class Residual:
                 for number, fake in enumerate(fakes):
                     name = f"__out_{number}"
                     rebuilder.temporaries.append(name)
+                    cls = self.ev.recorder.python_type.get(id(fake))
+                    if cls is not None and self.ev.recorder.overriding:
+                        self.out.extend([*emit.store_fast(name), *emit.push_callable(emit.load_const(to_class))])
+                        self.out.extend([*emit.load_fast(name), *emit.load_const(cls), *emit.call(2)])
                     self.out.extend(emit.store_fast(name))
                     rebuilder.keep_as(fake, name)
             elif not predicted:

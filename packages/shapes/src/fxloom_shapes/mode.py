@@ -53,9 +53,10 @@ class FakeMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return propagate.propagate(func, args, kwargs, self)
 
-    def from_tensor(self, real: torch.Tensor, *, device: torch.device | None = None) -> FakeTensor:
+    def from_tensor(self, real: torch.Tensor, *, device: torch.device | None = None, as_plain: bool = False) -> FakeTensor:
         """The fake of `real`. Tensors that share storage get fakes that do.
 
+        as_plain: the caller sees to what a subclass of Tensor overrides; the fake of one is that of a plain tensor then.
         device: report this one instead of the real tensor's. Raises UnsupportedTensor for kinds that fakes don't model.
         """
         if type(real) is FakeTensor:
@@ -63,7 +64,7 @@ class FakeMode(TorchDispatchMode):
         known = self._fakes.get(id(real))
         if known is not None and known[0]() is real:
             return known[1]
-        _refuse_unsupported(real)
+        _refuse_unsupported(real, as_plain)
         desc = self._descriptor(real, device or real.device)
         storage = self._storage_of(real)
         with torch.inference_mode(False), torch.no_grad():
@@ -127,12 +128,13 @@ class FakeMode(TorchDispatchMode):
         return token
 
 
-def _refuse_unsupported(real: torch.Tensor) -> None:
+def _refuse_unsupported(real: torch.Tensor, as_plain: bool) -> None:
     if real.layout is not torch.strided:
         raise UnsupportedTensor(f"a tensor of layout {real.layout}")
     if real.is_quantized:
         raise UnsupportedTensor(f"a quantized tensor ({real.dtype})")
-    if type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+    own = type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    if own and not (as_plain and type(real).__torch_dispatch__ is torch.Tensor.__torch_dispatch__):  # type: ignore[attr-defined]  # a builtin
         raise UnsupportedTensor(f"a tensor of type {type(real).__qualname__}")
     if has_lazy_bits(real):
         raise UnsupportedTensor("a lazily conjugated or negated view; call .resolve_conj() / .resolve_neg() before")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import attributes, classes, operations
+from fxloom_dynamo import attributes, classes, operations, subclasses
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS
@@ -95,7 +95,7 @@ def _super(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if args:
         if len(args) == 1:
             graph_break("native_call", "unbound super()")
-        return ev.native(super, *args)
+        return _bound_super(ev, *args)
     frame = ev.frames[-1]
     cell = frame.locals.get("__class__", ABSENT)
     if cell is ABSENT:
@@ -108,7 +108,13 @@ def _super(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
         raise Raised(RuntimeError("super(): arg[0] deleted"))
     if isinstance(receiver, types.CellType):
         receiver = ev.heap.cell_get(receiver)
-    return ev.native(super, cls, receiver)
+    return _bound_super(ev, cls, receiver)
+
+
+def _bound_super(ev: Evaluator, cls: Any, receiver: Any, *rest: Any) -> Any:
+    if type(receiver) is FakeTensor and not rest and isinstance(cls, type) and issubclass(ev.type_of(receiver), cls):
+        return subclasses.TensorSuper(cls, ev.type_of(receiver), receiver)
+    return ev.native(super, cls, receiver, *rest)
 
 
 @function(builtins.getattr, arity=(2, 3))

@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.checkpoint
 
-from fxloom_dynamo import _torch_private, calls, checkpoints, custom_functions, gradients, operations, policy, polyfills, scans, transforms
-from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
+from fxloom_dynamo import (
+    _torch_private,
+    calls,
+    checkpoints,
+    custom_functions,
+    gradients,
+    operations,
+    policy,
+    polyfills,
+    scans,
+    subclasses,
+    transforms,
+)
+from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
@@ -112,13 +124,15 @@ def _clear_autocast_cache(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 
 @method(torch.device, "__enter__", arity=(1, 1))
 def _enter_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    ev.recorder.enter_device(args[0])
+    ev.recorder.begin_region()
+    ev.recorder.devices.append(args[0])
     return args[0]
 
 
 @method(torch.device, "__exit__", arity=(4, 4))
 def _exit_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
-    ev.recorder.exit_device()
+    ev.recorder.end_region()
+    ev.recorder.devices.pop()
 
 
 @function(torch.get_default_device, arity=(0, 0))
@@ -172,9 +186,40 @@ def _has_torch_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
         cls = ev.type_of(value)
         if cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or cls in LITERALS:
             continue
-        if hasattr(cls, "__torch_function__"):
-            graph_break("unsupported_tensor", f"a {cls.__qualname__}, which overrides torch functions")
+        if subclasses.overrides(cls) and not ev.recorder.plain:
+            return True
     return False
+
+
+@function(torch.overrides.handle_torch_function)
+def _handle_torch_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    func, relevant, *given = args
+    return subclasses.call(ev, func, tuple(given), kwargs, relevant)
+
+
+FUNCTIONS[subclasses.DEFAULT] = subclasses.default
+
+
+@method(TensorBase, "as_subclass", arity=(2, 2))
+def _as_subclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return subclasses.as_subclass(ev, args[0], args[1])
+
+
+@constructor(_torch_private.DisableTorchFunctionSubclass, arity=(0, 0))
+def _plainly(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.call(polyfills.WithoutOverrides, [])
+
+
+@function(polyfills.enter_plain)
+def _enter_plain(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.recorder.begin_region()
+    ev.recorder.plain += 1
+
+
+@function(polyfills.leave_plain)
+def _leave_plain(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    ev.recorder.end_region()
+    ev.recorder.plain -= 1
 
 
 @function(_torch_private.is_function_mode_enabled)
