@@ -554,7 +554,10 @@ class Heap:
 
     def dict_get(self, container: dict[Any, Any], key: Any) -> Any:
         """The value under a hashable key, ABSENT if there is none. `container` is a dict made or stood in for."""
-        value = dict.get(container, key, ABSENT)
+        return self.dict_value(container, key, dict.get(container, key, ABSENT))
+
+    def dict_value(self, container: dict[Any, Any], key: Any, value: Any) -> Any:
+        """The same, where the lookup has given `value`."""
         if value is not ABSENT and value is not UNREAD:
             return value
         record = self.by_stand_in.get(id(container))
@@ -585,8 +588,8 @@ class Heap:
         dict.__setitem__(record.stand_in, key, found)
         return found
 
-    def dict_contains(self, container: dict[Any, Any], key: Any) -> bool:
-        present = dict.__contains__(container, key)
+    def dict_presence(self, container: dict[Any, Any], key: Any, present: bool) -> bool:
+        """Whether a dict has a key, where the lookup has said `present`."""
         record = self.by_stand_in.get(id(container))
         if record is None or record.filled or record.listed is not None or key in record.read:
             return present

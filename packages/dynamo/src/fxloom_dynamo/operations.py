@@ -310,11 +310,7 @@ def contains(ev: Evaluator, item: Any, container: Any) -> bool:
     if not isinstance(container, (list, tuple)):
         item = concrete(item)
     if isinstance(container, dict):
-        check_hashable(ev, item)
-        try:
-            return ev.heap.dict_contains(container, item)
-        except TypeError as exc:
-            raise Raised(exc) from None
+        return dict_contains(ev, container, item)
     if isinstance(container, (list, tuple)) and python_method(ev, container, "__iter__") is ABSENT:
         ev.heap.fill_deep(container)
         ev.heap.fill_deep(item)
@@ -405,13 +401,22 @@ def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
     graph_break("native_call", f"subscript of {cls.__qualname__}")
 
 
+def dict_get(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
+    """The value under a key, ABSENT if there is none. `__hash__` and `__eq__` of keys are the program's code."""
+    if type(key) is str:
+        return ev.heap.dict_get(container, key)
+    check_hashable(ev, key)
+    return ev.heap.dict_value(container, key, ev.native(dict.get, container, key, ABSENT))
+
+
+def dict_contains(ev: Evaluator, container: dict[Any, Any], key: Any) -> bool:
+    check_hashable(ev, key)
+    return ev.heap.dict_presence(container, key, ev.native(dict.__contains__, container, key))
+
+
 def dict_subscript(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
     """container[key] of a dict or subclass, `__getitem__` not overridden."""
-    check_hashable(ev, key)
-    try:
-        value = ev.heap.dict_get(container, key)
-    except TypeError as exc:
-        raise Raised(exc) from None
+    value = dict_get(ev, container, key)
     if value is not ABSENT:
         return value
     missing = python_method(ev, container, "__missing__")
@@ -419,7 +424,7 @@ def dict_subscript(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
         return ev.call(missing, [container, key])
     if isinstance(container, defaultdict) and container.default_factory is not None:
         value = ev.call(container.default_factory, [])
-        container_base(type(container)).__setitem__(container, key, value)  # type: ignore[index]  # a dict
+        ev.native(container_base(type(container)).__setitem__, container, key, value)  # type: ignore[index]  # a dict
         return value
     raise Raised(KeyError(key))
 

@@ -83,11 +83,7 @@ def _dict_update(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 
 @method(dict, "get", arity=(2, 3))
 def _dict_get(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    operations.check_hashable(ev, args[1])
-    try:
-        value = ev.heap.dict_get(args[0], args[1])
-    except TypeError as exc:
-        raise Raised(exc) from None
+    value = operations.dict_get(ev, args[0], args[1])
     if value is not ABSENT:
         return value
     return args[2] if len(args) > 2 else None
@@ -100,13 +96,11 @@ def _dict_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @method(dict, "__contains__", arity=(2, 2))
 def _dict_contains(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
-    operations.check_hashable(ev, args[1])
-    return ev.heap.dict_contains(args[0], args[1])
+    return operations.dict_contains(ev, args[0], args[1])
 
 
 @method(dict, "pop", arity=(2, 3))
 def _dict_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    operations.check_hashable(ev, args[1])
     return _popped(ev, dict, *args)
 
 
@@ -116,7 +110,7 @@ def _ordered_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _popped(ev: Evaluator, kind: type[dict[Any, Any]], target: Any, key: Any, default: Any = _MISSING) -> Any:
-    value = ev.heap.dict_get(target, key)
+    value = operations.dict_get(ev, target, key)
     if value is not ABSENT:
         ev.native(kind.__delitem__, target, key)
         return value
@@ -127,8 +121,7 @@ def _popped(ev: Evaluator, kind: type[dict[Any, Any]], target: Any, key: Any, de
 
 @method(dict, "setdefault", arity=(2, 3))
 def _dict_setdefault(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    operations.check_hashable(ev, args[1])
-    value = ev.heap.dict_get(args[0], args[1])
+    value = operations.dict_get(ev, args[0], args[1])
     if value is not ABSENT:
         return value
     default = args[2] if len(args) > 2 else None
