@@ -12,6 +12,7 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/version.h>
+#include <torch/csrc/autograd/forward_grad.h>
 
 #include <algorithm>
 #include <string>
@@ -142,6 +143,7 @@ struct Snapshot {
     std::int64_t function_modes = at::impl::PythonTorchFunctionTLS::stack_len();
     bool torch_function_disabled = at::impl::PythonTorchFunctionTLS::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED;
     std::int64_t dispatch_modes = c10::impl::TorchDispatchModeTLS::stack_len();
+    bool forward_mode = torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
 
     template <class F>
     void each(const Snapshot& other, F&& differs) const {
@@ -160,6 +162,7 @@ struct Snapshot {
         FXLOOM_FIELD(function_modes)
         FXLOOM_FIELD(torch_function_disabled)
         FXLOOM_FIELD(dispatch_modes)
+        FXLOOM_FIELD(forward_mode)
 #undef FXLOOM_FIELD
     }
 };

@@ -80,17 +80,27 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             found.results.append(FromConstant(state.constants[id(output)][1]))
         elif memory.members:
             found.results.append(_from_input(state, found, output, view))
-        elif id(memory) in shared or not is_dense(output.desc) or any(step.view.op in LAZY for step in view.chain):
+        elif (
+            id(memory) in shared
+            or not is_dense(output.desc)
+            or any(step.view.op in LAZY for step in view.chain)
+            or (output.requires_grad and not _is_tracked(output))  # autograd tells it by its base
+        ):
             base = bases.get(id(memory))
             if base is None:
                 base = bases[id(memory)] = _add_base(state, found, memory)
-            found.results.append(FromOutput(base, _steps(state, found, view.chain), output.requires_grad))
+            found.results.append(FromOutput(base, _steps(state, found, view.chain), _is_tracked(output)))
         else:
             value = with_strides_of(state.log, state.read(output), output.desc)
             spec = OutputSpec(OutputKind.USER, differentiable=output.requires_grad)
             found.results.append(FromOutput(found.add(spec, value, output)))
     _separate(state, found)
     return found
+
+
+def _is_tracked(output: FakeTensor) -> bool:
+    """True for what autograd has a history of; a view made without grad of what requires grad says that it does, and has none."""
+    return output.requires_grad and output.grad_fn is not None
 
 
 def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autograd: set[int]) -> None:
@@ -140,9 +150,9 @@ def _from_input(state: Functionalizer, found: ForwardOutputs, output: FakeTensor
         number = next(number for number, given in enumerate(state.inputs) if given.fake is memory.owner)
         # metadata changes of the input itself come first in the wrapper, so the chain must start from what it then is
         if memory.owner is not None and id(memory.owner) in state.metadata_changed:
-            return FromInput(number, (_whole_view(state, memory, view, output),), output.requires_grad)
-        return FromInput(number, _steps(state, found, view.chain), output.requires_grad)
-    return FromInput(memory.members[0], (_whole_view(state, memory, view, output),), output.requires_grad)
+            return FromInput(number, (_whole_view(state, memory, view, output),), _is_tracked(output))
+        return FromInput(number, _steps(state, found, view.chain), _is_tracked(output))
+    return FromInput(memory.members[0], (_whole_view(state, memory, view, output),), _is_tracked(output))
 
 
 def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeTensor) -> ViewStep:

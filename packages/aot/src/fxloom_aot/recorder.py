@@ -81,6 +81,8 @@ class Recorder(TorchDispatchMode):
         self.in_backward = False
         self.checkpoint = 0
         self.checkpoints: list[Checkpoint] = []
+        #: tensors of the program's own that it lets gradients be accumulated in, by identity, with the node that did
+        self.leaves: dict[int, torch.fx.Node] = {}
         # autograd numbers what it records: the first number of each node of the graph finds a backward operator's cause
         self._first_numbers: list[int] = []
         self._numbered: list[tuple[torch.fx.Node, int]] = []  # and the checkpoint that it is part of
@@ -183,6 +185,9 @@ def _run(gm: torch.fx.GraphModule, inputs: Sequence[Any], recorder: Recorder) ->
             case "output":
                 outputs = look_up(node.args[0])
                 return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+        made = values.get(node)
+        if type(made) is FakeTensor and made.requires_grad and made.grad_fn is None and node.op != "placeholder":
+            recorder.leaves.setdefault(id(made), node)
         for dead in last_use.get(node, ()):
             del values[dead]
     raise InternalError("aot", "the graph has no output node")

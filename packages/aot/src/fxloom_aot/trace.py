@@ -85,7 +85,9 @@ def trace_graph(
 ) -> Traced:
     """See the module's docstring. Differentiates when grad mode is on and some output requires grad."""
     grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
-    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), _absent_devices():
+    with (
+        torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), _absent_devices(), _anomalies_unseen(),
+    ):  # fmt: skip
         return _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
 
 
@@ -93,6 +95,11 @@ def _absent_devices() -> AbstractContextManager[Any]:
     """As capture had it: what is to run is for devices that are there."""
     context = trace_context()
     return absent_devices() if context is None or context.fake_mode.absent_devices else nullcontext()
+
+
+def _anomalies_unseen() -> AbstractContextManager[Any]:
+    """Fakes have no values to be looked through for NaN; the compiled function's own gradients will be."""
+    return torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else nullcontext()
 
 
 @dataclass(slots=True)
@@ -123,6 +130,7 @@ class _Tracer:
             if self.mode.env is not None:
                 self.mode.env.on_deferred = self.recorder.asserts
             outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)
+        self._refuse_leaves(outputs)
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
             forward_entries = list(self.recorder.log)
             self.state.start(forward_entries)
@@ -247,7 +255,7 @@ class _Tracer:
         self.recorder.node = None
         # in this thread, whatever the device: the modes are those of this thread
         try:
-            with self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad():
+            with self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad(), _anomalies_unseen():
                 return torch.autograd.grad(programs, leaves, stand_ins, retain_graph=True, allow_unused=True)
         except (RuntimeError, GraphBreak) as error:
             # eager would raise this, or ask for the values, in its backward pass only: its forward has to run there
@@ -351,6 +359,15 @@ class _Tracer:
         return tuple(checks)
 
     # --- what can't be ---
+
+    def _refuse_leaves(self, outputs: Sequence[Any]) -> None:
+        """A leaf that the program makes and shows: its gradient is accumulated in the real tensor, which has to be there."""
+        given = {id(place.fake) for place in self.inputs}
+        for output in outputs:
+            if type(output) is not FakeTensor or not output.requires_grad or output.grad_fn is not None or output._is_view():
+                continue
+            if id(output) in self.recorder.leaves and id(output) not in given:
+                raise GraphRejected(self.recorder.leaves[id(output)], "a tensor made in the graph becomes a leaf that requires grad")
 
     def _refuse_shared_gradients(self) -> None:
         for place in self.state.placeholders:

@@ -41,6 +41,8 @@ def foreign_modes() -> str:
         return "a torch function mode"
     if any(type(mode) is not FakeMode for mode in _get_current_dispatch_mode_stack()):
         return "a torch dispatch mode"
+    if torch.autograd.forward_ad._current_level >= 0:  # tensors may have tangents, which no graph passes on
+        return "forward-mode differentiation"
     return ""
 
 

@@ -18,6 +18,7 @@ from fxloom_dynamo.gradients import differentiable
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.purity import Watch
+from fxloom_dynamo.reads import may_read_written, mutable_state
 from fxloom_interfaces.regions import GraphFunction
 from fxloom_shapes import FakeTensor
 
@@ -39,6 +40,13 @@ def apply(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return _forward(ev, cls, context, rest)
     if not all(_is_simple(value) for value in rest):
         _refuse(cls, "gets more than tensors, numbers and tuples of them")
+    methods = [getattr(cls, name) for name in ("forward", "setup_context", "backward", "vjp") if hasattr(cls, name)]
+    written = may_read_written(ev, methods)
+    if written:  # the graph runs before the region's writes are carried out
+        _refuse(cls, f"may read {written}, which the region wrote")
+    kept = mutable_state(methods[-2:])
+    if kept:  # what backward reads is what is there when it runs, and no guard holds until then
+        _refuse(cls, f"reads {kept} in its backward, which may have changed until then")
     watch, mark = Watch(ev, [cls, *rest]), ev.recorder.mark()
     result = _forward(ev, cls, context, rest)
     outputs = result if isinstance(result, tuple) else (result,)

@@ -176,11 +176,12 @@ _INLINED_PARTS = (
 _REFUSED_PARTS = (
     "_dynamo/", "_inductor/", "_functorch/", "_higher_order_ops/", "_export/", "export/", "onnx/", "jit/_trace",
     "jit/_script", "hub.py", "serialization.py", "multiprocessing/", "profiler/", "random.py", "utils/cpp_extension",
+    "autograd/forward_ad.py",
 )  # fmt: skip
 _QUERIES = ("is_", "has_")
 _REFUSED_PREFIXES = (
     "set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_",
-    "autocast_", "clear_autocast", "_push_", "_pop_",
+    "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "make_dual", "_make_dual", "unpack_dual", "_unpack_dual",
 )  # fmt: skip
 
 
