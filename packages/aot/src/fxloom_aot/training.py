@@ -3,6 +3,10 @@
 In: compiled forward and backward, their signatures. Out: a callable like `inference_wrapper`'s that autograd can
 differentiate once. Lifetimes: saved tensors belong to autograd (`save_for_backward`), which checks that nobody wrote over
 them; saved numbers and the signature stay on the context.
+
+A compiled backward graph may give its gradients in parts (`parts`, `in_parts`), as it makes them. Then the function is a
+chain: one node of autograd for each part, the first with the outputs, each handing a token to the next. Between two parts
+autograd accumulates the gradients of the first, so that they are freed before the next are made.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,7 +35,7 @@ _MOST_VARIANTS = 8
 class CompiledBackward:
     """A compiled backward graph and how to call it. tangents: what it expects of each gradient that it is given."""
 
-    __slots__ = ("_constants", "_count", "_layouts", "_positions", "_saved", "_tangents", "gradient_of", "run", "saved_from")
+    __slots__ = ("_constants", "_count", "_layouts", "_positions", "_saved", "_tangents", "gradient_of", "parts", "run", "saved_from")
 
     def __init__(self, run: Compiled, signature: GraphSignature, tangents: Sequence[Descriptor]) -> None:
         inputs = signature.inputs
@@ -39,6 +43,8 @@ class CompiledBackward:
         # where each SAVED input comes from: (True, placeholder) or (False, flat output) of the forward graph
         self.saved_from = [(spec.of_input, spec.index) for spec in inputs if spec.kind is InputKind.SAVED]
         self.gradient_of = [spec.index for spec in signature.outputs]
+        #: positions of the gradients in each part
+        self.parts: tuple[tuple[int, ...], ...] = getattr(run, "parts", ()) or (tuple(range(len(signature.outputs))),)
         self._saved = [n for n, spec in enumerate(inputs) if spec.kind is InputKind.SAVED]
         self._constants = [spec.constant for spec in inputs if spec.kind is InputKind.CONSTANT]
         self._count = len(inputs) - len(self._constants)
@@ -47,6 +53,11 @@ class CompiledBackward:
         self._layouts = [late((desc.size, desc.stride), places) for desc in tangents]
         self._tangents = tangents
         self._positions = [(n, spec.index) for n, spec in enumerate(inputs) if spec.kind is InputKind.TANGENT]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the gradients are that it is given."""
+        return self._tangents[0].device
 
     def other_layout(self, number: int, gradient: torch.Tensor) -> tuple[int, ...] | None:
         """The strides of the gradient of a differentiable output, where they are dense and not those expected."""
@@ -58,6 +69,18 @@ class CompiledBackward:
             return None
         same = all(a == b or extent == 1 for a, b, extent in zip(stride, desc.stride, desc.size, strict=True))
         return None if same or gradient.numel() == 0 else stride
+
+    def in_parts(self, inputs: list[Any], parts: Sequence[tuple[int, ...]]) -> Iterator[list[Any]]:
+        """The gradients at the positions of each of `parts`, which may not be the graph's own."""
+        if len(parts) > 1 and parts == self.parts:
+            yield from self.run.in_parts(inputs)  # type: ignore[attr-defined]  # it has parts
+            return
+        gradients = list(self.run(inputs))
+        for positions in parts:
+            part = [gradients[position] for position in positions]
+            for position in positions:
+                gradients[position] = None
+            yield part
 
     def inputs(self, saved: Sequence[Any], given: Mapping[int, Any]) -> list[Any]:
         """The flat inputs. given: the gradients by forward output."""
@@ -134,6 +157,9 @@ def training_wrapper(
     plain = [position for position in visible if not signature.outputs[position].differentiable]
     saved_from = whole.saved_from
     count = signature.caller_inputs
+    gradient_of, parts = whole.gradient_of, whole.parts
+    extra = int(len(parts) > 1)  # a token comes first
+    device = whole.device
     # parameters are leaves
     others = [spec.index for spec in signature.inputs if spec.kind in (InputKind.BUFFER, InputKind.USER)]
     everything = (1 << len(differentiable)) - 1
@@ -173,6 +199,7 @@ def training_wrapper(
 
         @staticmethod
         def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
+            args = args[extra:]
             inputs = gather(args)
             kept = list(inputs)  # the compiled graph may clear the list that it is given
             with below_autograd():  # an output that is a view of something in the graph must not look like one
@@ -196,19 +223,53 @@ def training_wrapper(
             again = torch.is_grad_enabled()  # create_graph=True
             with torch.no_grad():
                 backward, inputs = gather_backward(ctx, gradients)
-                outputs = backward.run(inputs)
-            if again:
-                outputs = _refusing_more(ctx, gradients, outputs)
-            result: list[Any] = [None] * count
-            for index, gradient in zip(backward.gradient_of, outputs, strict=True):
-                result[index] = gradient
+                if len(parts) == 1:
+                    outputs: Sequence[Any] = backward.run(inputs)
+                else:
+                    running = backward.in_parts(inputs, parts)
+                    del inputs
+                    if again:
+                        running = _all_at_once(running, parts, lambda all_of_them: _refusing_more(ctx, gradients, all_of_them))
+                    outputs = _taken(running)
+            result: list[Any] = [None] * (count + extra)
+            if len(parts) == 1:
+                if again:
+                    outputs = _refusing_more(ctx, gradients, outputs)
+            else:
+                result[0] = _token(running, device) if ctx.needs_input_grad[0] else None
+            for position, gradient in zip(parts[0], outputs, strict=True):
+                result[extra + gradient_of[position]] = gradient
             return tuple(result)
 
+    class Part(torch.autograd.Function):
+        """A later part of the backward pass. Inputs: the token of the part after it, then what the part has the gradients of."""
+
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> torch.Tensor:
+            ctx.set_materialize_grads(False)
+            return torch.empty(0, device=device)
+
+        @staticmethod
+        def backward(ctx: Any, token: Any) -> tuple[Any, ...]:
+            with torch.no_grad():
+                gradients = _taken(token.running)
+                return (_token(token.running, device) if ctx.needs_input_grad[0] else None, *gradients)
+
     apply = CompiledFunction.apply
+    apply_part = Part.apply
     total = len(signature.outputs)
+    later = [[gradient_of[position] for position in part] for part in reversed(parts[1:])]
+
+    def apply_chain(*args: Any) -> Any:
+        token = None
+        for part in later:
+            token = apply_part(token, *[args[index] for index in part])
+        return apply(token, *args)
+
+    start = apply if len(parts) == 1 else apply_chain
 
     def run(*args: Any) -> list[Any]:
-        shown = apply(*args)
+        shown = start(*args)
         outputs: Sequence[Any] = shown
         if saved_outputs and finish is not None:
             full: list[Any] = [None] * total
@@ -220,6 +281,34 @@ def training_wrapper(
         return finish(args, outputs)
 
     return run
+
+
+def _token(running: Iterator[list[Any]], device: torch.device) -> torch.Tensor:
+    """What one part of a backward pass hands to the next in place of a gradient."""
+    token = torch.empty(0, device=device)
+    token.running = running  # type: ignore[attr-defined]  # it lives as long as this pass
+    return token
+
+
+def _taken(running: Iterator[list[Any]]) -> list[Any]:
+    """The next part, which nobody else holds any more."""
+    part = next(running)
+    gradients = list(part)
+    part.clear()
+    return gradients
+
+
+def _all_at_once(
+    running: Iterator[list[Any]], parts: Sequence[tuple[int, ...]], treat: Callable[[Sequence[Any]], Sequence[Any]]
+) -> Iterator[list[Any]]:
+    """The parts of what `treat` makes of all gradients."""
+    gradients: list[Any] = [None] * sum(map(len, parts))
+    for positions, part in zip(parts, running, strict=True):
+        for position, gradient in zip(positions, part, strict=True):
+            gradients[position] = gradient
+    with torch.enable_grad():
+        treated = treat(gradients)
+    return iter([[treated[position] for position in positions] for positions in parts])
 
 
 _TWICE = (

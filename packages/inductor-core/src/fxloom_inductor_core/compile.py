@@ -5,24 +5,26 @@ lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
-from fxloom_inductor_core.graph import LoweredGraph, Lowering
+from fxloom_inductor_core.graph import LoweredGraph, Lowering, Operand
 from fxloom_inductor_core.lowering import rules
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_inductor_core.plan import Planned, plan
 from fxloom_inductor_core.schedule import Group, Scheduler
-from fxloom_inductor_core.wrapper import print_runnable, print_wrapper
+from fxloom_inductor_core.tensors import span
+from fxloom_inductor_core.wrapper import parts_of, print_runnable, print_wrapper
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.codegen import Codegen, KernelSource, OffersTemplates, check_codegen
+from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError, UserError
 from fxloom_interfaces.program import Program
-from fxloom_interfaces.signature import GraphSignature, OutputKind
+from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,23 +41,39 @@ class CompiledGraph:
     fallbacks: tuple[tuple[str, int], ...]
     call: Callable[[list[Any]], list[Any]]
     device_types: tuple[str, ...] = ("cpu",)
+    #: positions of the outputs in each of the parts that `in_parts` gives; one part where they come all at once
+    parts: tuple[tuple[int, ...], ...] = ()
+    part_call: Callable[[list[Any]], Iterator[list[Any]]] | None = None
+
+    def in_parts(self, inputs: list[Any]) -> Iterator[list[Any]]:
+        """The outputs as they are made, part by part. Who takes a part empties the list, or its tensors stay alive."""
+        if self.part_call is None:
+            yield self(inputs)
+            return
+        running = self.part_call(inputs)
+        while True:
+            part = self._guarded(lambda: next(running, None))
+            if part is None:
+                return
+            yield part
+            del part
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         """Run. Autograd and autocast are off meanwhile: the graph already says what they would do."""
         if torch.is_grad_enabled():
-            return self._guarded(inputs)
+            return self._guarded(lambda: self.call(inputs))
         for device in self.device_types:
             if torch.is_autocast_enabled(device):
-                return self._guarded(inputs)
+                return self._guarded(lambda: self.call(inputs))
         return self.call(inputs)
 
-    def _guarded(self, inputs: list[Any]) -> list[Any]:
+    def _guarded(self, run: Callable[[], Any]) -> Any:
         active = [d for d in self.device_types if torch.is_autocast_enabled(d)]
         with torch.no_grad():
             for device in active:
                 torch.set_autocast_enabled(device, False)
             try:
-                return self.call(inputs)
+                return run()
             finally:
                 for device in active:
                     torch.set_autocast_enabled(device, True)
@@ -86,10 +104,30 @@ def compile_graph(
         telemetry.emit(telemetry.ArtifactWritten("ir_pre_fusion.txt", _pre_fusion_text(graph)))
     with telemetry.phase("inductor.schedule"):
         groups = Scheduler(graph, codegens, options).run()
-        planned = plan(graph, groups, codegens, options)
+        let_go, hand_over = _backward_memory(graph, signature, options)
+        planned = plan(graph, groups, codegens, options, let_go, hand_over)
     if listening:
         telemetry.emit(telemetry.ArtifactWritten("ir_post_fusion.txt", planned.program.text()))
     return _finish(graph, groups, planned, codegens, store)
+
+
+#: parts that a large backward graph gives its gradients in, about
+_PARTS = 12
+
+
+def _backward_memory(graph: LoweredGraph, signature: GraphSignature | None, options: InductorOptions) -> tuple[frozenset[str], int]:
+    """Of a backward graph, what `plan` lets go of: inputs that live for it alone; after how many bytes it gives gradients away."""
+    if signature is None or not signature.backward:
+        return frozenset(), 0
+    kinds = (InputKind.SAVED, InputKind.TANGENT)
+    pairs = zip(graph.inputs, signature.inputs, strict=True)
+    inputs = frozenset(given.name for given, spec in pairs if spec.kind in kinds and given.size is not None)
+    outputs = {output.buffer for output in graph.outputs if isinstance(output, Operand)}
+    layouts = [graph.layouts[name] for name in outputs]
+    sizes = [span(layout.size, layout.stride) for layout in layouts]
+    total = sum(size * dtype_info(layout.dtype).nbytes for size, layout in zip(sizes, layouts, strict=True) if isinstance(size, int))
+    early = 0 < options.early_gradients_nbytes <= total
+    return inputs, total // _PARTS if early else 0
 
 
 def _check_devices(graph: LoweredGraph, codegens: Mapping[str, Codegen]) -> None:
@@ -143,6 +181,8 @@ def _finish(
         planned.fallbacks,
         namespace["call"],
         tuple(sorted(used)) or ("cpu",),
+        parts_of(program),
+        namespace.get("parts"),
     )
 
 

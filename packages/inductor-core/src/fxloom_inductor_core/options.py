@@ -14,6 +14,8 @@ class InductorOptions:
     channels_last: let convolutions choose a channels-last layout and carry it through the elementwise ops behind them.
     reuse_memory: let buffers take over the memory of dead ones. templates: let the plugin's own kernels compete with the
     library where it offers them (matrix products); the plugin measures and takes the faster.
+    early_gradients_nbytes: a backward graph whose gradients take at least so many bytes gives them away in parts as it makes
+    them, so that they are accumulated and freed; 0: never.
     """
 
     fuse: bool = True
@@ -23,3 +25,4 @@ class InductorOptions:
     channels_last: bool = True
     reuse_memory: bool = True
     templates: bool = False
+    early_gradients_nbytes: int = 1 << 25

@@ -2,14 +2,14 @@
 
 A buffer is allocated right before the step that fills it and freed after its last reader. The memory of a dead buffer is
 taken over by a later one of the same size, or in place by an output of the very kernel that reads it last. Inputs, constants
-and what a call returned are never taken over.
+and what a call returned are never taken over. Outputs may be given away as soon as nothing reads them any more.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -28,6 +28,7 @@ from fxloom_interfaces.program import (
     BindSize,
     Call,
     Free,
+    HandOver,
     Kernel,
     Launch,
     Program,
@@ -51,14 +52,31 @@ class Planned:
     fallbacks: tuple[tuple[str, int], ...]
 
 
-def plan(graph: LoweredGraph, groups: Sequence[Group], codegens: Mapping[str, Codegen], options: InductorOptions) -> Planned:
-    """The program that runs `groups` in their order."""
-    return _Planner(graph, groups, codegens, options).run()
+def plan(
+    graph: LoweredGraph,
+    groups: Sequence[Group],
+    codegens: Mapping[str, Codegen],
+    options: InductorOptions,
+    let_go: Container[str] = (),
+    hand_over: int = 0,
+) -> Planned:
+    """The program that runs `groups` in their order.
+
+    let_go: inputs that nobody else holds, so that they are freed after their last reader. hand_over: outputs are given away
+    when so many bytes of them are made; 0: all at the end.
+    """
+    return _Planner(graph, groups, codegens, options, let_go, hand_over).run()
 
 
 class _Planner:
     def __init__(
-        self, graph: LoweredGraph, groups: Sequence[Group], codegens: Mapping[str, Codegen], options: InductorOptions
+        self,
+        graph: LoweredGraph,
+        groups: Sequence[Group],
+        codegens: Mapping[str, Codegen],
+        options: InductorOptions,
+        let_go: Container[str],
+        hand_over: int,
     ) -> None:
         self.graph = graph
         self.groups = groups
@@ -74,6 +92,11 @@ class _Planner:
         self.pool: dict[Memory, list[str]] = {}
         self.future: Counter[Memory] = Counter()
         self.outputs = {o.buffer for o in graph.outputs if isinstance(o, Operand)}
+        self.let_go = let_go
+        self.hand_over = hand_over
+        self.ready: dict[int, None] = {}  # outputs that are made and not yet given away
+        self.given: set[int] = set()
+        self.output_uses: dict[str, int] = {}
 
     def run(self) -> Planned:
         for name, (source, dim) in sorted(self.graph.sizes.items()):
@@ -96,7 +119,9 @@ class _Planner:
             else:
                 self._call(group)
             self._release(dying)
-        self.steps.append(Return(tuple(self._returned(o) for o in self.graph.outputs)))
+            if self.hand_over:
+                self._give(group, number)
+        self.steps.append(Return(tuple(None if n in self.given else self._returned(o) for n, o in enumerate(self.graph.outputs))))
         program = Program(
             tuple(self.graph.inputs),
             tuple(self.kernels.values()),
@@ -129,9 +154,31 @@ class _Planner:
                 last[name] = number
         result: dict[int, list[str]] = {}
         for name, number in last.items():
-            if name.startswith("buf") and name not in self.outputs:
+            if name in self.outputs:
+                self.output_uses[name] = number
+            elif name.startswith("buf") or name in self.let_go:
                 result.setdefault(number, []).append(name)
         return result
+
+    def _give(self, group: Group, number: int) -> None:
+        """Give away the outputs that are made and that nothing reads any more, when they are `hand_over` bytes or more."""
+        for position, output in enumerate(self.graph.outputs):
+            if not isinstance(output, Operand) or self.output_uses.get(output.buffer) != number:
+                continue
+            # what may share memory with something that is read later stays: who gets it may write there
+            own = output.buffer in self.owned and output.buffer not in self.pinned
+            if own or (group.call is not None and output.buffer in group.call.results and not group.call.aliases):
+                self.ready[position] = None
+        given = {position: self.graph.outputs[position] for position in self.ready}
+        nbytes = [self._memory(name)[1] for name in dict.fromkeys(output.buffer for output in given.values())]
+        if not all(isinstance(size, int) for size in nbytes) or sum(nbytes) < self.hand_over:
+            return
+        values = tuple(self._returned(output) for output in given.values())
+        names = dict.fromkeys(output.buffer for output in given.values())
+        held = dict.fromkeys(name for buffer in names for name in (buffer, *self.views_of.get(buffer, [])))
+        self.steps.append(HandOver(tuple(given), values, tuple(held)))
+        self.given.update(given)
+        self.ready.clear()
 
     def _allocated(self, group: Group, kernel: FusedKernel | None) -> list[str]:
         if kernel is None:
@@ -159,6 +206,9 @@ class _Planner:
     def _release(self, dying: Sequence[str]) -> None:
         gone: list[str] = []
         for buffer in dying:
+            if buffer in self.let_go:
+                gone.extend([buffer, *self.views_of.get(buffer, [])])
+                continue
             if buffer not in self.owned and not any(s for s in self.steps if isinstance(s, Call) and buffer in s.results):
                 continue
             memory = self._memory(buffer)

@@ -20,6 +20,7 @@ from fxloom_interfaces.program import (
     BindSize,
     Call,
     Free,
+    HandOver,
     Item,
     Launch,
     Program,
@@ -63,8 +64,8 @@ def check(truth, message):
 
 def print_wrapper(program: Program, codegens: Mapping[str, Codegen], constants: Sequence[str]) -> str:
     """Source of `call`, which expects the kernels and the constants as globals."""
-    lines = [_HEAD, "", "def call(inputs):"]
     printer = _Printer(program, codegens)
+    lines = [_HEAD, "", f"def {'parts' if printer.in_parts else 'call'}(inputs):"]
     names = [i.name for i in program.inputs]
     body: list[str] = []
     if names:
@@ -72,7 +73,34 @@ def print_wrapper(program: Program, codegens: Mapping[str, Codegen], constants: 
         body += [f"{unpack} = inputs", "inputs.clear()"]
     for step in program.steps:
         body += printer.step(step)
-    return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
+    if printer.in_parts:
+        body += ["", "", *_COLLECT.format(positions=parts_of(program)).splitlines()]
+    return "\n".join([*lines, *(f"    {line}" if line and not line.startswith("|") else line[1:] for line in body)]) + "\n"
+
+
+def parts_of(program: Program) -> tuple[tuple[int, ...], ...]:
+    """Positions of the outputs in the order in which they are given away; one part where all are returned at the end."""
+    early = [step.positions for step in program.steps if isinstance(step, HandOver)]
+    last = program.steps[-1]
+    assert isinstance(last, Return)
+    given = {position for positions in early for position in positions}
+    rest = tuple(position for position in range(len(last.values)) if position not in given)
+    return (*early, rest) if rest or not early else tuple(early)
+
+
+#: ends a wrapper that gives outputs away in parts (lists that the caller empties)
+_COLLECT = """\
+|PARTS = {positions}
+|
+|
+|def call(inputs):
+|    outputs = [None] * sum(map(len, PARTS))
+|    for positions, part in zip(PARTS, parts(inputs)):
+|        for position, value in zip(positions, part):
+|            outputs[position] = value
+|        part.clear()
+|    return outputs
+"""
 
 
 class _Printer:
@@ -81,6 +109,7 @@ class _Printer:
         self.codegens = codegens
         self.devices = dict(program.devices)
         self.shapes: dict[str, tuple[Any, ...]] = {}
+        self.in_parts = any(isinstance(step, HandOver) for step in program.steps)
 
     def step(self, step: Step) -> list[str]:
         match step:
@@ -113,7 +142,13 @@ class _Printer:
                 return [f"{name} = {base}[{index}]"]
             case Free(names):
                 return [f"del {', '.join(names)}"]
+            case HandOver(_, values, names):
+                return [f"part = [{', '.join(map(str, values))}]", f"del {', '.join(names)}", "yield part"]
             case Return(values):
+                if self.in_parts:
+                    early = {position for step in self.program.steps if isinstance(step, HandOver) for position in step.positions}
+                    rest = [_argument(value) for position, value in enumerate(values) if position not in early]
+                    return [f"yield [{', '.join(rest)}]"] if rest else []
                 return [f"return [{', '.join(_argument(v) for v in values)}]"]
         raise InternalError("inductor.wrapper", f"unknown step {step}")
 

@@ -444,7 +444,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The outputs: Refs, SizeRefs and constants (None for an output that is not there)."""
+    """The outputs: Refs, SizeRefs and constants (None for an output that is not there, or was handed over)."""
 
     values: tuple[Any, ...]
 
@@ -452,7 +452,19 @@ class Return:
         return f"return {', '.join(_argument(v) for v in self.values)}"
 
 
-Step: TypeAlias = BindSize | Allocate | View | Launch | Call | Item | Free | Return
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Give these outputs away before the end, and let go of `names`. positions: among the values of `Return`."""
+
+    positions: tuple[int, ...]
+    values: tuple[Ref, ...]
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"hand over {', '.join(f'{n}: {v}' for n, v in zip(self.positions, self.values, strict=True))}"
+
+
+Step: TypeAlias = BindSize | Allocate | View | Launch | Call | Item | Free | HandOver | Return
 
 
 def _argument(value: Any) -> str:

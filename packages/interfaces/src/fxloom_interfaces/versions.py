@@ -26,7 +26,7 @@ class Version(NamedTuple):
 TORCH_DIALECT = Version(1, 2)
 ATEN_DIALECT = Version(1, 2)
 PRIMS_DIALECT = Version(1, 0)
-LOOP_IR = Version(1, 0)
+LOOP_IR = Version(1, 1)
 BACKEND = Version(1, 0)
 CODEGEN = Version(1, 0)
 REPLAYER = Version(1, 0)
