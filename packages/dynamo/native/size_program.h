@@ -1,7 +1,8 @@
-// A statement about integers as code of a small stack machine, so that guards on sizes need no Python.
+// A statement about integers and floats as code of a small stack machine, so that guards on sizes need no Python.
 //
-// Built by fxloom_dynamo/size_guards.py. Values are 64-bit; an overflow or a division by zero makes the statement false, which
-// only means that the frame is compiled again.
+// Built by fxloom_dynamo/size_guards.py. Integers are 64-bit; an overflow, a division by zero or a rounded float that is no
+// integer makes the statement false, which only means that the frame is compiled again. Floats are computed as CPython does
+// (Objects/floatobject.c, Modules/mathmodule.c); where Python raises, the result is not finite, and only kIsFinite says no.
 #pragma once
 
 #include <Python.h>
@@ -11,8 +12,14 @@
 
 namespace fxloom {
 
-// The order is that of _OPCODES in size_guards.py. kConst and kLoad are followed by their operand.
-enum class SizeOp : std::int64_t { kConst, kLoad, kAdd, kMul, kFloorDiv, kMod, kMin, kMax, kIsZero, kNotZero, kNotNegative, kAnd, kOr };
+// The order is that of _OPCODES in size_guards.py. kConst, kLoad, kRealConst (the bits of a double), kRealLoad and kRealUnary
+// (which function: the order is that of reals.UNARY) are followed by their operand.
+enum class SizeOp : std::int64_t {
+    kConst, kLoad, kAdd, kMul, kFloorDiv, kMod, kMin, kMax, kIsZero, kNotZero, kNotNegative, kAnd, kOr, kNot,
+    kBitAnd, kBitOr, kBitXor, kPower, kBitLength, kIsqrt, kGcd,
+    kRealConst, kRealLoad, kToReal, kRealAdd, kRealSub, kRealMul, kRealDiv, kRealFloorDiv, kRealMod, kRealPow, kRealMin, kRealMax,
+    kRealNeg, kRealAbs, kRealUnary, kFloor, kCeil, kTrunc, kRound, kRealEqual, kRealLess, kRealLessEqual, kIsFinite,
+};
 
 class SizeProgram {
 public:

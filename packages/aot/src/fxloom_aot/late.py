@@ -50,7 +50,7 @@ def _number_text(number: Any, places: Mapping[str, int]) -> str:
         poly = node.env.facts.simplify(node.poly)
         names, body = [atom.text for atom in poly.symbols()], python_text(poly)
     elif isinstance(node, FloatNode):
-        names, body = list(node.real.symbols()), str(node.real)
+        names, body = [atom.text for atom in node.real.symbols()], str(node.real)
     else:
         return str(bool(number))
     missing = [name for name in names if name not in places]

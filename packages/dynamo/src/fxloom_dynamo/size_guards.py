@@ -6,6 +6,7 @@ range), one per statement, and one per float whose value the trace relied on. Fr
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,21 +14,26 @@ from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import SymbolEnv
 from fxloom_shapes.env import LARGEST, Symbol
-from fxloom_shapes.facts import Relation, Statement, symbols_of
+from fxloom_shapes.facts import Comparison, Relation, Statement, symbols_of
 from fxloom_shapes.poly import Atom, Poly
+from fxloom_shapes.reals import UNARY, Real
 
 # The order is that of SizeOp in native/size_program.h.
 _OPCODES = {
     name: number
     for number, name in enumerate(
-        ["const", "load", "add", "mul", "FloorDiv", "Mod", "Min", "Max", "==", "!=", ">=", "and", "or"]
+        ["const", "load", "add", "mul", "FloorDiv", "Mod", "Min", "Max", "==", "!=", ">=", "and", "or", "not",
+         "And", "Or", "Xor", "Power", "BitLength", "Isqrt", "Gcd",
+         "real const", "real load", "to real", "real add", "real sub", "real mul", "real truediv", "real floordiv", "real mod",
+         "real pow", "real min", "real max", "real neg", "real abs", "real unary", "Floor", "Ceil", "Trunc", "Round", "real ==",
+         "real <", "real <=", "real finite"]  # fmt: skip
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SizeCheck:
-    """A statement about the integers at `sources`: text for people, code for native/size_program.cpp."""
+    """A statement about the numbers at `sources`: text for people, code for native/size_program.cpp."""
 
     sources: tuple[Source, ...]
     code: tuple[int, ...]
@@ -92,6 +98,9 @@ def _joined(parts: Sequence[list[int]], word: str) -> list[int]:
 def _statement(statement: Statement, places: dict[str, int]) -> list[int]:
     if isinstance(statement, Relation):
         return [*_poly(statement.poly, places), _OPCODES[statement.op]]
+    if isinstance(statement, Comparison):
+        code = [word for part in statement.args for word in _real(part, places)]
+        return [*code, _OPCODES[f"real {statement.op}"], *([] if statement.truth else [_OPCODES["not"]])]
     return _joined([_statement(part, places) for part in statement.parts], statement.kind)
 
 
@@ -108,5 +117,21 @@ def _poly(poly: Poly, places: dict[str, int]) -> list[int]:
 def _atom(atom: Atom, places: dict[str, int]) -> list[int]:
     if not atom.kind:
         return [_OPCODES["load"], places[atom.text]]
-    a, b = atom.args
-    return [*_poly(a, places), *_poly(b, places), _OPCODES[atom.kind]]
+    code = []
+    for argument in atom.args:
+        code += _real(argument, places) if isinstance(argument, Real) else _poly(argument, places)
+    return [*code, _OPCODES[atom.kind]]
+
+
+def _real(real: Real, places: dict[str, int]) -> list[int]:
+    match real.kind:
+        case "symbol":
+            return [_OPCODES["real load"], places[real.args[0].text]]
+        case "const":
+            return [_OPCODES["real const"], struct.unpack("<q", struct.pack("<d", real.args[0]))[0]]
+        case "int":
+            return [*_poly(real.args[0], places), _OPCODES["to real"]]
+        case "float":
+            return _real(real.args[0], places)
+    code = [word for part in real.args for word in _real(part, places)]
+    return [*code, *((_OPCODES["real unary"], UNARY.index(real.kind)) if real.kind in UNARY else (_OPCODES[f"real {real.kind}"],))]

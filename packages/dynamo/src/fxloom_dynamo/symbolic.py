@@ -17,6 +17,7 @@ import torch
 from fxloom_dynamo import _native
 from fxloom_dynamo.breaks import graph_break
 from fxloom_interfaces.errors import GraphBreak
+from fxloom_shapes import symbolic_math
 from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode, Node
 from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.reals import python_text
@@ -28,7 +29,13 @@ PYTHON_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torc
 
 #: operators whose result on symbolic numbers is symbolic
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%", "**"})
-_BITWISE = frozenset({"&", "|", "^", "<<", ">>", "@"})
+_BITWISE: dict[str, Callable[..., Any]] = {
+    "&": symbolic_math.bitwise_and,
+    "|": symbolic_math.bitwise_or,
+    "^": symbolic_math.bitwise_xor,
+    "<<": symbolic_math.shift_left,
+    ">>": symbolic_math.shift_right,
+}
 
 
 def concrete(value: Any) -> Any:
@@ -65,6 +72,9 @@ def binary(ev: Evaluator, function: Callable[[Any, Any], Any], text: str, left: 
     """`left text right` with a symbolic operand and no tensor."""
     if text.rstrip("=") in _ARITHMETIC and all(isinstance(value, _NUMBERS) for value in (left, right)):
         return settled(ev.torch_native(function, left, right))
+    bitwise = _BITWISE.get(text.rstrip("="))
+    if bitwise is not None and all(type(value) is int or type(value) is torch.SymInt for value in (left, right)):
+        return ev.torch_native(bitwise, left, right)
     return ev.native(function, concrete(left), concrete(right))
 
 
@@ -80,7 +90,7 @@ def compare(ev: Evaluator, function: Callable[[Any, Any], Any], left: Any, right
 
 def unary(ev: Evaluator, function: Callable[[Any], Any], value: Any) -> Any:
     if function is operator.invert:
-        return ev.native(function, concrete(value))
+        return ev.torch_native(symbolic_math.invert, value) if type(value) is torch.SymInt else ev.native(function, concrete(value))
     return settled(ev.torch_native(function, value))
 
 
@@ -90,31 +100,32 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any
         known = _FUNCTIONS.get(fn)
     except TypeError:
         known = None
-    if known is not None and not kwargs and all(isinstance(arg, _NUMBERS) for arg in args):
-        return settled(ev.torch_native(known, *args))
-    return NotImplemented
+    if known is None or kwargs or len(args) not in _ARITIES.get(fn, (len(args),)):
+        return NotImplemented
+    kinds = (int, torch.SymInt) if fn in _INTEGERS_ONLY else _NUMBERS
+    if not all(isinstance(arg, kinds) for arg in args):
+        return NotImplemented
+    return settled(ev.torch_native(known, *args))
 
 
 def _max(*values: Any) -> Any:
     result = values[0]
     for value in values[1:]:
-        result = torch.sym_max(result, value) if _int_like(result, value) else builtins.max(result, value)
+        result = torch.sym_max(result, value) if _alike(result, value) else builtins.max(result, value)
     return result
 
 
 def _min(*values: Any) -> Any:
     result = values[0]
     for value in values[1:]:
-        result = torch.sym_min(result, value) if _int_like(result, value) else builtins.min(result, value)
+        result = torch.sym_min(result, value) if _alike(result, value) else builtins.min(result, value)
     return result
 
 
-def _int_like(*values: Any) -> bool:
-    return all(isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool) for value in values)
-
-
-def _sqrt(value: Any) -> Any:
-    return torch.SymFloat(value.node.sym_sqrt())
+def _alike(*values: Any) -> bool:
+    """All integers or all floats: the larger one then is of that type too."""
+    kinds = {PYTHON_TYPES.get(type(value), type(value)) for value in values}
+    return kinds == {int} or kinds == {float}
 
 
 def _int(value: Any = 0) -> Any:
@@ -134,12 +145,21 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     int: _int,
     float: _float,
     bool: bool,
-    math.sqrt: _sqrt,
-    math.ceil: math.ceil,
-    math.floor: math.floor,
-    math.trunc: math.trunc,
+    **{getattr(math, name): function for name, function in symbolic_math.UNARY_FUNCTIONS.items()},
+    math.ceil: symbolic_math.ceil,
+    math.floor: symbolic_math.floor,
+    math.trunc: symbolic_math.trunc,
+    math.isqrt: symbolic_math.isqrt,
+    math.gcd: symbolic_math.gcd,
+    math.isfinite: symbolic_math.is_finite,
+    math.pow: lambda a, b: symbolic_math.power(_float(a), _float(b)),
+    math.fabs: lambda a: abs(_float(a)),
+    builtins.round: symbolic_math.round_to_int,
+    builtins.pow: lambda a, b: a**b,
     operator.index: _int,
 }
+_ARITIES: dict[Any, tuple[int, ...]] = {math.gcd: (2,), math.log: (1,), builtins.round: (1,), builtins.pow: (2,), int: (1,), float: (1,)}
+_INTEGERS_ONLY = frozenset({math.gcd, math.isqrt, operator.index})
 
 
 def is_captured(ev: Evaluator, tensor: Any) -> bool:
@@ -158,7 +178,7 @@ def run_time_text(value: Any) -> tuple[str, tuple[str, ...]]:
         poly = node.env.facts.simplify(node.poly)
         return python_text(poly), tuple(atom.text for atom in poly.symbols())
     if isinstance(node, FloatNode):
-        return str(node.real), tuple(node.real.symbols())
+        return str(node.real), tuple(atom.text for atom in node.real.symbols())
     raise GraphBreak("data_dependent", f"the truth of {node} is known only when the program runs")
 
 

@@ -42,6 +42,8 @@ from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, R
 from fxloom_interfaces.loop_ir import Node as LoopNode
 from fxloom_interfaces.ops import ReductionKind
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
+from fxloom_shapes.printed import opaque_name
+from fxloom_shapes.reals import atom_text, opaque_atoms
 
 Rule: TypeAlias = Callable[..., Any]
 
@@ -178,7 +180,9 @@ class Lowering:
         self.trains = trains
         self._uses: dict[torch.fx.Node, int] = {}
         self._count = 0
+        self._float_names: dict[str, str] = {}  # symbols of floats -> names of the inputs that hold them
         self._floats: dict[tuple[str, str], Tensor] = {}
+        self._float_names: dict[str, str] = {}  # symbols of floats -> the inputs that hold them
         self._mixed = False  # there are tensors on several devices
         self._moved: dict[tuple[Operand, str], Tensor] = {}
 
@@ -195,6 +199,8 @@ class Lowering:
             self.node = node
             if isinstance(node.target, torch._ops.OpOverload):
                 self.out.op_names[node.name] = node.target._opname.strip("_")
+            if node.op != "placeholder" and meta.has_fake(node):
+                self._compute_apart(meta.get_fake(node))
             match node.op:
                 case "placeholder":
                     self.env[node] = self._input(node)
@@ -248,6 +254,7 @@ class Lowering:
             if isinstance(fake, (int, float, bool)) and not isinstance(fake, (torch.SymInt, torch.SymFloat)):
                 return fake
             if isinstance(fake, torch.SymFloat):
+                self._float_names[str(fake.node.expr)] = name
                 return Float(name)
             expr = as_expr(fake)
             self._bind(expr, name, None)
@@ -310,10 +317,25 @@ class Lowering:
     def _size_arithmetic(self, node: torch.fx.Node, args: Sequence[Any]) -> Any:
         from fxloom_inductor_core.lowering.sizes import SIZE_OPS
 
+        fake = meta.get_fake(node)
+        if isinstance(fake, torch.SymInt) and opaque_atoms(fake.node.poly):
+            return as_expr(fake)
         rule = SIZE_OPS.get(node.target)
         if rule is None:
             raise GraphRejected(node, f"no lowering for {node.target} on sizes")
         return rule(*args)
+
+    def _compute_apart(self, fake: Any) -> None:
+        """Have the program work out the numbers in the sizes of a result that kernels can't (rounded floats, bits)."""
+        for leaf in fake if isinstance(fake, (tuple, list)) else (fake,):
+            numbers = (*leaf.shape, *leaf.stride(), leaf.storage_offset()) if isinstance(leaf, torch.Tensor) else (leaf,)
+            for number in numbers:
+                if not isinstance(number, torch.SymInt):
+                    continue
+                for atom in opaque_atoms(number.node.env.facts.simplify(number.node.poly)):
+                    name = opaque_name(atom)
+                    if not self._is_bound(name):
+                        self.number("int", (TorchRef(atom_text(atom, self._float_names)),), name)
 
     def float_tensor(self, value: Float, device: str) -> Tensor:
         """A float as a tensor without axes, for kernels to read."""

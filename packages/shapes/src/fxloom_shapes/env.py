@@ -8,6 +8,7 @@ expressions are one object, so fakes can be compared and cached by identity of t
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,8 @@ import torch
 from fxloom_interfaces.errors import Site
 from fxloom_interfaces.sources import Source
 from fxloom_shapes.errors import ConstraintViolated, DataDependent
-from fxloom_shapes.facts import Facts, Logic, Relation, Statement, relation, symbols_of
-from fxloom_shapes.poly import Atom, Poly, const, of_atom
+from fxloom_shapes.facts import Comparison, Facts, Logic, Relation, Statement, relation, symbols_of
+from fxloom_shapes.poly import FUNCTIONS, Atom, Poly, const, of_atom
 
 if TYPE_CHECKING:
     from fxloom_shapes.nodes import IntNode
@@ -160,7 +161,7 @@ class SymbolEnv:
 
         made = self._new("z", None)
         made.is_float = True
-        return torch.SymFloat(FloatNode(self, Real("symbol", (made.name,))))
+        return torch.SymFloat(FloatNode(self, Real("symbol", (made.atom,))))
 
     def create_float(self, hint: float, source: Source | None = None) -> torch.SymFloat:
         """The symbolic number for a Python float."""
@@ -174,7 +175,7 @@ class SymbolEnv:
             made.is_float = True
         if source is not None and source not in made.sources:
             made.sources.append(source)
-        return torch.SymFloat(FloatNode(self, Real("symbol", (made.name,))))
+        return torch.SymFloat(FloatNode(self, Real("symbol", (made.atom,))))
 
     def _new(self, prefix: str, hint: int | float | None) -> Symbol:
         count = sum(1 for name in self.symbols if name.startswith(prefix))
@@ -320,12 +321,38 @@ class SymbolEnv:
 
     def pin_floats(self, real: Real) -> None:
         """The trace holds only for the present values of the symbols in `real`."""
-        for name in real.symbols():
-            symbol = self.symbols[name]
+        for atom in real.symbols():
+            symbol = self.symbols[atom.text]
             if symbol.is_float:
-                self.pinned_floats[name] = SizeGuard(Relation("==", const(0)), self.site())
+                self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.site())
             elif symbol.hint is not None:
                 self.specialize_number(of_atom(symbol.atom))
+
+    def expect_finite(self, real: Real) -> None:
+        """A guard that the float is a number; raises what Python does where it is none in this call."""
+        try:
+            value = real.value(self._hints)
+        except KeyError:
+            return  # told by running the program, which raises then
+        except (ArithmeticError, ValueError):
+            self.pin_floats(real)
+            raise
+        if isinstance(value, complex):
+            raise DataDependent("float", f"{real} is a complex number here")
+        if math.isfinite(value):
+            self.decide(Comparison("finite", (real,)))
+        else:
+            self.pin_floats(real)
+
+    def opaque_node(self, kind: str, *args: Poly | Real) -> IntNode:
+        """The node of a function that is computed apart, for results that fit into 64 bits."""
+        made = self.facts.opaque(kind, *args)
+        if made.constant is None and kind == "Power":
+            value = self.hint(made)
+            if value is not None and abs(value) > LARGEST:
+                return self.node(const(FUNCTIONS[kind](*[self.specialize_number(part) for part in args])))  # type: ignore[arg-type]
+            self.decide(relation(">=", const(LARGEST) - made))
+        return self.node(made)
 
     # --- the end ---
 

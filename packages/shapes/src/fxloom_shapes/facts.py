@@ -6,11 +6,14 @@ polynomials over boxes: shifting every atom to its nearest bound, then intervals
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fxloom_shapes.poly import ZERO, Atom, Poly, apply, const, divide, of_atom
+from fxloom_shapes.poly import FUNCTIONS, OPAQUE, ZERO, Atom, Poly, apply, const, divide, of_atom
+from fxloom_shapes.reals import Real
 
 Range = tuple[int | None, int | None]
 
@@ -55,7 +58,40 @@ class Logic:
         return "(" + f" {self.kind} ".join(str(part) for part in self.parts) + ")"
 
 
-Statement = Relation | Logic
+_HOLDS: dict[str, Callable[..., bool]] = {
+    "==": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    "finite": math.isfinite,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`a op b` of floats, one of "==", "<", "<=", or that one is "finite", is as `truth` says (with NaN no order is another's
+    negation). The prover knows no more of it than that it was stated."""
+
+    op: str
+    args: tuple[Real, ...]
+    truth: bool = True
+
+    def negated(self) -> Comparison:
+        return Comparison(self.op, self.args, not self.truth)
+
+    def holds(self, numbers: Mapping[str, Any]) -> bool:
+        try:
+            return _HOLDS[self.op](*[part.value(numbers) for part in self.args]) is self.truth
+        except (ArithmeticError, ValueError, TypeError):  # no number: a division by zero, a logarithm of 0, a complex root
+            if self.op == "finite":
+                return not self.truth
+            raise
+
+    def __str__(self) -> str:
+        text = f"{self.args[0]} is finite" if self.op == "finite" else f"{self.args[0]} {self.op} {self.args[1]}"
+        return text if self.truth else f"not {text}"
+
+
+Statement = Relation | Logic | Comparison
 
 
 def relation(op: str, poly: Poly) -> Relation | bool:
@@ -82,6 +118,10 @@ def symbols_of(statement: Statement) -> dict[Atom, None]:
     if isinstance(statement, Relation):
         return statement.poly.symbols()
     found: dict[Atom, None] = {}
+    if isinstance(statement, Comparison):
+        for real in statement.args:
+            found.update(real.symbols())
+        return found
     for part in statement.parts:
         found.update(symbols_of(part))
     return found
@@ -95,6 +135,7 @@ class Facts:
         self.nonnegative: list[Poly] = []
         self.nonzero: set[Poly] = set()
         self.equal: dict[Atom, Poly] = {}
+        self.compared: dict[tuple[str, tuple[Real, ...]], bool] = {}
         self.version = 0
         #: results that hold until something new is known; for those who ask often
         self.memo: dict[Any, Any] = {}
@@ -130,9 +171,21 @@ class Facts:
             return known
         if not atom.kind:
             return None
-        args = [self.simplify(argument) for argument in atom.args]
-        new = self.function(atom.kind, args[0], args[1])
+        if atom.kind in OPAQUE:
+            new = self.opaque(atom.kind, *[self._argument(argument) for argument in atom.args])
+        else:
+            args = [self.simplify(argument) for argument in atom.args]
+            new = self.function(atom.kind, args[0], args[1])
         return None if new.terms == {(atom,): 1} else new
+
+    def _argument(self, argument: Any) -> Any:
+        return argument.rebuilt(self.simplify) if isinstance(argument, Real) else self.simplify(argument)
+
+    def opaque(self, kind: str, *args: Any) -> Poly:
+        """A function of `OPAQUE` kinds applied to simplified arguments."""
+        if not any(argument.symbols() for argument in args):
+            return const(FUNCTIONS[kind](*[argument.value({}) for argument in args]))
+        return apply(kind, *args)
 
     def _cancel(self, poly: Poly) -> Poly:
         """(a // b) * b is a where b divides a."""
@@ -216,6 +269,8 @@ class Facts:
         for monomial, value in poly.terms.items():
             if len(monomial) != 1 or not monomial[0].kind:
                 continue
+            if monomial[0].kind in OPAQUE:
+                continue
             a, b = monomial[0].args
             rest = poly - Poly({monomial: value})
             if monomial[0].kind == "FloorDiv" and (divisor := b.constant) is not None and divisor > 0:
@@ -255,6 +310,9 @@ class Facts:
         own = self.ranges.get(atom, (None, None))
         if not atom.kind:
             return own
+        if atom.kind in OPAQUE:
+            low, high = self._opaque_range(atom)
+            return _best(max, low, own[0]), _best(min, high, own[1])
         a, b = (self.bounds(argument) for argument in atom.args)
         if atom.kind == "Mod":
             low: int | None = 0
@@ -275,10 +333,23 @@ class Facts:
             high = None if a[1] is None or b[1] is None else max(a[1], b[1])
         return _best(max, low, own[0]), _best(min, high, own[1])
 
+    def _opaque_range(self, atom: Atom) -> Range:
+        if atom.kind in ("Floor", "Ceil", "Trunc", "Round"):
+            low, high = atom.args[0].bounds(self.bounds)
+            function = FUNCTIONS[atom.kind]
+            return (function(low) if math.isfinite(low) else None), (function(high) if math.isfinite(high) else None)
+        bounds = [self.bounds(argument) for argument in atom.args]
+        if atom.kind in ("BitLength", "Isqrt", "Gcd"):
+            return 0, None
+        nonnegative = all(low is not None and low >= 0 for low, _ in bounds)
+        return (0 if nonnegative else None), (bounds[0][1] if nonnegative and atom.kind == "And" else None)
+
     # --- deciding ---
 
     def proves(self, statement: Statement) -> bool | None:
         """True or False when the statement certainly holds or fails, None when neither is known."""
+        if isinstance(statement, Comparison):
+            return self._proves_comparison(statement)
         if isinstance(statement, Logic):
             values = [self.proves(part) for part in statement.parts]
             decisive = statement.kind == "or"
@@ -315,8 +386,21 @@ class Facts:
         factor = common.content()
         return False if factor > 1 and poly.terms.get((), 0) % factor else None
 
+    def _proves_comparison(self, statement: Comparison) -> bool | None:
+        known = self.compared.get((statement.op, statement.args))
+        if known is not None:
+            return known is statement.truth
+        low, high = statement.args[0].bounds(self.bounds)
+        if statement.op == "finite":
+            return statement.truth if math.isfinite(low) and math.isfinite(high) else None
+        return None
+
     def state(self, statement: Statement) -> None:
         """From now on the statement holds."""
+        if isinstance(statement, Comparison):
+            self.compared[(statement.op, statement.args)] = statement.truth
+            self._changed()
+            return
         if isinstance(statement, Logic):
             if statement.kind == "and":
                 for part in statement.parts:
@@ -358,13 +442,13 @@ class Facts:
         return True
 
     def _equate(self, poly: Poly) -> None:
-        """Solve for the youngest atom that stands alone with coefficient 1 or -1."""
+        """Take `poly == 0` in: the youngest atom that stands alone with coefficient 1 or -1 is replaced from now on."""
         candidates = [monomial[0] for monomial, value in poly.terms.items() if len(monomial) == 1 and abs(value) == 1]
         candidates.sort(key=lambda atom: (bool(atom.kind), atom.rank), reverse=True)
         for atom in candidates:
             factor = poly.terms[(atom,)]
             rest = poly - Poly({(atom,): factor})
-            if rest.contains(atom) or atom.kind and any(rest.contains(inner) for inner in _inside(atom)):
+            if rest.contains(atom):  # replacing it would go round
                 continue
             value = rest.scaled(-factor)
             low, high = self.atom_range(atom)
@@ -380,11 +464,6 @@ class Facts:
                 )
             return
         self.nonnegative += [poly, -poly]
-
-
-def _inside(atom: Atom) -> list[Atom]:
-    """Symbols in the arguments of a function: replacing it by them would go round."""
-    return [] if not atom.kind else [atom]
 
 
 def _alone(poly: Poly) -> list[tuple[Atom, int]]:

@@ -13,9 +13,9 @@ import torch
 
 from fxloom_shapes.env import SymbolEnv, both, either
 from fxloom_shapes.errors import DataDependent
-from fxloom_shapes.facts import Logic, Relation, Statement, relation, symbols_of
+from fxloom_shapes.facts import Comparison, Logic, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import Poly, const, of_atom
-from fxloom_shapes.reals import OPERATIONS, Real
+from fxloom_shapes.reals import OPERATIONS, UNARY, Real
 
 
 class Node:
@@ -171,6 +171,10 @@ class Node:
     is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
 
 
+#: powers of a size with at most this exponent are products
+_LARGEST_POWER = 8
+
+
 class IntNode(Node):
     """An integer: a polynomial."""
 
@@ -289,13 +293,62 @@ class IntNode(Node):
     float_truediv = truediv = int_truediv
 
     def pow_by_natural(self, other: Node) -> Node:
-        power = self.env.specialize_number(other.poly) if isinstance(other, IntNode) else None
-        if power is None or power < 0:
+        if not isinstance(other, IntNode):
             return _real("pow", self, other)
-        result = const(1)
-        for _ in range(power):
-            result = result * self.poly
-        return self._made(result)
+        env = self.env
+        power = env.facts.simplify(other.poly)
+        value = power.constant
+        if value is not None and 0 <= value <= _LARGEST_POWER:
+            result = const(1)
+            for _ in range(value):
+                result = result * self.poly
+            return self._made(result)
+        if not env.decide(relation(">=", power)):
+            return _real("pow", self, other)
+        return env.opaque_node("Power", env.facts.simplify(self.poly), power)
+
+    def _bits(self, kind: str, other: Node) -> Node:
+        if not isinstance(other, IntNode):
+            raise TypeError(f"unsupported operand types for an operation on bits: int and {other.pytype.__name__}")
+        a, b = (self.env.facts.simplify(node.poly) for node in (self, other))
+        for value, rest in ((b.constant, a), (a.constant, b)):
+            if kind == "And" and value is not None and value >= 0 and value & (value + 1) == 0:  # n & (2**k - 1) -> n % 2**k
+                return self._made(self.env.facts.function("Mod", rest, const(value + 1)))
+        return self.env.opaque_node(kind, a, b)
+
+    def bitwise_and(self, other: Node) -> Node:
+        return self._bits("And", other)
+
+    def bitwise_or(self, other: Node) -> Node:
+        return self._bits("Or", other)
+
+    def bitwise_xor(self, other: Node) -> Node:
+        return self._bits("Xor", other)
+
+    def lshift(self, other: Node) -> Node:
+        return self.mul(self._two_to(other))
+
+    def rshift(self, other: Node) -> Node:
+        return self._divide("FloorDiv", self._two_to(other))
+
+    def _two_to(self, other: Node) -> Node:
+        if isinstance(other, IntNode) and not self.env.decide(relation(">=", other.poly)):
+            raise ValueError("negative shift count")
+        return self.wrap_int(2).pow_by_natural(other)
+
+    def invert(self) -> Node:
+        return self._made(-self.poly - const(1))
+
+    def bit_length(self) -> Node:
+        return self.env.opaque_node("BitLength", self.env.facts.simplify(self.poly))
+
+    def isqrt(self) -> Node:
+        if not self.env.decide(relation(">=", self.poly)):
+            raise ValueError("isqrt() argument must be nonnegative")
+        return self.env.opaque_node("Isqrt", self.env.facts.simplify(self.poly))
+
+    def gcd(self, other: Node) -> Node:
+        return self.env.opaque_node("Gcd", self.env.facts.simplify(self.poly), _poly(other))
 
     def pow(self, other: Node) -> Node:
         return self.pow_by_natural(other) if isinstance(other, IntNode) else _real("pow", self, other)
@@ -528,7 +581,7 @@ class FloatNode(Node):
         return self.guard_float("", 0)
 
     def guard_bool(self, file: str, line: int) -> bool:
-        return bool(self.float_())
+        return not self.env.decide(Comparison("==", (self.real, Real("const", (0.0,)))))
 
     bool_ = None
 
@@ -536,30 +589,48 @@ class FloatNode(Node):
         return self
 
     def trunc(self) -> Node:
-        return self.wrap_int(math.trunc(self.float_()))
+        env = self.env
+        parts = self.real.args
+        if self.real.kind == "truediv" and all(part.kind == "int" for part in parts):
+            if all(env.proven(relation(">=", part.args[0])) for part in parts):
+                return self.floor()
+        return self._rounded("Trunc")
 
     sym_int = trunc
 
     def floor(self) -> Node:
-        return self._rounded("floor")
+        return self._quotient(False) or self._rounded("Floor")
 
     def ceil(self) -> Node:
-        return self._rounded("ceil")
+        return self._quotient(True) or self._rounded("Ceil")
 
-    def _rounded(self, how: str) -> Node:
-        """floor(a / b) and ceil(a / b) of integers stay symbolic: float64 is exact for any size that a tensor can have."""
+    def _quotient(self, up: bool) -> Node | None:
+        """floor(a / b) and ceil(a / b) of integers are quotients: float64 is exact for any size that a tensor can have."""
         parts = self.real.args
-        if self.real.kind == "truediv" and all(part.kind == "int" for part in parts):
-            a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
-            if how == "floor":
-                return a.int_floordiv(b)
-            return a.neg().int_floordiv(b).neg()  # type: ignore[attr-defined]  # IntNodes
-        return self.wrap_int(getattr(math, how)(self.float_()))
+        if self.real.kind != "truediv" or not all(part.kind == "int" for part in parts):
+            return None
+        a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
+        if not up:
+            return a.int_floordiv(b)
+        return a.neg().int_floordiv(b).neg()  # type: ignore[attr-defined]  # IntNodes
+
+    def _rounded(self, kind: str) -> Node:
+        self.env.expect_finite(self.real)
+        return self.env.opaque_node(kind, self.real)
 
     def round(self, digits: Any = None) -> Node:
-        return self.wrap_float(round(self.float_(), digits)) if digits is not None else self.wrap_int(round(self.float_()))
+        if digits is None:
+            return self._rounded("Round")
+        return self.wrap_float(round(self.float_(), digits if isinstance(digits, int) else digits.int_()))
+
+    def is_finite(self) -> Node:
+        return BoolNode(self.env, _settle(self.env, Comparison("finite", (self.real,))))
 
     def is_integer(self) -> Node:
+        kind, parts = self.real.kind, self.real.args
+        if kind == "truediv" and all(part.kind == "int" for part in parts):
+            a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
+            return a.mod(b).eq(self.wrap_int(0))  # type: ignore[attr-defined]  # an IntNode
         return self.wrap_bool(self.float_().is_integer())
 
     def neg(self) -> Node:
@@ -600,15 +671,28 @@ for _method, _operation in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt":
 
 def _unary_real(name: str) -> Any:
     def operation(self: Node) -> Node:
-        return FloatNode(self.env, Real(name, (_as_real(self),)))
+        return _computed(self.env, Real(name, (_as_real(self),)))
 
     return operation
 
 
-for _name in ("sqrt", "exp", "log"):
+for _name in UNARY:
     for _class in (IntNode, FloatNode):
         setattr(_class, f"sym_{_name}", _unary_real(_name))
         setattr(_class, _name, _unary_real(_name))
+
+
+def _computed(env: SymbolEnv, real: Real) -> FloatNode:
+    """The node of a float; what Python raises instead of giving a number is raised here, and guarded to."""
+    if not real.symbols():
+        return FloatNode(env, Real("const", (float(real.value({})),)))
+    if real.kind in _MAY_RAISE:
+        env.expect_finite(real)
+    return FloatNode(env, real)
+
+
+#: operations that raise for some numbers
+_MAY_RAISE = frozenset(UNARY) | {"truediv", "floordiv", "mod", "pow"}
 
 
 def _as_real(node: Node) -> Real:
@@ -620,34 +704,18 @@ def _as_real(node: Node) -> Real:
 
 
 def _real(kind: str, a: Node, b: Node) -> Node:
-    left, right = _as_real(a), _as_real(b)
-    if left.kind == right.kind == "const":
-        return FloatNode(a.env, Real("const", (OPERATIONS[kind](left.args[0], right.args[0]),)))
-    made = Real(kind, (left, right))
-    if left.kind == right.kind == "int":
-        value = [part.args[0].constant for part in (left, right)]
-        if None not in value:
-            return FloatNode(a.env, Real("const", (float(OPERATIONS[kind](*value)),)))
-    return FloatNode(a.env, made)
+    return _computed(a.env, Real(kind, (_as_real(a), _as_real(b))))
 
 
-_COMPARE = {
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-}  # fmt: skip
-
-
-def _compare_real(op: str, a: Node, b: Node) -> Node:
-    """Decided now: the symbols in it are pinned to their values."""
+def _compare_real(op: str, a: Node, b: Node) -> BoolNode:
     left, right = _as_real(a), _as_real(b)
     env = a.env
-    try:
-        truth = _COMPARE[op](left.value(env.hints), right.value(env.hints))
-    except KeyError:
-        raise DataDependent("float", f"{left} {op} {right} is known only when the program runs") from None
-    env.pin_floats(left)
-    env.pin_floats(right)
-    return BoolNode(env, bool(truth))
+    if op in (">", ">="):
+        op, left, right = op.replace(">", "<"), right, left
+    statement = Comparison("==" if op == "!=" else op, (left, right), op != "!=")
+    if not symbols_of(statement):
+        return BoolNode(env, statement.holds({}))
+    return BoolNode(env, _settle(env, statement))
 
 
 def _poly(node: Any) -> Poly:
@@ -702,7 +770,7 @@ def symbol_names(values: Any) -> dict[str, None]:
         if isinstance(node, IntNode):
             found.update({atom.text: None for atom in node.env.facts.simplify(node.poly).symbols()})
         elif isinstance(node, FloatNode):
-            found.update(node.real.symbols())
+            found.update({atom.text: None for atom in node.real.symbols()})
         elif isinstance(node, BoolNode) and not isinstance(node.statement, bool):
             found.update({atom.text: None for atom in symbols_of(node.statement)})
     return found
@@ -712,7 +780,7 @@ def symbol_number(env: SymbolEnv | None, name: str) -> torch.SymInt | torch.SymF
     """The number that the symbol `name` stands for."""
     assert env is not None
     symbol = env.symbols[name]
-    return torch.SymFloat(FloatNode(env, Real("symbol", (name,)))) if symbol.is_float else env.number(of_atom(symbol.atom))
+    return torch.SymFloat(FloatNode(env, Real("symbol", (symbol.atom,)))) if symbol.is_float else env.number(of_atom(symbol.atom))
 
 
 def _settle(env: SymbolEnv, statement: Statement | bool) -> Statement | bool:

@@ -1,12 +1,15 @@
 """Polynomials with integer coefficients over atoms: the numbers that sizes are made of.
 
-An atom is a symbol or an application of a function that no polynomial expresses (`FloorDiv`, `Mod`, `Min`, `Max`). A `Poly`
+An atom is a symbol or an application of a function that no polynomial expresses: `FloorDiv`, `Mod`, `Min`, `Max`, which the
+prover knows, or one of `OPAQUE` (rounded floats, operations on bits), of which it knows the range at most. A `Poly`
 is immutable and canonical: equal polynomials have equal keys, so comparing and hashing is cheap and SymPy is not needed.
 Not here: what is known about the symbols (`env`).
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from math import gcd
@@ -16,16 +19,17 @@ from typing import Any
 class Atom(str):
     """A symbol (kind ""), or a function of polynomials; as a string its unique, printable text, which also is its identity.
 
+    args: polynomials; a `reals.Real` for what rounds a float, which answers `symbols`, `atoms`, `contains` and `value` alike.
     rank: order of creation of a symbol; that of a function is above those of its arguments.
     """
 
     __slots__ = ("args", "kind", "rank")
 
     kind: str
-    args: tuple[Poly, ...]
+    args: tuple[Any, ...]
     rank: int
 
-    def __new__(cls, kind: str, args: tuple[Poly, ...], text: str, rank: int = 0) -> Atom:
+    def __new__(cls, kind: str, args: tuple[Any, ...], text: str, rank: int = 0) -> Atom:
         made = super().__new__(cls, text)
         made.kind, made.args, made.rank = kind, args, rank
         return made
@@ -161,20 +165,32 @@ class Poly:
         return total
 
 
-FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+FUNCTIONS: dict[str, Callable[..., int]] = {
     "FloorDiv": lambda a, b: a // b,
     "Mod": lambda a, b: a % b,
     "Min": min,
     "Max": max,
+    "Floor": math.floor,
+    "Ceil": math.ceil,
+    "Trunc": math.trunc,
+    "Round": round,
+    "And": operator.and_,
+    "Or": operator.or_,
+    "Xor": operator.xor,
+    "Power": operator.pow,
+    "BitLength": int.bit_length,
+    "Isqrt": math.isqrt,
+    "Gcd": math.gcd,
 }
+#: functions that are computed apart, not within sizes that kernels work out
+OPAQUE = frozenset(FUNCTIONS) - {"FloorDiv", "Mod", "Min", "Max"}
 
 
 def atom_value(atom: Atom, numbers: Mapping[str, int]) -> int:
     """The number that an atom is when symbols have these values."""
     if not atom.kind:
         return numbers[atom.text]
-    a, b = (argument.value(numbers) for argument in atom.args)
-    return FUNCTIONS[atom.kind](a, b)
+    return FUNCTIONS[atom.kind](*[argument.value(numbers) for argument in atom.args])
 
 
 _small: dict[int, Poly] = {}
@@ -197,10 +213,10 @@ def of_atom(atom: Atom) -> Poly:
     return Poly({(atom,): 1})
 
 
-def apply(kind: str, a: Poly, b: Poly) -> Poly:
+def apply(kind: str, *args: Any) -> Poly:
     """The function applied, as an atom; no simplification."""
-    rank = 1 + max((atom.rank for argument in (a, b) for atom in argument.atoms()), default=0)
-    return of_atom(Atom(kind, (a, b), f"{kind}({a}, {b})", rank))
+    rank = 1 + max((atom.rank for argument in args for atom in argument.atoms()), default=0)
+    return of_atom(Atom(kind, args, f"{kind}({', '.join(map(str, args))})", rank))
 
 
 def divide(a: Poly, b: Poly) -> tuple[Poly, Poly]:

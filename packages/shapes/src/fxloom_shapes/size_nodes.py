@@ -5,7 +5,6 @@ In: a graph, and for each symbol the node that holds its number. Out: for a symb
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Container
 from typing import Any
@@ -14,8 +13,9 @@ import torch
 import torch.fx
 
 from fxloom_interfaces import meta
+from fxloom_shapes import symbolic_math
 from fxloom_shapes.env import SymbolEnv
-from fxloom_shapes.facts import Relation, Statement
+from fxloom_shapes.facts import Comparison, Relation, Statement
 from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode
 from fxloom_shapes.poly import Atom, Poly, const, of_atom
@@ -27,6 +27,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Mod": operator.mod,
     "Min": torch.sym_min,
     "Max": torch.sym_max,
+    "Floor": symbolic_math.floor,
+    "Ceil": symbolic_math.ceil,
+    "Trunc": symbolic_math.trunc,
+    "Round": symbolic_math.round_to_int,
+    "And": symbolic_math.bitwise_and,
+    "Or": symbolic_math.bitwise_or,
+    "Xor": symbolic_math.bitwise_xor,
+    "Power": symbolic_math.power,
+    "BitLength": symbolic_math.bit_length,
+    "Isqrt": symbolic_math.isqrt,
+    "Gcd": symbolic_math.gcd,
 }
 REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
@@ -35,18 +46,17 @@ REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "truediv": operator.truediv,
     "floordiv": operator.floordiv,
     "mod": operator.mod,
-    "pow": operator.pow,
+    "pow": symbolic_math.power,
     "min": torch.sym_min,
     "max": torch.sym_max,
     "neg": operator.neg,
     "abs": operator.abs,
     "float": torch.sym_float,
-    "sqrt": torch.sym_sqrt if hasattr(torch, "sym_sqrt") else math.sqrt,
-    "exp": math.exp,
-    "log": math.log,
+    **symbolic_math.UNARY_FUNCTIONS,
 }
 
 _RELATIONS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
+_COMPARISONS = {"==": operator.eq, "<": operator.lt, "<=": operator.le, "finite": symbolic_math.is_finite}
 
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
@@ -69,8 +79,8 @@ def symbols_made(env: SymbolEnv | None, value: Any) -> dict[str, tuple[int, ...]
             name = _lone(node.poly)
             if name is not None and late(name):
                 found.setdefault(name, None)
-        elif isinstance(node, FloatNode) and node.real.kind == "symbol" and late(node.real.args[0]):
-            found.setdefault(node.real.args[0], None)
+        elif isinstance(node, FloatNode) and node.real.kind == "symbol" and late(node.real.args[0].text):
+            found.setdefault(node.real.args[0].text, None)
         elif type(item) is FakeTensor and item.desc.env is not None:
             for dim, extent in enumerate(item.desc.size):
                 if type(extent) is not int and (name := _lone(extent.node.poly)) is not None:  # type: ignore[attr-defined]  # symbolic
@@ -115,6 +125,10 @@ class SizeNodes:
         if known is None:
             if isinstance(statement, Relation):
                 known = self._create(_RELATIONS[statement.op], (self.poly(env, statement.poly), 0))
+            elif isinstance(statement, Comparison):
+                known = self._create(_COMPARISONS[statement.op], tuple(self.real(env, part) for part in statement.args))
+                if not statement.truth:
+                    known = self._create(symbolic_math.negation, (known,))
             else:
                 known = self.statement(env, statement.parts[0])
                 for part in statement.parts[1:]:
@@ -167,7 +181,9 @@ class SizeNodes:
     def _atom(self, env: SymbolEnv, atom: Atom) -> Any:
         if not atom.kind:
             return self._symbol(atom.text)
-        arguments = tuple(self.poly(env, argument) for argument in atom.args)
+        arguments = tuple(
+            self.real(env, argument) if isinstance(argument, Real) else self.poly(env, argument) for argument in atom.args
+        )
         return self._call(env, FUNCTIONS[atom.kind], arguments, of_atom(atom))
 
     def _call(self, env: SymbolEnv, function: Any, args: tuple[Any, ...], poly: Poly) -> Any:
@@ -183,7 +199,7 @@ class SizeNodes:
         if real.kind == "int":
             return self.poly(env, env.facts.simplify(real.args[0]))
         if real.kind == "symbol":
-            return self._symbol(real.args[0])
+            return self._symbol(real.args[0].text)
         known = self._known.get(real)
         if known is None:
             args = tuple(self.real(env, argument) for argument in real.args)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 
 from fxloom_inductor_core.numbers import Float, function, infix
 from fxloom_interfaces.expr import Max, Min, floor_div, mod, normalize
+from fxloom_shapes import symbolic_math
 
 
 def _integers(on_sizes: Callable[..., Any], symbol: str) -> Callable[..., Any]:
@@ -59,12 +59,15 @@ SIZE_OPS: dict[Any, Callable[..., Any]] = {
     operator.pow: _power,
     operator.abs: function("abs"),
     torch.sym_float: function("float"),
-    math.sqrt: function("math.sqrt"),
-    math.exp: function("math.exp"),
-    math.log: function("math.log"),
+    **{found: function(f"math.{name}") for name, found in symbolic_math.UNARY_FUNCTIONS.items()},
+    symbolic_math.power: _power,
     operator.eq: lambda a, b: infix("==", a, b),
     operator.ne: lambda a, b: infix("!=", a, b),
     operator.ge: lambda a, b: infix(">=", a, b),
+    operator.lt: lambda a, b: infix("<", a, b),
+    operator.le: lambda a, b: infix("<=", a, b),
+    symbolic_math.is_finite: function("math.isfinite"),
+    symbolic_math.negation: lambda value: Float(f"(not {value.text})"),
     operator.and_: lambda a, b: infix("and", a, b),
     operator.or_: lambda a, b: infix("or", a, b),
     torch.sym_max: _extreme(Max, "max"),

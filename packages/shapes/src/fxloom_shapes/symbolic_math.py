@@ -1,0 +1,65 @@
+"""Functions of numbers that graphs call: on plain numbers what Python gives, on symbolic ones a symbolic number.
+
+Python's own (`math.log`, `&`, `int.bit_length`) ask a symbolic number for its value, or are not to be had for it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fxloom_shapes.reals import UNARY
+
+_WRAPPERS: dict[type, Callable[..., Any]] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def _wrapped(node: Any) -> Any:
+    """The number of a node; a plain one where it is constant."""
+    known = node.maybe_as_int() if node.pytype is int else node.maybe_as_float() if node.pytype is float else None
+    return _WRAPPERS[node.pytype](node) if known is None else known
+
+
+def _nodes(values: tuple[Any, ...]) -> list[Any]:
+    some = next(value.node for value in values if isinstance(value, SYMBOLIC))
+    wrap = {int: some.wrap_int, float: some.wrap_float, bool: some.wrap_int}
+    return [value.node if isinstance(value, SYMBOLIC) else wrap[type(value)](value) for value in values]
+
+
+def _function(name: str, method: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function `name` of this module: `plain` on numbers, the nodes' `method` on symbolic ones."""
+
+    def function(*values: Any) -> Any:
+        if not any(isinstance(value, SYMBOLIC) for value in values):
+            return plain(*values)
+        first, *rest = _nodes(values)
+        return _wrapped(getattr(first, method)(*rest))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{getattr(plain, '__name__', name)}` on numbers and symbolic numbers."
+    return function
+
+
+UNARY_FUNCTIONS = {name: _function(name, name, getattr(math, name)) for name in UNARY}
+globals().update(UNARY_FUNCTIONS)
+floor = _function("floor", "floor", math.floor)
+ceil = _function("ceil", "ceil", math.ceil)
+trunc = _function("trunc", "trunc", math.trunc)
+round_to_int = _function("round_to_int", "round", builtins.round)
+bitwise_and = _function("bitwise_and", "bitwise_and", operator.and_)
+bitwise_or = _function("bitwise_or", "bitwise_or", operator.or_)
+bitwise_xor = _function("bitwise_xor", "bitwise_xor", operator.xor)
+shift_left = _function("shift_left", "lshift", operator.lshift)
+shift_right = _function("shift_right", "rshift", operator.rshift)
+invert = _function("invert", "invert", operator.invert)
+power = _function("power", "pow", operator.pow)
+bit_length = _function("bit_length", "bit_length", int.bit_length)
+isqrt = _function("isqrt", "isqrt", math.isqrt)
+gcd = _function("gcd", "gcd", math.gcd)
+is_finite = _function("is_finite", "is_finite", math.isfinite)
+negation = _function("negation", "sym_not", operator.not_)
