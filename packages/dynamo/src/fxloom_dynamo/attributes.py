@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import gradients, polyfills
+from fxloom_dynamo import gradients, polyfills, symbolic
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.kinds import FROZEN, LITERALS
@@ -44,7 +44,8 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
     if cls is FakeTensor:
         return _tensor(ev, obj, name)
     if cls in SYMBOLIC:
-        return _native(ev, concrete(obj), name)
+        method = symbolic.METHODS.get((symbolic.PYTHON_TYPES[cls], name))
+        return functools.partial(method, obj) if method is not None else _native(ev, concrete(obj), name)
     if isinstance(obj, types.ModuleType):
         return _module(ev, obj, name)
     if isinstance(obj, type):

@@ -27,6 +27,11 @@ _KINDS = (
         "Keep the decision in tensors (torch.where, masks), or move the question out of the compiled region.",
     ),
     BreakKind(
+        "specialized",
+        "An operator takes a plain number where the program has one that keeps changing; it was compiled for before.",
+        "Pass the number as a tensor, or keep it constant.",
+    ),
+    BreakKind(
         "no_fake_kernel",
         "The operator can't tell its result's shape without running.",
         "Register a fake (Meta) kernel for the operator, or call it outside of the compiled region.",

@@ -210,6 +210,8 @@ class _Attempt:
         env.capture_shapes = config.capture_dynamic_output_shape_ops
         # a real call for a device that is not there has to raise what eager raises
         self.context = TraceContext(FakeMode(env, absent_devices=not config.runs or under_fake_mode()), env)
+        self.history = history
+        env.reluctant = {} if config.fullgraph else history.specialized
         policy = Policy(history, config.dynamic, parse_dynamic_shapes(config.dynamic_shapes))
         self.ev = Evaluator(config, self.context.fake_mode, policy, frozenset(breaks))
         self.gm: torch.fx.GraphModule | None = None
@@ -267,6 +269,7 @@ class _Attempt:
         ev.heap.guard_classes()
         assert self.context.env is not None
         ev.heap.guards += size_guards(self.context.env)
+        self.history.note_specialized(self.context.env.specialized_sources())
         frame_report = FrameReport(view.code.co_qualname, self.gm, broke, self.number, ev.steps)
         if self.gm is not None:
             telemetry.emit(telemetry.GraphCaptured(view.code.co_qualname, ev.recorder.calls, len(ev.heap.guards), self._site(frame)))

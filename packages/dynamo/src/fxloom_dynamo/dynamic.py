@@ -166,6 +166,12 @@ class History:
 
     tensors: dict[str, tuple[int, list[_Seen], list[_Seen]]] = field(default_factory=dict)
     numbers: dict[str, _Seen] = field(default_factory=dict)
+    #: place -> values there that a trace with a symbol for the number relied on
+    specialized: dict[str, list[Any]] = field(default_factory=dict)
+
+    def note_specialized(self, numbers: Mapping[str, Any]) -> None:
+        for name, value in numbers.items():
+            self.specialized.setdefault(name, []).append(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.fx
 
-from fxloom_dynamo import number_arguments, symbolic_data, symbolic_index
+from fxloom_dynamo import number_arguments, symbolic_calls, symbolic_data, symbolic_index
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import is_buffer
@@ -417,6 +417,12 @@ class Recorder:
                 rewritten = number_arguments.rewrite(self, name, args, kwargs)
             if rewritten is not NotImplemented:
                 return rewritten
+        rule = symbolic_calls.find(func, args, kwargs)
+        if rule is not None:
+            with self.mode:
+                made = rule(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
         if owner is TensorBase or _is_tensor_method(func):
             if name in _ASKS_VALUES:
                 return self._value(func, name, args, kwargs)

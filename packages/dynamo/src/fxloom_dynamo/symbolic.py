@@ -40,14 +40,15 @@ _BITWISE: dict[str, Callable[..., Any]] = {
 
 def concrete(value: Any) -> Any:
     """The plain number that a symbolic one is now, under a guard; anything else as it is."""
-    kind = type(value)
-    if kind is torch.SymInt:
-        return int(value)
-    if kind is torch.SymFloat:
-        return float(value)
-    if kind is torch.SymBool:
-        return bool(value)
-    return value
+    plain = PYTHON_TYPES.get(type(value))
+    if plain is None:
+        return value
+    env = value.node.env
+    env.structural = plain is not float
+    try:
+        return plain(value)
+    finally:
+        env.structural = False
 
 
 def has_symbolic(values: Any) -> bool:
@@ -122,6 +123,11 @@ def _min(*values: Any) -> Any:
     return result
 
 
+def are_alike(values: Any) -> bool:
+    """A list or tuple of numbers of one type, some of them symbolic, the smallest of which is a symbolic number too."""
+    return isinstance(values, (list, tuple)) and has_symbolic(values) and _alike(*values)
+
+
 def _alike(*values: Any) -> bool:
     """All integers or all floats: the larger one then is of that type too."""
     kinds = {PYTHON_TYPES.get(type(value), type(value)) for value in values}
@@ -157,6 +163,11 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     builtins.round: symbolic_math.round_to_int,
     builtins.pow: lambda a, b: a**b,
     operator.index: _int,
+}
+#: methods of int and float -> functions that do the same
+METHODS: dict[tuple[type, str], Callable[..., Any]] = {
+    (int, "bit_length"): symbolic_math.bit_length,
+    (float, "is_integer"): symbolic_math.is_integer,
 }
 _ARITIES: dict[Any, tuple[int, ...]] = {math.gcd: (2,), math.log: (1,), builtins.round: (1,), builtins.pow: (2,), int: (1,), float: (1,)}
 _INTEGERS_ONLY = frozenset({math.gcd, math.isqrt, operator.index})

@@ -18,7 +18,7 @@ import torch
 
 from fxloom_interfaces.errors import Site
 from fxloom_interfaces.sources import Source
-from fxloom_shapes.errors import ConstraintViolated, DataDependent
+from fxloom_shapes.errors import ConstraintViolated, DataDependent, Specialized
 from fxloom_shapes.facts import Comparison, Facts, Logic, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import FUNCTIONS, Atom, Poly, const, of_atom
 
@@ -85,6 +85,10 @@ class SymbolEnv:
         self.on_symbol: Callable[[], None] = lambda: None
         #: float symbols whose very value the trace relied on
         self.pinned_floats: dict[str, SizeGuard] = {}
+        #: place -> values of a changing number there that code was made for: operators are not to insist on another one
+        self.reluctant: Mapping[str, Sequence[Any]] = {}
+        #: the program itself looks at a number, which is no operator's doing
+        self.structural = False
         self.frozen = False
         #: some symbol's number is told by running the program only
         self.has_unbacked = False
@@ -316,14 +320,35 @@ class SymbolEnv:
         value = self.hint(poly)
         if value is None:
             raise DataDependent("size", f"{poly} is a number that only running the program tells")
+        self._refuse_reluctant([self.symbols[atom.text] for atom in poly.symbols()])
         self.decide(relation("==", poly - const(value)))
         return value
+
+    def _refuse_reluctant(self, symbols: Sequence[Symbol]) -> None:
+        """Break where an operator insists on the value of a number that code was made for twice already."""
+        if self.structural or not self.reluctant:
+            return
+        for symbol in symbols:
+            for source in symbol.sources:
+                values = self.reluctant.get(source.name)
+                if values and symbol.hint not in values:
+                    raise Specialized(source.name, symbol.hint)
+
+    def specialized_sources(self) -> dict[str, int | float | None]:
+        """Numbers whose very values the trace relies on, by the names of their places."""
+        found: dict[str, int | float | None] = {}
+        for symbol in self.symbols.values():
+            known = self.facts.equal.get(symbol.atom)
+            if symbol.name in self.pinned_floats or known is not None and known.constant is not None:
+                found.update({source.name: symbol.hint for source in symbol.sources})
+        return found
 
     def pin_floats(self, real: Real) -> None:
         """The trace holds only for the present values of the symbols in `real`."""
         for atom in real.symbols():
             symbol = self.symbols[atom.text]
             if symbol.is_float:
+                self._refuse_reluctant([symbol])
                 self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.site())
             elif symbol.hint is not None:
                 self.specialize_number(of_atom(symbol.atom))
@@ -343,6 +368,9 @@ class SymbolEnv:
             self.decide(Comparison("finite", (real,)))
         else:
             self.pin_floats(real)
+
+    def is_finite(self, real: Real) -> bool:
+        return self.decide(Comparison("finite", (real,)))
 
     def opaque_node(self, kind: str, *args: Poly | Real) -> IntNode:
         """The node of a function that is computed apart, for results that fit into 64 bits."""

@@ -1,4 +1,4 @@
-"""Why a fake tensor can't answer. Both end in a graph break when they reach capture."""
+"""Why a fake tensor can't answer. All end in a graph break when they reach capture."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ class NoFakeKernel(GraphBreak):
     def __init__(self, op: str, details: str = "") -> None:
         super().__init__("no_fake_kernel", details or f"{op} has no shape rule and no Meta kernel")
         self.op = op
+
+
+class Specialized(GraphBreak):
+    """An operator takes a plain number where one changes from call to call, and code for several values is there already."""
+
+    def __init__(self, place: str, value: object) -> None:
+        super().__init__("specialized", f"an operator needs the value of {place}, now {value}, as a plain number")
 
 
 class UnsupportedTensor(GraphBreak):

@@ -631,7 +631,9 @@ class FloatNode(Node):
         if kind == "truediv" and all(part.kind == "int" for part in parts):
             a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
             return a.mod(b).eq(self.wrap_int(0))  # type: ignore[attr-defined]  # an IntNode
-        return self.wrap_bool(self.float_().is_integer())
+        env = self.env
+        whole = env.opaque_node("Floor", self.real) if env.is_finite(self.real) else None
+        return self.wrap_bool(False) if whole is None else _compare_real("==", self, whole)
 
     def neg(self) -> Node:
         return FloatNode(self.env, Real("neg", (self.real,)))

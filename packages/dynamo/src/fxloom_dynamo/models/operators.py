@@ -8,10 +8,10 @@ import operator
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations
+from fxloom_dynamo import operations, symbolic
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import referent
-from fxloom_dynamo.models.tables import OBJECT_CALLS, OPERATOR_FUNCTIONS, Args, Kwargs, Model
+from fxloom_dynamo.models.tables import FUNCTIONS, OBJECT_CALLS, OPERATOR_FUNCTIONS, Args, Kwargs, Model
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
@@ -90,3 +90,13 @@ OBJECT_CALLS[weakref.ReferenceType] = _dereference
 OBJECT_CALLS[operator.itemgetter] = _itemgetter
 OBJECT_CALLS[operator.attrgetter] = _attrgetter
 OBJECT_CALLS[operator.methodcaller] = _methodcaller
+
+
+def _method_of_number(function: Any) -> Model:
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        return symbolic.settled(ev.torch_native(function, *args, **kwargs))
+
+    return model
+
+
+FUNCTIONS.update({function: _method_of_number(function) for function in symbolic.METHODS.values()})

@@ -1,0 +1,483 @@
+"""Functions of torch that take a plain number, called with a symbolic one: what computes the same from operators that take it.
+
+In: the arguments of `torch.linspace(0, 1, n)`, `F.layer_norm(x, shape, eps=e)`, `x.roll(n)` and their kind with a symbolic number
+that torch's C++ code would ask for its value, so that every value would be compiled for apart. Out: the result, made of
+operators that leave the number symbolic; NotImplemented where a combination is not covered, and C++ asks. Written from
+the operators' documentation; results differ from the kernels' by rounding at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fxloom_shapes.propagate import SYMBOLIC
+
+Rule = Callable[..., Any]
+RULES: dict[Any, Rule] = {}
+#: rules that serve where a size of a tensor is symbolic, too, and those that serve every call
+ANY_SIZE: set[Any] = set()
+ALWAYS: set[Any] = set()
+
+
+def rule(*targets: Any, any_size: bool = False, always: bool = False) -> Callable[[Rule], Rule]:
+    """Register the rule of functions. any_size, always: it serves calls with no symbolic number among the arguments, too."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(targets, function))
+        if any_size:
+            ANY_SIZE.update(targets)
+        if always:
+            ALWAYS.update(targets)
+        return function
+
+    return register
+
+
+def find(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rule | None:
+    """The rule for a call; None where it needs none."""
+    try:
+        found = RULES.get(func)
+    except TypeError:  # not hashable
+        return None
+    if found is None or func in ALWAYS or _has_symbolic(args) or _has_symbolic(kwargs.values()):
+        return found
+    return found if func in ANY_SIZE and _is_sized(args) else None
+
+
+def _has_symbolic(values: Any) -> bool:
+    return any(type(v) in SYMBOLIC or isinstance(v, (list, tuple)) and _has_symbolic(v) for v in values)
+
+
+def _is_sized(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(arg, Tensor) and _has_symbolic(arg.shape) for arg in args)
+
+
+# --- sequences ---------------------------------------------------------------------------------------------------------
+
+
+@rule(torch.linspace)
+def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:
+    dtype = dtype or torch.get_default_dtype()
+    if isinstance(start, Tensor) or isinstance(end, Tensor) or not dtype.is_floating_point or _is_complex(start, end):
+        return NotImplemented
+    if _unusual(options) or type(steps) is int and steps < 2:
+        return NotImplemented
+    place = torch.arange(steps, dtype=dtype, **options)
+    step = torch.scalar_tensor((end - start) / (steps - 1), dtype=dtype, device=place.device)
+    return torch.where(place < (steps // 2), start + step * place, end - step * (steps - 1 - place))
+
+
+@rule(torch.logspace)
+def logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, **options: Any) -> Any:
+    line = linspace(start, end, steps, dtype=dtype, **options)
+    return NotImplemented if line is NotImplemented or isinstance(base, Tensor) else torch.pow(float(base), line)
+
+
+def _is_complex(*values: Any) -> bool:
+    return any(isinstance(value, complex) for value in values)
+
+
+def _unusual(options: dict[str, Any]) -> bool:
+    return options.get("layout") not in (None, torch.strided) or options.get("out") is not None or bool(options.get("requires_grad"))
+
+
+def _window(periodic: Any, length: Any, options: dict[str, Any]) -> Tensor | None:
+    """Places of a window's samples from 0 to 1; None where the usual way is right."""
+    dtype = options.get("dtype") or torch.get_default_dtype()
+    if _unusual(options) or not dtype.is_floating_point or type(length) is int and length < 2:
+        return None
+    last = length if periodic else length - 1
+    return torch.arange(length, **{**options, "dtype": dtype}) / last
+
+
+def _cosines(place: Tensor, *weights: float) -> Tensor:
+    """Sum of weights[k] * cos(2 pi k place)"""
+    result = place * 0 + weights[0]
+    for number, weight in enumerate(weights[1:], 1):
+        result = result + weight * torch.cos(place * (2 * math.pi * number))
+    return result
+
+
+@rule(torch.hann_window)
+def hann_window(window_length: Any, periodic: Any = True, **options: Any) -> Any:
+    place = _window(periodic, window_length, options)
+    return NotImplemented if place is None else _cosines(place, 0.5, -0.5)
+
+
+@rule(torch.hamming_window)
+def hamming_window(window_length: Any, periodic: Any = True, alpha: Any = 0.54, beta: Any = 0.46, **options: Any) -> Any:
+    place = _window(periodic, window_length, options)
+    return NotImplemented if place is None else _cosines(place, alpha, -beta)
+
+
+@rule(torch.blackman_window)
+def blackman_window(window_length: Any, periodic: Any = True, **options: Any) -> Any:
+    place = _window(periodic, window_length, options)
+    return NotImplemented if place is None else _cosines(place, 0.42, -0.5, 0.08)
+
+
+@rule(torch.bartlett_window)
+def bartlett_window(window_length: Any, periodic: Any = True, **options: Any) -> Any:
+    place = _window(periodic, window_length, options)
+    return NotImplemented if place is None else 1 - torch.abs(2 * place - 1)
+
+
+@rule(torch.kaiser_window)
+def kaiser_window(window_length: Any, periodic: Any = True, beta: Any = 12.0, **options: Any) -> Any:
+    place = _window(periodic, window_length, options)
+    if place is None or type(beta) in SYMBOLIC:
+        return NotImplemented
+    top = torch.i0(torch.scalar_tensor(float(beta), dtype=place.dtype, device=place.device))
+    return torch.i0(beta * torch.sqrt(torch.clamp(1 - (2 * place - 1) ** 2, min=0))) / top
+
+
+@rule(torch.vander)
+def vander(x: Tensor, N: Any = None, increasing: Any = False) -> Any:
+    if x.dim() != 1 or N is None:
+        return NotImplemented
+    ones = torch.ones(x.shape[0], 1, dtype=torch.promote_types(x.dtype, torch.int64), device=x.device)
+    powers = torch.cat([ones, x.unsqueeze(1).expand(x.shape[0], N - 1).to(ones.dtype)], 1).cumprod(1)
+    return powers if increasing else powers.flip(1)
+
+
+# --- indices -----------------------------------------------------------------------------------------------------------
+
+
+def _below(rows: Any, columns: Any, offset: Any) -> Any:
+    """How many places of a matrix have column <= row + offset."""
+    first = torch.sym_max(0, -offset)  # the first row that has one
+    full = torch.sym_max(0, columns - offset)  # the first row that has all
+    rising = torch.sym_max(0, torch.sym_min(rows, full) - first)
+    whole = torch.sym_max(0, rows - full)
+    return rising * (first + offset + 1) + rising * (rising - 1) // 2 + whole * columns
+
+
+def _indices(rows: Any, columns: Any, starts: Tensor, lengths: Tensor, total: Any, dtype: Any) -> Tensor:
+    line = torch.arange(rows, device=starts.device)
+    row = torch.repeat_interleave(line, lengths, output_size=total)
+    before = torch.cumsum(lengths, 0) - lengths - starts
+    column = torch.arange(total, device=starts.device) - before[row]
+    return torch.stack([row, column]).to(dtype)
+
+
+@rule(torch.tril_indices)
+def tril_indices(row: Any, col: Any, offset: Any = 0, *, dtype: Any = torch.int64, **options: Any) -> Any:
+    if _unusual(options):
+        return NotImplemented
+    ends = torch.clamp(torch.arange(row, **options) + (offset + 1), min=0).clamp(max=col)
+    return _indices(row, col, torch.zeros_like(ends), ends, _below(row, col, offset), dtype)
+
+
+@rule(torch.triu_indices)
+def triu_indices(row: Any, col: Any, offset: Any = 0, *, dtype: Any = torch.int64, **options: Any) -> Any:
+    if _unusual(options):
+        return NotImplemented
+    starts = torch.clamp(torch.arange(row, **options) + offset, min=0).clamp(max=col)
+    return _indices(row, col, starts, col - starts, row * col - _below(row, col, offset - 1), dtype)
+
+
+@rule(torch.combinations, always=True)
+def combinations(input: Tensor, r: Any = 2, with_replacement: Any = False) -> Any:
+    if type(r) is not int or r != 2 or input.dim() != 1:
+        return NotImplemented
+    n = input.shape[0]
+    pair = triu_indices(n, n, 0 if with_replacement else 1, device=input.device)
+    return input[pair].t().contiguous()
+
+
+@rule(F.one_hot, torch.Tensor.one_hot if hasattr(torch.Tensor, "one_hot") else F.one_hot)
+def one_hot(tensor: Tensor, num_classes: Any = -1) -> Any:
+    if type(num_classes) is int or tensor.dtype is not torch.int64:
+        return NotImplemented
+    result = torch.zeros((*tensor.shape, num_classes), dtype=torch.int64, device=tensor.device)
+    return result.scatter(-1, tensor.unsqueeze(-1), 1)
+
+
+@rule(torch.roll, torch.Tensor.roll)
+def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Any:
+    moves = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
+    axes = list(dims) if isinstance(dims, (list, tuple)) else [dims]
+    if not axes and len(moves) == 1:
+        return roll(input.reshape(-1), moves, [0]).reshape(input.shape)
+    if len(moves) != len(axes):
+        return NotImplemented
+    for move, axis in zip(moves, axes, strict=True):
+        extent = input.shape[axis]
+        input = input.index_select(axis, (torch.arange(extent, device=input.device) - move) % extent)
+    return input
+
+
+@rule(torch.diagonal, torch.Tensor.diagonal)
+def diagonal(input: Tensor, offset: Any = 0, dim1: Any = 0, dim2: Any = 1) -> Any:
+    if not all(isinstance(dim, int) and -input.dim() <= dim < input.dim() for dim in (dim1, dim2)):
+        return NotImplemented
+    a, b = (dim1, offset * 0) if offset >= 0 else (dim1, -offset)
+    if offset >= 0:
+        input = input.narrow(dim2, offset, torch.sym_max(input.shape[dim2] - offset, 0))
+    else:
+        input = input.narrow(a, b, torch.sym_max(input.shape[dim1] - b, 0))
+    return torch.diagonal(input, 0, dim1, dim2)
+
+
+def _pieces(input: Tensor, sections: Any, dim: int) -> list[Tensor]:
+    size, longer = input.shape[dim] // sections, input.shape[dim] % sections
+    starts = [number * size + torch.sym_min(number, longer) for number in range(sections + 1)]
+    return [input.narrow(dim, a, b - a) for a, b in zip(starts, starts[1:], strict=False)]
+
+
+@rule(torch.tensor_split, torch.Tensor.tensor_split, any_size=True)
+def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: Any = 0, *, sections: Any = None, indices: Any = None) -> Any:
+    number = sections if sections is not None else indices_or_sections
+    if type(number) is not int or number < 1 or input.dim() == 0:
+        return NotImplemented
+    return tuple(_pieces(input, number, dim))
+
+
+def _split_along(axis: Callable[[Tensor], int]) -> Rule:
+    def split(input: Tensor, indices_or_sections: Any) -> Any:
+        if not isinstance(indices_or_sections, (list, tuple)) or input.dim() < 1:
+            return NotImplemented
+        return torch.tensor_split(input, tuple(indices_or_sections), axis(input))
+
+    return split
+
+
+rule(torch.hsplit, torch.Tensor.hsplit)(_split_along(lambda x: 0 if x.dim() == 1 else 1))
+rule(torch.vsplit, torch.Tensor.vsplit)(_split_along(lambda x: 0))
+rule(torch.dsplit, torch.Tensor.dsplit)(_split_along(lambda x: 2))
+
+
+# --- pooling, grids ----------------------------------------------------------------------------------------------------
+
+
+def _one(value: Any) -> Any:
+    return value[0] if isinstance(value, (list, tuple)) else value
+
+
+@rule(torch.max_pool1d, F.max_pool1d, any_size=True)
+def max_pool1d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: Any = False,
+    return_indices: Any = False,
+) -> Any:  # fmt: skip
+    kernel = _one(kernel_size)
+    step = kernel if stride is None or isinstance(stride, (list, tuple)) and not stride else _one(stride)
+    if return_indices or input.dim() not in (2, 3) or _has_symbolic([kernel, step, _one(padding), _one(dilation)]):
+        return NotImplemented
+    flat = torch.max_pool2d(
+        input.unsqueeze(-2), (1, kernel), (1, step), (0, _one(padding)), (1, _one(dilation)), bool(ceil_mode)
+    )
+    return flat.squeeze(-2)
+
+
+@rule(F.affine_grid)
+def affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) -> Any:
+    if len(size) != 4 or align_corners is None or theta.dim() != 3 or theta.shape[1:] != (2, 3) or not theta.is_floating_point():
+        return NotImplemented
+    n, _, h, w = size
+    options = {"dtype": theta.dtype, "device": theta.device}
+
+    def line(extent: Any) -> Tensor:
+        place = torch.linspace(-1, 1, extent, **options)
+        return place if align_corners else place * ((extent - 1) / extent)
+
+    x = line(w).expand(h, w)
+    y = line(h).unsqueeze(1).expand(h, w)
+    base = torch.stack([x, y, torch.ones(h, w, **options)], -1).view(1, h * w, 3).expand(n, h * w, 3)
+    return base.bmm(theta.transpose(1, 2)).view(n, h, w, 2)
+
+
+# --- statistics --------------------------------------------------------------------------------------------------------
+
+
+def _extent(input: Tensor, dim: Any) -> Any:
+    axes = range(input.dim()) if dim is None or isinstance(dim, (list, tuple)) and not dim else dim if isinstance(dim, (list, tuple)) else [dim]
+    return math.prod([input.shape[axis] for axis in axes])
+
+
+def _variance(input: Tensor, dim: Any, correction: Any, keepdim: Any) -> Any:
+    if type(correction) not in SYMBOLIC:
+        return NotImplemented
+    count = _extent(input, dim)
+    dims = {} if dim is None else {"dim": dim}
+    plain = torch.var(input, correction=0, keepdim=keepdim, **dims) if dims or keepdim else torch.var(input, correction=0)
+    divisor = torch.scalar_tensor(torch.sym_max(count - correction, 0), dtype=torch.float64, device=input.device)
+    return plain * (count / divisor).to(plain.dtype)
+
+
+@rule(torch.var, torch.Tensor.var)
+def var(input: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: Any = False) -> Any:
+    return _variance(input, dim, correction, keepdim)
+
+
+@rule(torch.std, torch.Tensor.std)
+def std(input: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: Any = False) -> Any:
+    variance = _variance(input, dim, correction, keepdim)
+    return variance if variance is NotImplemented else torch.sqrt(variance)
+
+
+@rule(torch.quantile, torch.Tensor.quantile)
+def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: Any = False, *, interpolation: Any = "linear") -> Any:
+    if type(q) not in SYMBOLIC:
+        return NotImplemented
+    place = torch.scalar_tensor(q, dtype=input.dtype, device=input.device)
+    return torch.quantile(input, place, dim, keepdim, interpolation=interpolation)
+
+
+# --- normalization -----------------------------------------------------------------------------------------------------
+
+
+def _wide(x: Tensor) -> Tensor:
+    """In the type in which kernels add up."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    if weight is not None:
+        x = x * weight
+    if bias is not None:
+        x = x + bias
+    return x.to(dtype)
+
+
+@rule(torch.layer_norm, F.layer_norm)
+def layer_norm(
+    input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-05, cudnn_enable: Any = True
+) -> Any:
+    axes = list(range(input.dim() - len(normalized_shape), input.dim()))
+    if type(eps) not in SYMBOLIC or list(input.shape[axes[0] :]) != list(normalized_shape) or not input.is_floating_point():
+        return NotImplemented
+    wide = _wide(input)
+    variance, mean = torch.var_mean(wide, axes, correction=0, keepdim=True)
+    return _affine((wide - mean) * torch.rsqrt(variance + eps), weight, bias, input.dtype)
+
+
+@rule(torch.rms_norm, F.rms_norm)
+def rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    axes = list(range(input.dim() - len(normalized_shape), input.dim()))
+    if type(eps) not in SYMBOLIC or list(input.shape[axes[0] :]) != list(normalized_shape) or not input.is_floating_point():
+        return NotImplemented
+    wide = _wide(input)
+    scaled = wide * torch.rsqrt(wide.square().mean(axes, keepdim=True) + eps)
+    return _affine(scaled, weight, None, input.dtype)
+
+
+@rule(torch.group_norm, F.group_norm)
+def group_norm(input: Tensor, num_groups: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-05, cudnn_enabled: Any = True) -> Any:
+    if type(eps) not in SYMBOLIC or type(num_groups) is not int or input.dim() < 2 or not input.is_floating_point():
+        return NotImplemented
+    n, c = input.shape[:2]
+    if c % num_groups:
+        return NotImplemented
+    wide = _wide(input).reshape(n, num_groups, -1)
+    variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
+    result = ((wide - mean) * torch.rsqrt(variance + eps)).reshape(input.shape)
+    per_channel = [None if p is None else p.reshape(-1, *[1] * (input.dim() - 2)) for p in (weight, bias)]
+    return _affine(result, per_channel[0], per_channel[1], input.dtype)
+
+
+@rule(F.batch_norm)
+def batch_norm(
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: Any = False,
+    momentum: Any = 0.1, eps: Any = 1e-05,
+) -> Any:  # fmt: skip
+    if not (type(eps) in SYMBOLIC or type(momentum) in SYMBOLIC) or input.dim() < 2 or not input.is_floating_point():
+        return NotImplemented
+    axes = [0, *range(2, input.dim())]
+    count = _extent(input, axes)
+    if momentum is None or training and count == 1:
+        return NotImplemented
+    shape = [-1, *[1] * (input.dim() - 2)]
+    wide = _wide(input)
+    if training:
+        variance, mean = torch.var_mean(wide, axes, correction=0)
+        if running_mean is not None:
+            _move(running_mean, mean.detach(), momentum)
+            _move(running_var, variance.detach() * (count / (count - 1)), momentum)
+    else:
+        mean, variance = running_mean, running_var
+    result = (wide - mean.reshape(shape)) * torch.rsqrt(variance + eps).reshape(shape)
+    parameters = [None if p is None else p.reshape(shape) for p in (weight, bias)]
+    return _affine(result, parameters[0], parameters[1], input.dtype)
+
+
+def _move(running: Tensor, value: Tensor, momentum: Any) -> None:
+    running.copy_(momentum * value + (1 - momentum) * running)
+
+
+# --- losses, attention, random numbers -----------------------------------------------------------------------------------
+
+
+def _reduced(loss: Tensor, reduction: Any) -> Any:
+    return {"none": lambda: loss, "mean": loss.mean, "sum": loss.sum}.get(reduction, lambda: NotImplemented)()
+
+
+@rule(F.smooth_l1_loss)
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: Any = "mean", beta: Any = 1.0
+) -> Any:
+    if type(beta) not in SYMBOLIC or input.shape != target.shape or size_average is not None or reduce is not None or not beta > 0:
+        return NotImplemented
+    distance = torch.abs(input - target)
+    return _reduced(torch.where(distance < beta, 0.5 * distance * distance / beta, distance - 0.5 * beta), reduction)
+
+
+@rule(F.huber_loss)
+def huber_loss(input: Tensor, target: Tensor, reduction: Any = "mean", delta: Any = 1.0, weight: Any = None) -> Any:
+    if type(delta) not in SYMBOLIC or input.shape != target.shape or weight is not None or not delta > 0:
+        return NotImplemented
+    distance = torch.abs(input - target)
+    return _reduced(torch.where(distance <= delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta)), reduction)
+
+
+@rule(F.cosine_similarity)
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: Any = 1, eps: Any = 1e-08) -> Any:
+    if type(eps) not in SYMBOLIC or x1.dtype != x2.dtype or not x1.is_floating_point():
+        return NotImplemented
+    x1, x2 = torch.broadcast_tensors(x1, x2)
+    parts = [x / torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
+    return (parts[0] * parts[1]).sum(dim)
+
+
+@rule(F.dropout)
+def dropout(input: Tensor, p: Any = 0.5, training: Any = True, inplace: Any = False) -> Any:
+    """Nothing is dropped outside of training; in it, the generator's numbers are for the very kernel."""
+    return NotImplemented if training or inplace or p < 0.0 or p > 1.0 else input
+
+
+@rule(torch.lerp, torch.Tensor.lerp)
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Any:
+    if type(weight) not in SYMBOLIC:
+        return NotImplemented
+    return torch.lerp(input, end, torch.scalar_tensor(weight, dtype=input.dtype, device=input.device))
+
+
+@rule(torch._C._nn.scaled_dot_product_attention)
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
+    scale: Any = None, enable_gqa: Any = False,
+) -> Any:  # fmt: skip
+    if type(scale) not in SYMBOLIC:
+        return NotImplemented
+    scaled = query * (scale * query.shape[-1] ** 0.5)
+    attend = torch._C._nn.scaled_dot_product_attention
+    return attend(scaled, key, value, attn_mask, dropout_p, is_causal, enable_gqa=enable_gqa)
+
+
+@rule(torch.Tensor.uniform_)
+def uniform_(self: Tensor, from_: Any = 0.0, to: Any = 1.0, *, generator: Any = None) -> Any:
+    if generator is not None or not from_ <= to:
+        return NotImplemented
+    return self.uniform_().mul_(to - from_).add_(from_)
+
+
+@rule(torch.Tensor.normal_)
+def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Any = None) -> Any:
+    if generator is not None or not std >= 0:
+        return NotImplemented
+    return self.normal_().mul_(std).add_(mean)
