@@ -17,6 +17,7 @@ from fxloom_dynamo.breaks import CATALOGUE
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.models import FUNCTIONS
 from fxloom_dynamo.runtime import compile_callable
+from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import GraphRejected, Unsupported
 
 PROGRAMS: dict[str, Callable[..., Any]] = {}
@@ -230,7 +231,21 @@ def first_break(key: str) -> str:
 
 
 def test_every_key_has_a_program() -> None:
-    assert sorted(PROGRAMS) == sorted(CATALOGUE)
+    assert sorted([*PROGRAMS, "specialized"]) == sorted(CATALOGUE)  # that one is reached in the third compilation only
+
+
+def test_a_number_that_an_operator_insists_on_is_named() -> None:
+    def program(x: torch.Tensor, p: float) -> torch.Tensor:
+        return torch.bernoulli(x, p) + p  # here
+
+    events: list[telemetry.Event] = []
+    with telemetry.listen(events.append):
+        compiled = optimize()(program)
+        for p in (0.0, 1.0, 0.5, 0.25):
+            compiled(torch.zeros(2), p)
+    broke = [event for event in events if isinstance(event, telemetry.GraphBroke)]
+    assert [event.key for event in broke] == ["specialized"]
+    assert "L['p']" in broke[0].details and broke[0].site is not None and "# here" in str(broke[0].site.code)
 
 
 @pytest.mark.parametrize("key", sorted(PROGRAMS))

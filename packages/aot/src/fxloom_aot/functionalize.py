@@ -273,7 +273,7 @@ class Functionalizer:
         read, named = self.read(args), {name: self.read(value) for name, value in kwargs.items()}
         if facts.seeded:  # which element gets which number goes by the layout
             read = tuple(self.read_laid_out(given) if type(given) is FakeTensor else value for value, given in zip(read, args, strict=True))
-        if any(name not in self.log.symbol_calls for name in symbols_made(self.fake_mode.env, out)):
+        if symbols_made(self.fake_mode.env, out):
             values = self.log.record(op, read, named, out)
         else:
             values = self.log.emit(op, read, named)

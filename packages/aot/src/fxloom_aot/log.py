@@ -186,7 +186,13 @@ class FunctionalLog(TorchDispatchMode):
     def record(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """A call whose answer depends on values: its result is like `out`, of the same symbols."""
         args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
+        key = (op, self.region, _key(args), tuple((name, _key(value)) for name, value in sorted(kwargs.items())))
+        known = self._merged.get(key)
+        if known is not None:
+            return known
         made = _like(out)
+        if not facts_of(op).seeded:
+            self._merged[key] = made
         for name in symbols_made(self.fake_mode.env, made):
             self.symbol_calls.setdefault(name, len(self.calls))
         self._append(op, args, kwargs, made)

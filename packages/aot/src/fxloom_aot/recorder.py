@@ -134,9 +134,11 @@ class Recorder(TorchDispatchMode):
     def asserts(self, statement: Any) -> None:
         """The program asserts `statement` of numbers that only running it tells."""
         assert self.fake_mode.env is not None
+        reason = self.fake_mode.env.deferred[statement].reason
+        text = f"torch._check: {statement} does not hold" + (f" ({reason})" if reason else "")
         truth = torch.SymBool(BoolNode(self.fake_mode.env, statement))
         op = torch.ops.aten._assert_scalar.default
-        self.log.append(Entry(op, (truth, f"torch._check: {statement} does not hold"), {}, None, self.cause()))
+        self.log.append(Entry(op, (truth, text), {}, None, self.cause()))
 
     def constant(self, real: torch.Tensor) -> FakeTensor:
         """The fake that stands for a tensor belonging to the graph."""

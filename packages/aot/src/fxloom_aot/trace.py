@@ -126,9 +126,10 @@ class _Tracer:
             if given.fake is None and type(given.number) not in SYMBOLIC:
                 raise GraphRejected(node, "a number as a graph input that capture did not make symbolic")
         grad_fns = {id(given.fake): given.fake.grad_fn for given in self.inputs if given.fake is not None}
+        if self.mode.env is not None:
+            self.mode.env.on_deferred = self.recorder.asserts
+            self.mode.env.in_operator += 1  # the program's own questions were answered when it was captured
         with phase("aot.trace"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
-            if self.mode.env is not None:
-                self.mode.env.on_deferred = self.recorder.asserts
             outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)
         self._refuse_leaves(outputs)
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():

@@ -211,6 +211,7 @@ class _Attempt:
         # a real call for a device that is not there has to raise what eager raises
         self.context = TraceContext(FakeMode(env, absent_devices=not config.runs or under_fake_mode()), env)
         self.history = history
+        env.assumes = config.fullgraph
         env.reluctant = {} if config.fullgraph else history.specialized
         policy = Policy(history, config.dynamic, parse_dynamic_shapes(config.dynamic_shapes))
         self.ev = Evaluator(config, self.context.fake_mode, policy, frozenset(breaks))

@@ -85,6 +85,7 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     if kind_left is FakeTensor or kind_right is FakeTensor:
         if ev.recorder.overriding and (result := operator_of(ev, left, right, (method, reflected, inplace))) is not ABSENT:
             return result
+        left, right = symbolic.beside(left, right), symbolic.beside(right, left)
         if isinstance(left, _TENSOR_PARTNERS) and isinstance(right, _TENSOR_PARTNERS):
             if inplace and kind_left is not FakeTensor:
                 function = BINARY[text[:-1]][0]

@@ -35,7 +35,7 @@ from fxloom_dynamo.symbolic_index import is_symbolic_index
 from fxloom_interfaces import meta
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
-from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
+from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels, symbolic_math
 from fxloom_shapes.facts import symbols_of
 from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.poly import of_atom
@@ -206,7 +206,8 @@ class Recorder:
         if target in symbolic_index.OPERATORS and is_symbolic_index(args[1]):
             with DisableTorchFunction():
                 return symbolic_index.OPERATORS[target](self, *args)
-        value = run(*args, **kwargs)
+        with self._in_operator():
+            value = run(*args, **kwargs)
         if not _has_tensor(value) and value is not None and not _is_effect(target):
             return value  # metadata: answered by the fake
         node = self.graph.create_node(op, target, self._argument(args), self._argument(kwargs))
@@ -214,6 +215,19 @@ class Recorder:
         self._note(node, value)
         self._register(value, node)
         return value
+
+    @contextmanager
+    def _in_operator(self) -> Iterator[None]:
+        """What is asked of sizes within the block is an operator's question."""
+        env = self.fake_mode.env
+        if env is None:
+            yield
+            return
+        env.in_operator += 1
+        try:
+            yield
+        finally:
+            env.in_operator -= 1
 
     def record_as(self, target: Callable[..., Any], args: tuple[Any, ...], value: Any) -> Any:
         """Record a call of `target` whose result on fakes is known to be `value`."""
@@ -503,11 +517,11 @@ class Recorder:
         rows = self._record("call_method", "unbind", torch.Tensor.unbind, (tensor,), {})
         return [self._numbers_of(row) for row in rows]
 
-    def check(self, condition: Any) -> None:
+    def check(self, condition: Any, reason: str = "") -> None:
         """Record that the program asserts `condition`, a symbolic truth value."""
         argument = self.numbers.node_of(condition)
         if isinstance(argument, torch.fx.Node):
-            self.add_effect(torch._check, argument)
+            self.add_effect(*((symbolic_math.check, argument, reason) if reason else (torch._check, argument)))
 
     def asserted(self, statement: Any) -> None:
         """Record what an operator takes for granted of numbers that only running the graph tells (sizes of pieces, say)."""
@@ -515,7 +529,7 @@ class Recorder:
         assert env is not None
         names = [atom.text for atom in symbols_of(statement)]
         if all(name in self.symbols or name in self._sized or env.symbols[name].sources for name in names):
-            self.check(torch.SymBool(BoolNode(env, statement)))
+            self.check(torch.SymBool(BoolNode(env, statement)), env.deferred[statement].reason)
 
     def _note(self, node: torch.fx.Node, value: Any) -> None:
         """`node` was recorded, and gave `value`."""
@@ -524,10 +538,18 @@ class Recorder:
         self.step_of[node] = self.step
         self.calls += 1
         for name, place in symbols_made(self.fake_mode.env, value).items():
-            if place is None:
-                self.symbols.setdefault(name, node)
+            if place is None and name not in self.symbols:
+                self.symbols[name] = self._as_number(node, value) if type(value) is torch.SymBool else node
+            elif place is None:
+                continue
             else:
                 self._sized.setdefault(name, (node, place))
+
+    def _as_number(self, node: torch.fx.Node, truth: Any) -> torch.fx.Node:
+        """0 or 1: operators of torch don't take a symbolic truth value for a number."""
+        number = self._number_call(symbolic_math.as_int, (node,))
+        meta.set_fake(number, symbolic_math.as_int(truth))
+        return number
 
     # ------------------------------------------------------------------ the end
 

@@ -19,16 +19,12 @@ from fxloom_shapes.poly import Atom, Poly
 from fxloom_shapes.reals import UNARY, Real
 
 # The order is that of SizeOp in native/size_program.h.
-_OPCODES = {
-    name: number
-    for number, name in enumerate(
-        ["const", "load", "add", "mul", "FloorDiv", "Mod", "Min", "Max", "==", "!=", ">=", "and", "or", "not",
-         "And", "Or", "Xor", "Power", "BitLength", "Isqrt", "Gcd",
-         "real const", "real load", "to real", "real add", "real sub", "real mul", "real truediv", "real floordiv", "real mod",
-         "real pow", "real min", "real max", "real neg", "real abs", "real unary", "Floor", "Ceil", "Trunc", "Round", "real ==",
-         "real <", "real <=", "real finite"]  # fmt: skip
-    )
-}
+_NAMES = """
+    const load add mul FloorDiv Mod Min Max == != >= and or not And Or Xor Power BitLength Isqrt Gcd
+    r.const r.load r.int r.add r.sub r.mul r.truediv r.floordiv r.mod r.pow r.min r.max r.neg r.abs r.unary
+    Floor Ceil Trunc Round r.== r.< r.<= r.finite
+"""
+_OPCODES = {name: number for number, name in enumerate(_NAMES.split())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ def _statement(statement: Statement, places: dict[str, int]) -> list[int]:
         return [*_poly(statement.poly, places), _OPCODES[statement.op]]
     if isinstance(statement, Comparison):
         code = [word for part in statement.args for word in _real(part, places)]
-        return [*code, _OPCODES[f"real {statement.op}"], *([] if statement.truth else [_OPCODES["not"]])]
+        return [*code, _OPCODES[f"r.{statement.op}"], *([] if statement.truth else [_OPCODES["not"]])]
     return _joined([_statement(part, places) for part in statement.parts], statement.kind)
 
 
@@ -126,12 +122,12 @@ def _atom(atom: Atom, places: dict[str, int]) -> list[int]:
 def _real(real: Real, places: dict[str, int]) -> list[int]:
     match real.kind:
         case "symbol":
-            return [_OPCODES["real load"], places[real.args[0].text]]
+            return [_OPCODES["r.load"], places[real.args[0].text]]
         case "const":
-            return [_OPCODES["real const"], struct.unpack("<q", struct.pack("<d", real.args[0]))[0]]
+            return [_OPCODES["r.const"], struct.unpack("<q", struct.pack("<d", real.args[0]))[0]]
         case "int":
-            return [*_poly(real.args[0], places), _OPCODES["to real"]]
+            return [*_poly(real.args[0], places), _OPCODES["r.int"]]
         case "float":
             return _real(real.args[0], places)
     code = [word for part in real.args for word in _real(part, places)]
-    return [*code, *((_OPCODES["real unary"], UNARY.index(real.kind)) if real.kind in UNARY else (_OPCODES[f"real {real.kind}"],))]
+    return [*code, *((_OPCODES["r.unary"], UNARY.index(real.kind)) if real.kind in UNARY else (_OPCODES[f"r.{real.kind}"],))]

@@ -17,7 +17,7 @@ import torch
 from fxloom_dynamo import _native
 from fxloom_dynamo.breaks import graph_break
 from fxloom_interfaces.errors import GraphBreak
-from fxloom_shapes import symbolic_math
+from fxloom_shapes import FakeTensor, symbolic_math
 from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode, Node
 from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.reals import python_text
@@ -89,6 +89,13 @@ def compare(ev: Evaluator, function: Callable[[Any, Any], Any], left: Any, right
     return ev.native(function, concrete(left), concrete(right))
 
 
+def beside(value: Any, other: Any) -> Any:
+    """A truth value that meets a tensor, as torch's operators take it: a number, unless the tensor holds truth values."""
+    if type(value) is torch.SymBool and type(other) is FakeTensor and other.dtype is not torch.bool:
+        return symbolic_math.as_int(value)
+    return value
+
+
 def unary(ev: Evaluator, function: Callable[[Any], Any], value: Any) -> Any:
     if function is operator.invert:
         return ev.torch_native(symbolic_math.invert, value) if type(value) is torch.SymInt else ev.native(function, concrete(value))
@@ -135,7 +142,7 @@ def _alike(*values: Any) -> bool:
 
 
 def _int(value: Any = 0) -> Any:
-    return value if type(value) is torch.SymInt else torch.sym_int(value)
+    return value if type(value) is torch.SymInt else symbolic_math.as_int(value)
 
 
 def _float(value: Any = 0) -> Any:
@@ -202,7 +209,7 @@ def run_time_function(text: str, names: tuple[str, ...]) -> Callable[..., Any]:
 
 def unbacked(value: Any) -> bool:
     """True when only running the graph tells the number."""
-    return not isinstance(value.node, BoolNode) and not value.node.has_hint()
+    return not value.node.has_hint()
 
 
 def refuse_hash(exc: BaseException) -> None:

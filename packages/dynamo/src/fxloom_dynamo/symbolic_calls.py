@@ -8,6 +8,7 @@ the operators' documentation; results differ from the kernels' by rounding at mo
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -191,7 +192,7 @@ def combinations(input: Tensor, r: Any = 2, with_replacement: Any = False) -> An
     return input[pair].t().contiguous()
 
 
-@rule(F.one_hot, torch.Tensor.one_hot if hasattr(torch.Tensor, "one_hot") else F.one_hot)
+@rule(F.one_hot)
 def one_hot(tensor: Tensor, num_classes: Any = -1) -> Any:
     if type(num_classes) is int or tensor.dtype is not torch.int64:
         return NotImplemented
@@ -228,7 +229,7 @@ def diagonal(input: Tensor, offset: Any = 0, dim1: Any = 0, dim2: Any = 1) -> An
 def _pieces(input: Tensor, sections: Any, dim: int) -> list[Tensor]:
     size, longer = input.shape[dim] // sections, input.shape[dim] % sections
     starts = [number * size + torch.sym_min(number, longer) for number in range(sections + 1)]
-    return [input.narrow(dim, a, b - a) for a, b in zip(starts, starts[1:], strict=False)]
+    return [input.narrow(dim, a, b - a) for a, b in itertools.pairwise(starts)]
 
 
 @rule(torch.tensor_split, torch.Tensor.tensor_split, any_size=True)
@@ -269,9 +270,7 @@ def max_pool1d(
     step = kernel if stride is None or isinstance(stride, (list, tuple)) and not stride else _one(stride)
     if return_indices or input.dim() not in (2, 3) or _has_symbolic([kernel, step, _one(padding), _one(dilation)]):
         return NotImplemented
-    flat = torch.max_pool2d(
-        input.unsqueeze(-2), (1, kernel), (1, step), (0, _one(padding)), (1, _one(dilation)), bool(ceil_mode)
-    )
+    flat = torch.max_pool2d(input.unsqueeze(-2), (1, kernel), (1, step), (0, _one(padding)), (1, _one(dilation)), bool(ceil_mode))
     return flat.squeeze(-2)
 
 
@@ -280,7 +279,7 @@ def affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) -
     if len(size) != 4 or align_corners is None or theta.dim() != 3 or theta.shape[1:] != (2, 3) or not theta.is_floating_point():
         return NotImplemented
     n, _, h, w = size
-    options = {"dtype": theta.dtype, "device": theta.device}
+    options: dict[str, Any] = {"dtype": theta.dtype, "device": theta.device}
 
     def line(extent: Any) -> Tensor:
         place = torch.linspace(-1, 1, extent, **options)
@@ -296,8 +295,8 @@ def affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) -
 
 
 def _extent(input: Tensor, dim: Any) -> Any:
-    axes = range(input.dim()) if dim is None or isinstance(dim, (list, tuple)) and not dim else dim if isinstance(dim, (list, tuple)) else [dim]
-    return math.prod([input.shape[axis] for axis in axes])
+    axes = dim if isinstance(dim, (list, tuple)) else range(input.dim()) if dim is None else [dim]
+    return math.prod([input.shape[axis] for axis in axes or range(input.dim())])
 
 
 def _variance(input: Tensor, dim: Any, correction: Any, keepdim: Any) -> Any:
@@ -414,7 +413,9 @@ def _move(running: Tensor, value: Tensor, momentum: Any) -> None:
 
 
 def _reduced(loss: Tensor, reduction: Any) -> Any:
-    return {"none": lambda: loss, "mean": loss.mean, "sum": loss.sum}.get(reduction, lambda: NotImplemented)()
+    if reduction == "none":
+        return loss
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else NotImplemented
 
 
 @rule(F.smooth_l1_loss)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_shapes import symbolic_math
 from fxloom_shapes.propagate import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
 
-_NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat)
+_NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def is_symbolic_data(args: tuple[Any, ...]) -> bool:
@@ -37,6 +38,7 @@ def tensor(recorder: Recorder, data: Any, options: dict[str, Any]) -> Any:
     leaves = list(_leaves(data))
     dtype = options.get("dtype") or _dtype(leaves)
     keywords = {"dtype": dtype, "device": options.get("device") or torch.get_default_device()}
+    leaves = [symbolic_math.as_int(leaf) if isinstance(leaf, torch.SymBool) else leaf for leaf in leaves]
     parts = [recorder.call_function(torch.scalar_tensor, (leaf,), keywords) for leaf in leaves]
     if not shape:
         return parts[0]
@@ -57,4 +59,4 @@ def _shape(data: Any) -> list[int] | None:
 def _dtype(leaves: list[Any]) -> torch.dtype:
     if any(isinstance(leaf, (float, torch.SymFloat)) for leaf in leaves):
         return torch.get_default_dtype()
-    return torch.int64
+    return torch.bool if all(isinstance(leaf, (bool, torch.SymBool)) for leaf in leaves) else torch.int64

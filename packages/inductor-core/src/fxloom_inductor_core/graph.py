@@ -182,7 +182,6 @@ class Lowering:
         self._count = 0
         self._float_names: dict[str, str] = {}  # symbols of floats -> names of the inputs that hold them
         self._floats: dict[tuple[str, str], Tensor] = {}
-        self._float_names: dict[str, str] = {}  # symbols of floats -> the inputs that hold them
         self._mixed = False  # there are tensors on several devices
         self._moved: dict[tuple[Operand, str], Tensor] = {}
 
@@ -317,7 +316,7 @@ class Lowering:
     def _size_arithmetic(self, node: torch.fx.Node, args: Sequence[Any]) -> Any:
         from fxloom_inductor_core.lowering.sizes import SIZE_OPS
 
-        fake = meta.get_fake(node)
+        fake = meta.get_fake(node) if meta.has_fake(node) else None
         if isinstance(fake, torch.SymInt) and opaque_atoms(fake.node.poly):
             return as_expr(fake)
         rule = SIZE_OPS.get(node.target)

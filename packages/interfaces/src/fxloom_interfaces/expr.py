@@ -145,6 +145,11 @@ def is_static(expr: Expr) -> bool:
     return isinstance(expr, int) or bool(expr.is_Integer)
 
 
+def at_most_one(extent: Expr) -> bool:
+    """True for 1, and for what `x[:1]` leaves of an axis that may be empty: of no element or one, it is broadcast like 1."""
+    return extent == 1 or isinstance(extent, Min) and 1 in extent.args
+
+
 def floor_div(a: Expr, b: Expr) -> Expr:
     """a // b for b > 0."""
     if isinstance(a, int) and isinstance(b, int):

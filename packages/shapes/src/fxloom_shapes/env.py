@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 SPECIAL = (0, 1)
 #: no size is larger; ranges end here instead of nowhere so that comparing with INT64_MAX asks nothing
 LARGEST = (1 << 62) - 1
+#: sizes like any other, for what operators ask of sizes that only running the program tells
+_ORDINARY = (2, 3, 5, 24, 1000, 1 << 20)
+_REASON = (
+    "an operator treats sizes like 0 and 1 apart, and with fullgraph=True one graph was made for all others; "
+    "without fullgraph the operator runs in eager"
+)
 #: how names of integers begin that may be negative; all others are sizes or counts
 SIGNED = "n"
 
@@ -55,10 +61,11 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class SizeGuard:
-    """A statement about symbols that the trace relied on. site: the user's line that asked."""
+    """A statement about symbols that the trace relied on. site: the user's line that asked; reason: why, where it isn't plain."""
 
     statement: Statement
     site: Site | None = None
+    reason: str = ""
 
     def __str__(self) -> str:
         return str(self.statement)
@@ -78,6 +85,13 @@ class SymbolEnv:
         self.site: Callable[[], Site | None] = lambda: None
         #: called when the program asserts something of a number that only running it tells
         self.on_deferred: Callable[[Statement], None] = lambda statement: None
+        #: operators may take for granted what holds of ordinary sizes; how deep in operators the present question is
+        self.assumes = False
+        self.in_operator = 0
+        #: what is expected now holds in any case, and needs no check
+        self.certain = False
+        #: numbers and counts that were read from memory before, by what was read
+        self.told: dict[Any, Any] = {}
         #: whether reading a number out of a tensor, and operators whose shapes depend on values, make symbols
         self.capture_scalars = False
         self.capture_shapes = False
@@ -230,8 +244,8 @@ class SymbolEnv:
 
     # --- questions ---
 
-    def decide(self, statement: Statement | bool) -> bool:
-        """The truth of a statement: proven, or that of the traced call, which leaves a guard."""
+    def decide(self, statement: Statement | bool, *, assume: bool = True) -> bool:
+        """The truth of a statement: proven, or that of the traced call, which leaves a guard. assume: or `_assumed`."""
         if isinstance(statement, bool):
             return statement
         known = self.facts.proves(statement)
@@ -240,6 +254,9 @@ class SymbolEnv:
         try:
             truth = statement.holds(self._hints)
         except KeyError:
+            assumed = self._assumed(statement) if assume else None
+            if assumed is not None:
+                return assumed
             raise DataDependent(
                 "size",
                 f"{statement} is asked of a number that only running the program tells; torch._check it first",
@@ -263,23 +280,67 @@ class SymbolEnv:
     def decide_or(self, statement: Statement | bool, default: bool) -> bool:
         """As `decide`; `default` where the answer depends on an unbacked symbol."""
         try:
-            return self.decide(statement)
+            return self.decide(statement, assume=False)
         except DataDependent:
             return default
 
-    def expect(self, statement: Statement | bool) -> bool:
-        """The program asserts it: a guard, or a check at run time where unbacked symbols are in it."""
+    def expect(self, statement: Statement | bool, reason: str = "") -> bool:
+        """The program asserts it: a guard, or a check at run time where unbacked symbols are in it. reason: for its message."""
         if isinstance(statement, bool):
             return statement
         known = self.facts.proves(statement)
         if known is not None:
             return known
         if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
-            self.deferred[statement] = SizeGuard(statement, self.site())
-            self.on_deferred(statement)
-            self.facts.state(statement)
+            if not self.certain and not self._is_of_memory(statement):
+                if self._is_odd(statement):
+                    raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
+                self._defer(statement, reason)
             return True
         return self.decide(statement)
+
+    def _is_of_memory(self, statement: Statement) -> bool:
+        """An operator's expectation that a tensor lies in its memory: strides are made of max(size, 1), and empty ones may not."""
+        if not self.in_operator or not isinstance(statement, Relation) or not any(atom.kind == "Max" for atom in statement.poly.atoms()):
+            return False
+        unknown = [atom.text for atom in symbols_of(statement) if self.symbols[atom.text].hint is None]
+        return all(statement.holds({**self._hints, **dict.fromkeys(unknown, size)}) for size in _ORDINARY)
+
+    def _is_odd(self, statement: Statement) -> bool:
+        """An operator's expectation that ordinary sizes don't meet: it does not know what `x[:1]` leaves of an axis."""
+        if not self.in_operator or not isinstance(statement, Relation) or not any(atom.kind == "Min" for atom in statement.poly.atoms()):
+            return False
+        unknown = [atom.text for atom in symbols_of(statement) if self.symbols[atom.text].hint is None]
+        return not any(statement.holds({**self._hints, **dict.fromkeys(unknown, size)}) for size in _ORDINARY)
+
+    def _defer(self, statement: Statement, reason: str = "") -> None:
+        """Have the statement checked when the program runs, and take it for granted."""
+        self.deferred[statement] = SizeGuard(statement, self.site(), reason)
+        self.on_deferred(statement)
+        unknown = [self.symbols[atom.text] for atom in symbols_of(statement)]
+        self.facts.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
+
+    def _assumed(self, statement: Statement) -> bool | None:
+        """What holds of sizes that are neither 0 nor 1 nor special in another way; then checked when the program runs.
+
+        For operators only, whose kernels treat such sizes apart, and only where the user wants one graph: otherwise a break
+        there serves all sizes. None: the statement compares two such sizes, or has other unknown numbers.
+        """
+        if not self.assumes or not self.in_operator:
+            return None
+        unknown = [s for s in (self.symbols[atom.text] for atom in symbols_of(statement)) if s.hint is None]
+        if len(unknown) != 1 or unknown[0].sources:
+            return None
+        low, high = self.range_of(unknown[0])
+        sizes = [size for size in _ORDINARY if high is None or size <= high]
+        answers = {statement.holds({**self._hints, unknown[0].name: size}) for size in sizes}
+        if low is None or low < 0 or len(sizes) < 2 or len(answers) > 1:
+            return None
+        (truth,) = answers
+        if isinstance(statement, Relation) and any(atom.kind == "Max" for atom in statement.poly.atoms()):
+            return truth  # strides are made of max(size, 1); they decide on layouts, not on values
+        self._defer(statement if truth else statement.negated(), _REASON)
+        return truth
 
     def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
         """What torch's Python helpers (`guard_or_false` and its kin) ask of an environment."""

@@ -231,7 +231,7 @@ class Facts:
         if not remainder and rest.terms and common > 1:  # (g*a) // (g*b) -> a // b
             rest, b = _shrunk(rest, common), _shrunk(b, common)
             return quotient + self._division(False, rest, b)
-        inner = next(iter(rest.atoms())) if len(rest.terms) == 1 and next(iter(rest.terms.values())) == 1 else None
+        inner = next(iter(rest.atoms()), None) if len(rest.terms) == 1 and next(iter(rest.terms.values())) == 1 else None
         alone = inner is not None and rest.terms == {(inner,): 1}
         if alone and inner is not None and inner.kind == "FloorDiv" and not remainder:  # (a // b) // c -> a // (b*c)
             return quotient + self._division(False, inner.args[0], inner.args[1] * b)
@@ -311,8 +311,8 @@ class Facts:
         if not atom.kind:
             return own
         if atom.kind in OPAQUE:
-            low, high = self._opaque_range(atom)
-            return _best(max, low, own[0]), _best(min, high, own[1])
+            found = self._opaque_range(atom)
+            return _best(max, found[0], own[0]), _best(min, found[1], own[1])
         a, b = (self.bounds(argument) for argument in atom.args)
         if atom.kind == "Mod":
             low: int | None = 0
@@ -395,8 +395,8 @@ class Facts:
             return statement.truth if math.isfinite(low) and math.isfinite(high) else None
         return None
 
-    def state(self, statement: Statement) -> None:
-        """From now on the statement holds."""
+    def state(self, statement: Statement, late: frozenset[Atom] = frozenset()) -> None:
+        """From now on the statement holds. late: symbols that only running the program tells; equations are solved for these."""
         if isinstance(statement, Comparison):
             self.compared[(statement.op, statement.args)] = statement.truth
             self._changed()
@@ -404,7 +404,7 @@ class Facts:
         if isinstance(statement, Logic):
             if statement.kind == "and":
                 for part in statement.parts:
-                    self.state(part)
+                    self.state(part, late)
             return
         poly = self.simplify(statement.poly)
         if statement.op == "!=":
@@ -414,7 +414,7 @@ class Facts:
             if not self._narrow(poly):
                 self.nonnegative.append(poly)
         else:
-            self._equate(poly)
+            self._equate(poly, late)
         self._changed()
 
     def _trim_ends(self, poly: Poly) -> None:
@@ -441,16 +441,21 @@ class Facts:
             self.ranges[monomial[0]] = (low, _best(min, high, offset // -factor))
         return True
 
-    def _equate(self, poly: Poly) -> None:
-        """Take `poly == 0` in: the youngest atom that stands alone with coefficient 1 or -1 is replaced from now on."""
-        candidates = [monomial[0] for monomial, value in poly.terms.items() if len(monomial) == 1 and abs(value) == 1]
-        candidates.sort(key=lambda atom: (bool(atom.kind), atom.rank), reverse=True)
+    def _equate(self, poly: Poly, late: frozenset[Atom]) -> None:
+        """Take `poly == 0` in: an atom that stands alone is replaced from now on.
+
+        A late one first, since others must not be made of it; then functions, then the youngest with coefficient 1 or -1.
+        """
+        alone = {monomial[0]: value for monomial, value in poly.terms.items() if len(monomial) == 1}
+        candidates = [atom for atom, value in alone.items() if abs(value) == 1 or atom in late]
+        candidates.sort(key=lambda atom: (atom in late, bool(atom.kind), atom.rank), reverse=True)
         for atom in candidates:
-            factor = poly.terms[(atom,)]
+            factor = alone[atom]
             rest = poly - Poly({(atom,): factor})
             if rest.contains(atom):  # replacing it would go round
                 continue
-            value = rest.scaled(-factor)
+            sign = 1 if factor > 0 else -1
+            value = self.function("FloorDiv", rest.scaled(-sign), const(abs(factor)))  # the equation says that it divides
             low, high = self.atom_range(atom)
             self.equal[atom] = value
             for known, old in list(self.equal.items()):

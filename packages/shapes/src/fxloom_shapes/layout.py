@@ -75,12 +75,19 @@ def broadcast(*sizes: Sizes) -> Sizes | None:
         for axis, extent in enumerate(size, rank - len(size)):
             if equal(extent, 1) or equal(result[axis], extent):
                 continue
-            if not equal(result[axis], 1):
-                if not agree(extent, result[axis]):  # neither is known to be 1
+            if not equal(result[axis], 1):  # neither is known to be 1
+                if is_first_of(result[axis], extent):
+                    result[axis] = extent
+                elif not is_first_of(extent, result[axis]) and not agree(extent, result[axis]):
                     return None
                 continue
             result[axis] = extent
     return tuple(result)
+
+
+def is_first_of(part: int, whole: int) -> bool:
+    """`part` is what `x[:1]` leaves of `whole`: 0 where that is 0, else 1, so that it always can be broadcast to it."""
+    return is_unbacked(part, whole) and equal(part, torch.sym_min(whole, 1))
 
 
 def is_unbacked(*extents: int) -> bool:

@@ -6,7 +6,6 @@ Out: new nodes, or answers of the environment. A node holds no knowledge of its 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from fxloom_shapes.env import SymbolEnv, both, either
 from fxloom_shapes.errors import DataDependent
 from fxloom_shapes.facts import Comparison, Logic, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import Poly, const, of_atom
-from fxloom_shapes.reals import OPERATIONS, UNARY, Real
+from fxloom_shapes.reals import UNARY, Real
 
 
 class Node:
@@ -521,6 +520,9 @@ class BoolNode(Node):
         return then if self.bool_() else other
 
     def sym_int(self) -> Node:
+        statement = self.statement
+        if isinstance(statement, Relation) and statement.op == "!=" and self.env.facts.bounds(statement.poly) == (0, 1):
+            return self.env.node(statement.poly)
         return self.wrap_int(int(self.bool_()))
 
     def sym_float(self) -> Node:

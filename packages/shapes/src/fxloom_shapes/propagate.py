@@ -9,6 +9,7 @@ Invariant: two outputs or inputs share a storage token exactly when the operator
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -470,7 +471,7 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
         nbytes[tensor.storage_token.ident] = needed if known is None or known is needed else torch.sym_max(known, needed)
     metas: dict[int, torch.Tensor] = {}
     storages: dict[int, torch.UntypedStorage] = {}
-    with disable_torch_dispatch(), torch.no_grad():
+    with disable_torch_dispatch(), torch.no_grad(), _certain(tensors):
         for tensor in tensors:
             if id(tensor) in metas:
                 continue
@@ -483,6 +484,20 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
             if desc.bits:
                 set_lazy_bits(meta, bool(desc.bits & CONJ), bool(desc.bits & NEG))
     return metas
+
+
+@contextmanager
+def _certain(tensors: list[FakeTensor]) -> Iterator[None]:
+    """What torch expects within the block holds: tensors lie in the memory that they have."""
+    env = next((tensor.desc.env for tensor in tensors if tensor.desc.env is not None), None)
+    if env is None or env.certain:
+        yield
+        return
+    env.certain = True
+    try:
+        yield
+    finally:
+        env.certain = False
 
 
 def _note_writes(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -161,9 +161,7 @@ def atom_text(atom: Atom, names: Mapping[str, str]) -> str:
     """An atom as a Python expression."""
     if not atom.kind:
         return names.get(atom.text, atom.text)
-    return _SPELLING[atom.kind].format(
-        *(text(part, names) if isinstance(part, Real) else python_text(part, names) for part in atom.args)
-    )
+    return _SPELLING[atom.kind].format(*(text(part, names) if isinstance(part, Real) else python_text(part, names) for part in atom.args))
 
 
 def opaque_atoms(poly: Poly) -> dict[Atom, None]:

@@ -75,8 +75,8 @@ def symbols_made(env: SymbolEnv | None, value: Any) -> dict[str, tuple[int, ...]
 
     def look(item: Any, path: tuple[int, ...]) -> None:
         node = getattr(item, "node", None)
-        if isinstance(node, IntNode):
-            name = _lone(node.poly)
+        if isinstance(node, (IntNode, BoolNode)):
+            name = _lone(node.poly) if isinstance(node, IntNode) else truth_symbol(node)
             if name is not None and late(name):
                 found.setdefault(name, None)
         elif isinstance(node, FloatNode) and node.real.kind == "symbol" and late(node.real.args[0].text):
@@ -92,6 +92,12 @@ def symbols_made(env: SymbolEnv | None, value: Any) -> dict[str, tuple[int, ...]
 
     look(value, ())
     return found
+
+
+def truth_symbol(node: BoolNode) -> str | None:
+    """The name of the symbol, 0 or 1, that is the truth value as a number; None for other statements."""
+    statement = node.statement
+    return _lone(statement.poly) if isinstance(statement, Relation) and statement.op == "!=" else None
 
 
 def _lone(poly: Poly) -> str | None:
@@ -181,9 +187,7 @@ class SizeNodes:
     def _atom(self, env: SymbolEnv, atom: Atom) -> Any:
         if not atom.kind:
             return self._symbol(atom.text)
-        arguments = tuple(
-            self.real(env, argument) if isinstance(argument, Real) else self.poly(env, argument) for argument in atom.args
-        )
+        arguments = tuple(self.real(env, argument) if isinstance(argument, Real) else self.poly(env, argument) for argument in atom.args)
         return self._call(env, FUNCTIONS[atom.kind], arguments, of_atom(atom))
 
     def _call(self, env: SymbolEnv, function: Any, args: tuple[Any, ...], poly: Poly) -> Any:

@@ -62,5 +62,15 @@ bit_length = _function("bit_length", "bit_length", int.bit_length)
 isqrt = _function("isqrt", "isqrt", math.isqrt)
 is_integer = _function("is_integer", "is_integer", float.is_integer)
 gcd = _function("gcd", "gcd", math.gcd)
+as_int = _function("as_int", "sym_int", int)
 is_finite = _function("is_finite", "is_finite", math.isfinite)
 negation = _function("negation", "sym_not", operator.not_)
+
+
+def check(condition: Any, reason: str) -> None:
+    """`torch._check` with what to add to the message; on a symbolic condition an assertion of the environment."""
+    if isinstance(condition, torch.SymBool):
+        node: Any = condition.node
+        node.env.expect(node.statement, reason)
+    else:
+        torch._check(condition, lambda: f"a size does not meet what was taken for granted of it: {reason}")

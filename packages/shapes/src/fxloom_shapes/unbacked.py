@@ -6,6 +6,7 @@ call makes new symbols, so nothing here is cached. None: not an operator that is
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe, describe_contiguous, equal
 from fxloom_shapes.errors import DataDependent
 from fxloom_shapes.fake import FakeTensor, make_fake
-from fxloom_shapes.layout import broadcast, is_contiguous
+from fxloom_shapes.layout import broadcast, elementwise_stride, same_size
 
 if TYPE_CHECKING:
     from fxloom_shapes.env import SymbolEnv
@@ -22,14 +23,34 @@ aten = torch.ops.aten
 
 
 def unbacked_number(env: SymbolEnv, tensor: FakeTensor) -> Any:
-    """What `.item()` gives: an int of the type's range, a float; None for other types."""
-    dtype = tensor.desc.dtype
+    """What `.item()` gives: an int of the type's range, a float, a truth value; None for other types."""
+    if tensor.desc.dtype.is_complex:
+        return None
+    return _told(env, "number", tensor, lambda: _new_number(env, tensor.desc.dtype))
+
+
+def _new_number(env: SymbolEnv, dtype: torch.dtype) -> Any:
     if dtype.is_floating_point:
         return env.create_float_unbacked()
-    if dtype.is_complex or dtype is torch.bool:
-        return None
+    if dtype is torch.bool:
+        return env.create_unbacked(0, 1) != 0
     limits = torch.iinfo(dtype)
     return env.create_unbacked(limits.min, limits.max)
+
+
+def _told(env: SymbolEnv, what: str, tensor: FakeTensor, make: Callable[[], Any]) -> Any:
+    """What is told by the elements of `tensor`: the same symbol as long as nothing has been written to them."""
+    token = tensor.storage_token
+    key = (what, token.ident, token.writes, tensor.desc)
+    found = env.told.get(key)
+    if found is None:
+        found = env.told[key] = make()
+    return found
+
+
+def _count(env: SymbolEnv, tensor: FakeTensor) -> Any:
+    """How many elements are not zero."""
+    return _told(env, "count", tensor, lambda: env.create_unbacked(0, None))
 
 
 class CustomContext:
@@ -54,10 +75,12 @@ def dynamic_shape(env: SymbolEnv, op: Any, args: tuple[Any, ...], kwargs: dict[s
     """The result of an operator whose shape depends on values, with new symbols for it."""
     if op is aten.nonzero.default:
         x = args[0].desc
-        count: Any = env.create_unbacked(0, None)
+        count = _count(env, args[0])
         return make_fake(describe((count, len(x.size)), (1, count), torch.int64, x.device))
     if op is aten.masked_select.default:
-        return _line(args[0].desc, env)
+        x, mask = args[0].desc, args[1]
+        number = _count(env, mask) if same_size(x.size, mask.desc.size) else env.create_unbacked(0, None)
+        return make_fake(describe_contiguous((number,), x.dtype, x.device))
     if op is aten.index.Tensor:
         return _masked_index(env, args[0].desc, args[1])
     if op is aten._unique2.default:
@@ -122,12 +145,13 @@ def _line(desc: Descriptor, env: SymbolEnv) -> FakeTensor:
 def _masked_index(env: SymbolEnv, desc: Descriptor, indices: Any) -> FakeTensor | None:
     """`x[mask]` and its kind: a mask stands for as many axes as it has, and picks as many places as it is true at."""
     parts: list[tuple[int, ...]] = []  # sizes of the numbers that pick
+    masks: list[FakeTensor] = []
     places: list[int] = []  # axes of x, where these begin
-    kept: list[tuple[int, int]] = []  # (axis, extent) of what is taken whole
+    kept: list[tuple[int, int, int]] = []  # (axis, extent, stride) of what is taken whole
     axis = 0
     for item in indices:
         if item is None:
-            kept.append((axis, desc.size[axis]))
+            kept.append((axis, desc.size[axis], desc.stride[axis]))
             axis += 1
             continue
         places.append(axis)
@@ -137,18 +161,27 @@ def _masked_index(env: SymbolEnv, desc: Descriptor, indices: Any) -> FakeTensor 
             continue
         if not item.desc.size:
             return None
+        masks.append(item)
         axis += len(item.desc.size)
-    if axis > len(desc.size) or (axis < len(desc.size) or kept) and not is_contiguous(desc):
-        return None  # the result's layout follows that of x
+    if axis > len(desc.size):
+        return None
+    kept += [(left, desc.size[left], desc.stride[left]) for left in range(axis, len(desc.size))]
     picked = broadcast(*parts)
     if picked is None:
         return None
     if not picked or equal(picked[-1], 1):  # as many as the masks are true at; numbers beside masks settle it otherwise
-        count: Any = env.create_unbacked(0, None)
+        count: Any = _count(env, masks[0]) if len(masks) == 1 and not parts else env.create_unbacked(0, None)
         picked = (*picked[:-1], count)
-    whole = [extent for _, extent in kept] + list(desc.size[axis:])
     # picks that are side by side stay there, others come first
-    before = sum(1 for place, _ in kept if place < places[0])
-    together = all(place < places[0] or place > places[-1] for place, _ in kept)
-    size = (*whole[:before], *picked, *whole[before:]) if together else (*picked, *whole)
-    return make_fake(describe_contiguous(size, desc.dtype, desc.device))
+    before = sum(1 for place, _, _ in kept if place < places[0])
+    together = all(place < places[0] or place > places[-1] for place, _, _ in kept)
+    before = before if together else 0
+
+    def arranged(whole: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
+        return (*whole[:before], *others, *whole[before:])
+
+    size = arranged([extent for _, extent, _ in kept], picked)
+    # the kernel steps through x along what is taken whole, and through the numbers along what is picked
+    along = describe(size, arranged([step for _, _, step in kept], [0] * len(picked)), desc.dtype, desc.device)
+    through = describe(size, arranged([0] * len(kept), contiguous_stride(picked)), torch.int64, desc.device)
+    return make_fake(describe(size, elementwise_stride(size, [along, through], 1), desc.dtype, desc.device))

@@ -13,7 +13,7 @@ from fxloom_inductor_core.numbers import Float
 from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View
 from fxloom_interfaces.dtypes import dtype_name, is_float, opmath, torch_dtype
 from fxloom_interfaces.errors import GraphRejected
-from fxloom_interfaces.expr import Expr
+from fxloom_interfaces.expr import Expr, at_most_one
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.graph import Lowering
@@ -37,7 +37,7 @@ def broadcast_sizes(sizes: Sequence[Index]) -> Index:
                     and isinstance(result[position], int)
                 ):
                     raise ValueError(f"sizes {list(sizes)} do not broadcast")
-                if result[position] == 1 or isinstance(extent, int):
+                if at_most_one(result[position]) or isinstance(extent, int):
                     result[position] = extent
     return tuple(result)
 
@@ -45,7 +45,7 @@ def broadcast_sizes(sizes: Sequence[Index]) -> Index:
 def broadcast_index(size: Index, index: Index) -> Index:
     """The index into a tensor of `size` for an index of the broadcast result."""
     tail = index[len(index) - len(size) :]
-    return tuple(0 if extent == 1 else i for extent, i in zip(size, tail, strict=True))
+    return tuple(0 if at_most_one(extent) else i for extent, i in zip(size, tail, strict=True))
 
 
 @lru_cache(maxsize=256)

@@ -61,6 +61,7 @@ SIZE_OPS: dict[Any, Callable[..., Any]] = {
     torch.sym_float: function("float"),
     **{found: function(f"math.{name}") for name, found in symbolic_math.UNARY_FUNCTIONS.items()},
     symbolic_math.power: _power,
+    symbolic_math.as_int: function("int"),
     operator.eq: lambda a, b: infix("==", a, b),
     operator.ne: lambda a, b: infix("!=", a, b),
     operator.ge: lambda a, b: infix(">=", a, b),

@@ -25,11 +25,11 @@ aten = torch.ops.aten
 @lowering(aten._local_scalar_dense.default)
 def local_scalar_dense(cx: Lowering, x: Any) -> Any:
     value = cx.fake
-    if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise GraphRejected(cx.current, f"reading a {type(value).__name__} out of a tensor")
     names = list(symbols_made(getattr(value.node, "env", None), value)) or [str(value.node.expr)]
     cx.number("torch.ops.aten._local_scalar_dense.default", (cx.operand(x),), names[0])
-    if isinstance(value, torch.SymFloat):
+    if isinstance(value, (torch.SymFloat, torch.SymBool)):  # truth values are 0 and 1 in arithmetic
         return Float(names[0])
     known = as_expr(value)
     if str(known) != names[0]:  # what the program asserted of the number is in what later code takes for it

@@ -46,7 +46,7 @@ def empty_strided(device: torch.device, size: Any, stride: Any, **options: Any) 
 def arange_step(device: torch.device, start: Any, end: Any, step: Any = 1, **options: Any) -> Plan | None:
     if not all(isinstance(value, (int, torch.SymInt)) for value in (start, end, step)) or step == 0:
         return None
-    if not isinstance(step, int) or (end - start) * step < 0:
+    if not isinstance(step, int) or not is_size((end - start) * step):
         return None
     return fresh((-((start - end) // step),), options.get("dtype") or torch.int64, device) if _plain(options) else None
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, is_empty
-from fxloom_shapes.layout import broadcast, channels_last_stride, is_contiguous, suggests_channels_last
+from fxloom_shapes.layout import agree, broadcast, channels_last_stride, is_contiguous, same_size, suggests_channels_last
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 
@@ -17,9 +17,15 @@ aten = torch.ops.aten
 def _product(a: Descriptor, b: Descriptor, rank: int) -> tuple[int, ...] | None:
     if len(a.size) != rank or len(b.size) != rank or a.dtype != b.dtype or a.dtype.is_complex:
         return None
-    if a.size[-1] != b.size[-2] or a.size[:-2] != b.size[:-2]:
+    if not agree(a.size[-1], b.size[-2]) or not all(map(agree, a.size[:-2], b.size[:-2])):
         return None
     return (*a.size[:-1], b.size[-1])
+
+
+def _covers(part: tuple[int, ...], size: tuple[int, ...]) -> bool:
+    """`part` can be broadcast to `size`."""
+    common = broadcast(part, size)
+    return common is not None and same_size(common, size)
 
 
 @shape_rule(aten.mm.default)
@@ -37,7 +43,7 @@ def bmm(device: torch.device, a: Any, b: Any) -> Plan | None:
 @shape_rule(aten.addmm.default)
 def addmm(device: torch.device, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Plan | None:
     size = _product(a.desc, b.desc, 2)
-    if size is None or x.desc.dtype != a.desc.dtype or broadcast(x.desc.size, size) != size:
+    if size is None or x.desc.dtype != a.desc.dtype or not _covers(x.desc.size, size):
         return None
     return fresh(size, a.desc.dtype, device)
 
@@ -45,7 +51,7 @@ def addmm(device: torch.device, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha:
 @shape_rule(aten.baddbmm.default)
 def baddbmm(device: torch.device, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Plan | None:
     size = _product(a.desc, b.desc, 3)
-    if size is None or x.desc.dtype != a.desc.dtype or broadcast(x.desc.size, size) != size:
+    if size is None or x.desc.dtype != a.desc.dtype or not _covers(x.desc.size, size):
         return None
     return fresh(size, a.desc.dtype, device)
 

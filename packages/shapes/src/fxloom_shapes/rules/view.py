@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty
-from fxloom_shapes.layout import agree, clip, inside, is_contiguous, is_size, is_unbacked, later, same_size, wrapped
+from fxloom_shapes.layout import agree, clip, inside, is_contiguous, is_first_of, is_size, is_unbacked, later, same_size, wrapped
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
 from fxloom_shapes.rules.registry import shape_rule
 
@@ -88,7 +88,7 @@ def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> P
             stride.append(0)
             continue
         extent = own if _is_left(extent) else extent
-        if not equal(own, 1) and not agree(own, extent):
+        if not equal(own, 1) and not is_first_of(own, extent) and not agree(own, extent):
             return None
         new.append(extent)
         stride.append(step if equal(own, extent) else 0)
