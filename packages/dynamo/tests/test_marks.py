@@ -84,7 +84,7 @@ def test_one_graph_for_a_marked_dimension() -> None:
 
 
 def test_one_element_is_compiled_for_apart() -> None:
-    with pytest.raises(ConstraintViolated, match="sizes 0 and 1 are compiled for apart"):
+    with pytest.raises(ConstraintViolated, match="0 and 1 are compiled for apart"):
         Counted(lambda x: x * 2)(marked(mark_dynamic, 1, 4))
     compiled = Counted(lambda x: x * 2)
     for n in (3, 4, 1):
@@ -152,3 +152,67 @@ def test_dynamic_shapes_that_can_not_be_meant() -> None:
         Counted(lambda x: x + 1, dynamic_shapes={"x": {5: True}})(torch.randn(3))
     with pytest.raises(ConfigError, match="there is no dimension 3"):
         mark_dynamic(torch.randn(3), 3)
+
+
+def times(x: torch.Tensor, n: int | float) -> torch.Tensor:
+    return x * n
+
+
+@pytest.mark.parametrize(
+    ("spec", "values", "count"),
+    [
+        (True, (4, 5, 7), 1),
+        ("auto", (4, 5, 7), 1),
+        ((2, 9), (4, 5, 7), 1),
+        ("static", (4, 5, 7), 3),
+        (None, (4, 5, 7), 2),
+        (True, (0.4, 0.5, 0.7), 1),
+        (True, (4, 1, 7, 0), 3),
+    ],
+)
+@pytest.mark.parametrize("as_module", [False, True])
+def test_numbers_are_marked_by_dynamic_shapes(spec: Any, values: tuple[Any, ...], count: int, as_module: bool) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor, n: Any) -> torch.Tensor:
+            return times(x, n)
+
+    program = Module() if as_module else times
+    run = Counted(program, dynamic_shapes={"n": spec})
+    for value in values:
+        assert torch.equal(run(torch.ones(3), value), torch.ones(3) * value)
+    assert len(run.graphs) == count
+
+
+def test_a_name_makes_a_number_and_a_dimension_one() -> None:
+    run = Counted(lambda x, n: x[:n] * 1, dynamic_shapes={"x": ["k"], "n": "k"})
+    for size in (4, 6):
+        assert torch.equal(run(torch.ones(size), size), torch.ones(size))
+    assert len(run.graphs) == 1
+    with pytest.raises(ConstraintViolated, match="one name have one size"):
+        run(torch.ones(5), 3)
+
+
+@pytest.mark.parametrize(
+    ("program", "n"),
+    [(lambda x, n: x * 2 if n == 4 else x, 4), (lambda x, n: torch.histc(x, n), 4), (lambda x, n: torch.bernoulli(x, n), 0.5)],
+)
+def test_a_marked_number_that_is_specialized_is_an_error(program: Callable[..., Any], n: Any) -> None:
+    with pytest.raises(ConstraintViolated, match=rf"L\['n'\] is marked dynamic.*{n} at .*test_marks.py"):
+        Counted(program, dynamic_shapes={"n": True})(torch.ones(3), n)
+
+
+def test_marks_that_say_nothing_are_errors() -> None:
+    x = torch.ones(4, 3)
+    for mark in (mark_dynamic, mark_unbacked):
+        with pytest.raises(ConfigError, match="empty: from 8 to 2"):
+            mark(x, 0, min=8, max=2)
+    for dim in ("a", True, 1.0):
+        with pytest.raises((ConfigError, TypeError)):
+            mark_dynamic(x, dim)
+    for spec in ({0: (8, 2)}, [(8, 2), None], {0: (None, -1)}):
+        with pytest.raises(ConfigError, match="the range"):
+            Counted(times, dynamic_shapes={"x": spec})(x, 2)
+    with pytest.raises(ConfigError, match="say which of its 2 dimensions"):
+        Counted(times, dynamic_shapes={"x": True})(x, 2)
+    with pytest.raises(ConstraintViolated, match="Promise a range that has it"):
+        Counted(times, dynamic_shapes={"x": [(5, 9), None]})(x, 2)

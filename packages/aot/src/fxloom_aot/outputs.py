@@ -60,7 +60,7 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
     seen: dict[int, int] = {}
     for number, output in enumerate(outputs):
         if type(output) in SYMBOLIC:
-            if type(output) is torch.SymBool:
+            if type(output) is torch.SymBool and output.node.has_hint():
                 found.results.append(FromConstant(bool(output)))
             else:
                 found.results.append(FromOutput(found.add(OutputSpec(OutputKind.USER), output, None)))

@@ -54,7 +54,11 @@ def _mark(tensor: torch.Tensor, attribute: str, dim: Any, policy: DimPolicy | No
     if not isinstance(tensor, torch.Tensor):
         raise ConfigError(f"expected a tensor to mark, got {type(tensor).__name__}")
     dims = [dim] if isinstance(dim, int) else list(dim)
+    if policy is not None:
+        _check_range("the range", policy)
     for number in dims:
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ConfigError(f"expected a dimension as an int, got {number!r}")
         if not -tensor.dim() <= number < tensor.dim():
             raise ConfigError(f"the tensor has {tensor.dim()} dimensions, there is no dimension {number}")
     marks = getattr(tensor, attribute, None)
@@ -65,6 +69,13 @@ def _mark(tensor: torch.Tensor, attribute: str, dim: Any, policy: DimPolicy | No
         marks[number % tensor.dim()] = policy
 
 
+def _check_range(where: str, policy: DimPolicy) -> None:
+    if policy.low is not None and policy.high is not None and policy.low > policy.high:
+        raise ConfigError(f"{where} is empty: from {policy.low} to {policy.high}")
+    if policy.high is not None and policy.high < 0:
+        raise ConfigError(f"{where} ends at {policy.high}; no size is below 0")
+
+
 # --- dynamic_shapes= -------------------------------------------------------------------------------------------------
 
 
@@ -72,7 +83,7 @@ def parse_dynamic_shapes(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Policies by argument: {name: {dim: DimPolicy or None}}, nested where the argument is a list, tuple or dict.
 
     A dimension's value: None or "static"; True or "dynamic" (an error if it can't be); "auto" (if it can be); a name;
-    (low, high). A tuple or list of such values stands for all dimensions of a tensor.
+    (low, high). A tuple or list of such values stands for all dimensions of a tensor, a single one for an int or a float.
     """
     return {name: _parse(name, spec) for name, spec in (given or {}).items()}
 
@@ -80,6 +91,8 @@ def parse_dynamic_shapes(given: Mapping[str, Any] | None) -> dict[str, Any]:
 def _parse(where: str, spec: Any) -> Any:
     if spec is None:
         return {}
+    if isinstance(spec, (bool, str, DimPolicy)) or isinstance(spec, tuple) and _has_ends(spec):
+        return _OfNumber(_parse_dim(where, spec))
     if isinstance(spec, Mapping):
         if all(isinstance(key, int) for key in spec):
             return {dim: _parse_dim(f"{where}[{dim}]", value) for dim, value in spec.items()}
@@ -91,8 +104,20 @@ def _parse(where: str, spec: Any) -> Any:
     raise ConfigError(f"dynamic_shapes for {where}: expected a dict of dimensions, got {type(spec).__name__}")
 
 
+@dataclass(frozen=True, slots=True)
+class _OfNumber:
+    """What is said of an argument that is a number. policy: None for one to be compiled for."""
+
+    policy: DimPolicy | None
+
+
 def _is_range(value: tuple[Any, ...]) -> bool:
     return len(value) == 2 and all(item is None or isinstance(item, int) for item in value)
+
+
+def _has_ends(spec: tuple[Any, ...]) -> bool:
+    """True for a range of a number; dimensions are no ints."""
+    return _is_range(spec) and any(type(end) is int for end in spec)
 
 
 def _parse_dim(where: str, value: Any) -> DimPolicy | None:
@@ -105,8 +130,9 @@ def _parse_dim(where: str, value: Any) -> DimPolicy | None:
     if isinstance(value, str):
         return DimPolicy(pinned=True, label=value)
     if isinstance(value, tuple) and _is_range(value):
-        return DimPolicy(pinned=True, low=value[0], high=value[1])
+        value = DimPolicy(pinned=True, low=value[0], high=value[1])
     if isinstance(value, DimPolicy):
+        _check_range(f"dynamic_shapes for {where}: the range", value)
         return value
     raise ConfigError(f'dynamic_shapes for {where}: expected None, True, "auto", a name or (low, high), got {value!r}')
 
@@ -132,7 +158,7 @@ def by_parameter(function: Any, given: Mapping[str, Any] | None) -> Mapping[str,
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     places = [given.get(name) for name, parameter in parameters.items() if parameter.kind in positional]
     # a tuple of dimensions is told apart from a range by what it is in
-    by_place = [dict(enumerate(spec)) if isinstance(spec, tuple) else spec or {} for spec in places]
+    by_place = [dict(enumerate(spec)) if isinstance(spec, tuple) and not _has_ends(spec) else spec or {} for spec in places]
     return {"args": by_place, "kwargs": dict(given)}
 
 
@@ -190,6 +216,8 @@ class Policy:
         for attribute in (_MAYBE, _DYNAMIC):
             asked |= {dim: policy for dim, policy in getattr(real, attribute, {}).items() if dim not in asked}
         spec = self._spec(source)
+        if isinstance(spec, _OfNumber):
+            raise ConfigError(f"dynamic_shapes for {source.name}: it is a tensor; say which of its {real.dim()} dimensions")
         if isinstance(spec, dict) and all(isinstance(key, int) for key in spec):
             asked |= {_dim_of(real, dim, source): policy for dim, policy in spec.items()}
         found = {dim: policy for dim, policy in asked.items() if policy is not None}
@@ -214,12 +242,19 @@ class Policy:
                 found[dim] = DimPolicy(duck_key=dim if self.dynamic else tuple(sizes[dim].values))
         return found, frozenset(moved)
 
-    def number(self, value: int | float, source: Source) -> bool:
-        """Whether a Python int or float at `source` is dynamic."""
+    def number(self, value: int | float, source: Source) -> DimPolicy | None:
+        """The policy of a Python int or float at `source`; None where it is to be compiled for."""
+        spec = self._spec(source)
+        if isinstance(spec, _OfNumber):
+            asked = spec.policy
+            changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
+            if asked is not None and asked.pinned and changed and type(value) is int and value in SPECIAL:
+                return replace(asked, pinned=False)  # the other numbers have code of their own
+            return asked
         if self.dynamic is False:
-            return False
+            return None
         changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
-        return changed or bool(self.dynamic) and not _is_setting(source)
+        return DimPolicy() if changed or self.dynamic and not _is_setting(source) else None
 
     def _spec(self, source: Source) -> Any:
         """What `dynamic_shapes` says for a place."""

@@ -73,7 +73,7 @@ from fxloom_interfaces.sources import (
 )
 from fxloom_shapes import FakeMode, FakeTensor
 from fxloom_shapes.env import LARGEST
-from fxloom_shapes.symbolize import symbolize
+from fxloom_shapes.symbolize import DimPolicy, symbolize
 
 
 @dataclass(slots=True, eq=False)
@@ -203,8 +203,9 @@ class Heap:
         """The stand-in of an object found at `source`, with a guard on what was found."""
         cls = type(original)
         if cls in LITERALS:
-            if (cls is int or cls is float) and self.policy.number(original, source):
-                number = self._number(original, source)
+            policy = self.policy.number(original, source) if cls is int or cls is float else None
+            if policy is not None:
+                number = self._number(original, source, policy)
                 if type(number) is not cls:
                     return number
             kind = GuardKind.IDENTITY if cls in SINGLETONS else GuardKind.EQUALITY
@@ -333,14 +334,19 @@ class Heap:
         self.by_stand_in[id(stand_in)] = record
         return record
 
-    def _number(self, value: int | float, source: Source) -> Any:
+    def _number(self, value: int | float, source: Source, policy: DimPolicy) -> Any:
         """The symbolic number at `source`; the value itself where it is specialized."""
         env = self.fake_mode.env
         if env is None:
             return value
         if isinstance(value, int):
-            return env.create(value, source, duck_key=("number", source)) if abs(value) < LARGEST else value
-        return env.create_float(value, source) if math.isfinite(value) else value
+            if abs(value) >= LARGEST:
+                return value
+            key = ("number", source)
+            return env.create(
+                value, source, low=policy.low, high=policy.high, pinned=policy.pinned, label=policy.label, duck_key=key
+            )
+        return env.create_float(value, source, pinned=policy.pinned) if math.isfinite(value) else value
 
     def _tensor(self, real: torch.Tensor, source: Source) -> Any:
         if torch.nn.parameter.is_lazy(real):

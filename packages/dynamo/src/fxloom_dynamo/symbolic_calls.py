@@ -192,9 +192,10 @@ def combinations(input: Tensor, r: Any = 2, with_replacement: Any = False) -> An
     return input[pair].t().contiguous()
 
 
-@rule(F.one_hot)
+@rule(F.one_hot, always=True)
 def one_hot(tensor: Tensor, num_classes: Any = -1) -> Any:
-    if type(num_classes) is int or tensor.dtype is not torch.int64:
+    """Always, since torch's own version reads the largest and the smallest class. A scatter checks each class, too."""
+    if type(num_classes) is int and num_classes <= 0 or tensor.dtype is not torch.int64:
         return NotImplemented
     result = torch.zeros((*tensor.shape, num_classes), dtype=torch.int64, device=tensor.device)
     return result.scatter(-1, tensor.unsqueeze(-1), 1)

@@ -327,7 +327,7 @@ class Lowering:
     def _compute_apart(self, fake: Any) -> None:
         """Have the program work out the numbers in the sizes of a result that kernels can't (rounded floats, bits)."""
         for leaf in fake if isinstance(fake, (tuple, list)) else (fake,):
-            numbers = (*leaf.shape, *leaf.stride(), leaf.storage_offset()) if isinstance(leaf, torch.Tensor) else (leaf,)
+            numbers = (*leaf.size(), *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,)
             for number in numbers:
                 if not isinstance(number, torch.SymInt):
                     continue

@@ -137,11 +137,18 @@ class SymbolEnv:
         if self.specialize and hint in SPECIAL:
             if pinned:
                 where = source.name if source is not None else label
-                raise ConstraintViolated(where, f"{where} == {hint}: sizes 0 and 1 are compiled for apart", self.site())
+                raise ConstraintViolated(
+                    where,
+                    f"{where} == {hint}: 0 and 1 are compiled for apart",
+                    self.site(),
+                    "Mark it at calls with a larger one only, or use maybe_mark_dynamic; mark_unbacked serves 0 and 1 alike.",
+                )
             return hint
         if low is not None and hint < low or high is not None and hint > high:
             where = source.name if source is not None else label
-            raise ConstraintViolated(where, f"{where} == {hint}, out of the promised range [{low}, {high}]", self.site())
+            raise ConstraintViolated(
+                where, f"{where} == {hint}, out of the promised range [{low}, {high}]", self.site(), "Promise a range that has it."
+            )
         key = ("label", label) if label else (hint, duck_key)
         shared = self._by_hint.get(key) if self.duck or label else None
         if shared is None:
@@ -151,7 +158,12 @@ class SymbolEnv:
                 self._by_hint[key] = shared
         elif shared.hint != hint:
             where = source.name if source is not None else label
-            raise ConstraintViolated(where, f"{where} == {hint}, though {label!r} is {shared.hint} elsewhere", self.site())
+            raise ConstraintViolated(
+                where,
+                f"{where} == {hint}, though {label!r} is {shared.hint} elsewhere",
+                self.site(),
+                "Dimensions of one name have one size: give them different names.",
+            )
         if source is not None and source not in shared.sources:
             shared.sources.append(source)
         shared.pinned = shared.pinned or pinned
@@ -181,7 +193,7 @@ class SymbolEnv:
         made.is_float = True
         return torch.SymFloat(FloatNode(self, Real("symbol", (made.atom,))))
 
-    def create_float(self, hint: float, source: Source | None = None) -> torch.SymFloat:
+    def create_float(self, hint: float, source: Source | None = None, *, pinned: bool = False) -> torch.SymFloat:
         """The symbolic number for a Python float."""
         from fxloom_shapes.nodes import FloatNode
         from fxloom_shapes.reals import Real
@@ -193,6 +205,7 @@ class SymbolEnv:
             made.is_float = True
         if source is not None and source not in made.sources:
             made.sources.append(source)
+        made.pinned = made.pinned or pinned
         return torch.SymFloat(FloatNode(self, Real("symbol", (made.atom,))))
 
     def _new(self, prefix: str, hint: int | float | None) -> Symbol:
@@ -270,7 +283,12 @@ class SymbolEnv:
         for atom in symbols_of(statement):
             symbol = self.symbols[atom.text]
             if symbol.hint is None and symbol.sources:
-                return ConstraintViolated(symbol.sources[0].name, f"to know whether {statement}", self.site())
+                return ConstraintViolated(
+                    symbol.sources[0].name,
+                    f"to know whether {statement}",
+                    self.site(),
+                    "Promise it by torch._check, or use mark_dynamic instead of mark_unbacked.",
+                )
         return None
 
     def proven(self, statement: Statement | bool) -> bool | None:
@@ -410,6 +428,8 @@ class SymbolEnv:
             symbol = self.symbols[atom.text]
             if symbol.is_float:
                 self._refuse_reluctant([symbol])
+                if symbol.pinned:
+                    raise ConstraintViolated(symbol.sources[0].name, f"{symbol.sources[0].name} == {symbol.hint}", self.site())
                 self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.site())
             elif symbol.hint is not None:
                 self.specialize_number(of_atom(symbol.atom))

@@ -40,12 +40,14 @@ class UnsupportedTensor(GraphBreak):
 
 
 class ConstraintViolated(UserError):
-    """A dimension that was marked dynamic is used in a way that holds for one size only. site: the line that did it."""
+    """A number that was marked dynamic is used in a way that holds for one value only. site: the line that did it."""
 
-    def __init__(self, dimension: str, statement: str, site: Site | None) -> None:
+    def __init__(self, place: str, statement: str, site: Site | None, remedy: str = "") -> None:
         where = f" at {site}" if site is not None else ""
-        super().__init__(
-            f"{dimension} is marked dynamic, but the program needs {statement}{where}. "
-            "Use maybe_mark_dynamic to allow it to be specialized, or mark_static."
-        )
-        self.dimension, self.statement, self.site = dimension, statement, site
+        super().__init__(f"{place} is marked dynamic, but the program needs {statement}{where}. {remedy or _SPECIALIZED}")
+        self.dimension, self.statement, self.site = place, statement, site
+
+
+_SPECIALIZED = (
+    'Use maybe_mark_dynamic (in dynamic_shapes: "auto") to allow it to be specialized, or mark_static (in dynamic_shapes: None).'
+)

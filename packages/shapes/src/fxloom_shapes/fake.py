@@ -69,6 +69,9 @@ class FakeTensor(torch.Tensor):
             raise DataDependent("tolist", "reading the numbers of a tensor (.tolist())")
         return known.tolist()
 
+    def data_ptr(self) -> int:
+        raise DataDependent("data_ptr", "the address of a tensor's memory (.data_ptr())")
+
     # mypy: torch declares these as attributes
     @property
     def device(self) -> torch.device:  # type: ignore[override]

@@ -365,6 +365,8 @@ def _make_plan(
         raise DataDependent(str(func), f"the shape of {func}'s result depends on the values of a tensor")
     if facts.composite:
         return None
+    if func in _QUANTIZES:
+        raise NoFakeKernel(str(func), f"{func} makes a quantized tensor, which fakes don't model")
     statistics.meta_kernels += 1
     kernel = None if func.namespace in _TORCHS_OWN else fake_kernel(func)
     if kernel is None:
@@ -375,6 +377,12 @@ def _make_plan(
     return Once(plan) if context.made else plan
 
 
+_QUANTIZES = frozenset(
+    {
+        aten.quantize_per_tensor.default, aten.quantize_per_tensor.tensor_qparams, aten.quantize_per_channel.default,
+        aten.quantize_per_tensor_dynamic.default,
+    }
+)  # fmt: skip
 _TORCHS_OWN = frozenset({"aten", "prims", "prim"})
 
 
@@ -679,8 +687,11 @@ def _set_storage(func: Op, target: FakeTensor, rest: tuple[Any, ...]) -> FakeTen
     source = rest[0]
     if source.desc.bits != target.desc.bits:
         raise NoFakeKernel(str(func), "set_ of a lazily conjugated or negated view")
-    with disable_torch_dispatch():
-        aten.as_strided_.default(target, source.desc.size, source.desc.stride, source.desc.offset)
+    try:
+        with disable_torch_dispatch():
+            aten.as_strided_.default(target, source.desc.size, source.desc.stride, source.desc.offset)
+    except RuntimeError as error:  # what C++ knows of a fake's memory is what it was made with
+        raise NoFakeKernel(str(func), "set_ of a tensor that is larger than the one it replaces") from error
     target.desc = source.desc
     target.storage_token = source.storage_token
     return target
