@@ -93,3 +93,64 @@ def test_what_is_written_to_is_not_known_any_more() -> None:
     for sign in (1.0, -1.0):
         x = torch.ones(3) * sign
         torch.testing.assert_close(compiled(x), program(x))
+
+
+# --- operators that write in place ------------------------------------------------------------------------------------
+
+IN_PLACE = torch.library.Library("fxloom_tests_in_place", "DEF")
+for _schema, _kernel, _fake in [
+    ("add_(Tensor(a!) x, Tensor y) -> ()", lambda x, y: (x.add_(y), None)[1], lambda x, y: None),
+    ("inc_(Tensor(a!) x) -> Tensor(a!)", lambda x: x.add_(1), lambda x: x),
+    ("both(Tensor x, Tensor(a!) o) -> Tensor", lambda x, o: (o.copy_(x * 2), x + 1)[1], lambda x, o: torch.empty_like(x)),
+    ("each(Tensor(a!)[] xs) -> ()", lambda xs: [x.add_(1) for x in xs] and None, lambda xs: None),
+    ("maybe(Tensor x, Tensor(a!)? y) -> Tensor", lambda x, y: (x * 2, y is not None and y.add_(1))[0], lambda x, y: torch.empty_like(x)),
+]:
+    IN_PLACE.define(_schema)
+    _name = _schema.partition("(")[0]
+    IN_PLACE.impl(_name, _kernel, "CPU")
+    IN_PLACE.impl(_name, _fake, "Meta")
+in_place = torch.ops.fxloom_tests_in_place
+
+
+@torch.library.custom_op("fxloom_tests::sine_into", mutates_args={"y"})
+def sine_into(x: torch.Tensor, y: torch.Tensor) -> None:
+    y.copy_(x.sin())
+
+
+WRITING: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "an input": lambda x, y: (in_place.add_(x, y), x * 2)[1],
+    "and returned": lambda x, y: in_place.inc_(x) * y,
+    "beside a result": lambda x, y: (in_place.both(x, y) * 2, y * 1),
+    "a list": lambda x, y: (in_place.each([x, y]), x + y)[1],
+    "one that may be absent": lambda x, y: (in_place.maybe(x, y), in_place.maybe(x, None), y * 1),
+    "a view": lambda x, y: (sine_into(x[:2], y[:2]), sine_into(x.t()[2:], y.t()[2:]), y * 2)[2],
+    "memory of its own": lambda x, y: _into_new(x),
+    "slices": lambda x, y: _into_slices(x),
+}
+
+
+def _into_new(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.empty_like(x)
+    sine_into(x, y)
+    return y.view(-1) * 2, y
+
+
+def _into_slices(x: torch.Tensor) -> torch.Tensor:
+    parts = torch.zeros(2, *x.shape)
+    sine_into(x, parts[0])
+    sine_into(x * 2, parts[1])
+    return parts.sum(0)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", WRITING)
+def test_operators_that_write_in_place_stay_in_the_graph(name: str, backend: str) -> None:
+    fxloom.reset()
+    program = WRITING[name]
+    run = fxloom.compile(program, backend=backend, fullgraph=True)
+    for n in (4, 6, 5):
+        given = torch.randn(n, n), torch.randn(n, n)
+        expected_args, got_args = ([t.clone() for t in given] for _ in range(2))
+        expected, got = program(*expected_args), run(*got_args)
+        torch.testing.assert_close((got, got_args), (expected, expected_args))
+    assert fxloom.stats().compiles == 2

@@ -17,7 +17,7 @@ import torch.fx
 
 from fxloom_aot.log import Decompositions, FunctionalLog, values_of
 from fxloom_aot.recorder import Checkpoint, Entry
-from fxloom_aot.twins import LIARS, RANDOM_FROM_, UNSOUND, twin_of
+from fxloom_aot.twins import LIARS, MADE, RANDOM_FROM_, UNSOUND, own_results, twin_of
 from fxloom_aot.views import (
     Chain,
     Step,
@@ -355,7 +355,7 @@ class Functionalizer:
             else:
                 positional.append(values[argument.name])
         in_place = bool(outs) or op._schema.name.endswith("_") or op._schema.name.partition("::")[2].startswith("__i")
-        own = 0 if in_place else len(op._schema.returns)
+        own = own_results(op) if twin.namespace == MADE else 0 if in_place else len(op._schema.returns)
         self._write_results(twin, tuple(positional), keyword, entry.out, own, targets)
 
     def _draw(self, op: Op, twin: Op, values: dict[str, Any], target: FakeTensor) -> None:

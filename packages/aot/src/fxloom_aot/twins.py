@@ -1,10 +1,12 @@
 """Functional twins: for an operator that writes to its arguments, the one that returns what would be written.
 
-`twin_of(op)` finds it by name and by equal arguments; the few that no rule finds stand in a table.
+`twin_of(op)` finds it by name and by equal arguments; the few that no rule finds stand in a table. For an operator of others
+that writes in place one is made, which calls the operator on copies.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -37,7 +39,53 @@ def twin_of(op: Op) -> Op | None:
             twin = getattr(packet, overload)
             if not twin._schema.is_mutable and [(a.name, str(a.type)) for a in twin._schema.arguments] == wanted:
                 return twin  # type: ignore[no-any-return]  # an overload
-    return None
+    return None if namespace in ("aten", "prims") or outs else _made_twin(op)
+
+
+def own_results(op: Op) -> int:
+    """How many results of an operator of others are not arguments that it wrote to; these come first in the twin's."""
+    return sum(1 for result in op._schema.returns if result.alias_info is None)
+
+
+#: where twins that are made live, for the life of the process
+MADE = "fxloom_functional"
+_LIBRARY = torch.library.Library(MADE, "DEF")
+_ALIAS = re.compile(r"\([a-z0-9]+!?(?: -> [^)]*)?\)")
+
+
+def _made_twin(op: Op) -> Op | None:
+    """None where results that are arguments stand before others, which `own_results` can't say."""
+    schema = op._schema
+    own = own_results(op)
+    if any(result.alias_info is not None for result in schema.returns[:own]):
+        return None
+    written = [position for position, _, _ in facts_of(op).writes]
+    arguments, _, results = str(schema).partition("(")[2].rpartition(" -> ")
+    parts = [part for part in _ALIAS.sub("", arguments.rstrip(")")).split(", ") if part != "*"]
+    own_types = _ALIAS.sub("", results).strip("()").split(", ")[:own] if own else []
+    types = [*own_types, *(parts[position].rpartition(" ")[0] for position in written)]
+    name = re.sub(r"\W", "_", f"{schema.name}_{schema.overload_name}" if schema.overload_name else schema.name)
+    _LIBRARY.define(f"{name}({_ALIAS.sub('', arguments).rstrip(')')}) -> ({', '.join(types)})")
+
+    def on_copies(*args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        news: list[Any] = []
+        for position in written:
+            argument = schema.arguments[position]
+            value = given[position] if position < len(given) else kwargs.get(argument.name)
+            new = [item.clone() for item in value] if isinstance(value, (list, tuple)) else value if value is None else value.clone()
+            if position < len(given):
+                given[position] = new
+            else:
+                kwargs[argument.name] = new
+            news.append(new)
+        made = op(*given, **kwargs)
+        results = [] if own == 0 else [made] if len(schema.returns) == 1 else list(made[:own])
+        everything = (*results, *news)
+        return everything[0] if len(everything) == 1 else everything
+
+    _LIBRARY.impl(name, on_copies, "CompositeExplicitAutograd")
+    return getattr(getattr(torch.ops, MADE), name).default  # type: ignore[no-any-return]  # an overload
 
 
 def _candidate_names(name: str, has_out: bool) -> list[str]:

@@ -159,6 +159,10 @@ def _is_compiled_code(global_names: dict[str, Any]) -> bool:
     return package.startswith("fxloom_") and package != __package__
 
 
+#: frames of their own until CPython 3.12
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+
+
 def _skip_reason(code: types.CodeType, root: bool) -> str | None:
     if code.co_flags & _GENERATORS:
         return "a generator or coroutine"
@@ -169,6 +173,8 @@ def _skip_reason(code: types.CodeType, root: bool) -> str | None:
     ):
         return "it looks at its own frame (locals, exec or eval)"
     name = code.co_filename
+    if code.co_name in _COMPREHENSIONS:
+        return "a comprehension: it goes on with an iterator of the frame that it is part of, which runs as it is"
     if root:  # what the user had compiled may be anybody's, such as an optimizer's step
         return None
     if natives.in_torch(name) and not natives.is_module_code(name):

@@ -349,6 +349,7 @@ PYTHON_FUNCTIONS: dict[str, str] = {
 
 
 def _print(expr: Expr, functions: Mapping[str, str]) -> tuple[str, int]:
+    """The text, and how tightly its outermost operation binds: what binds tighter around it needs parentheses."""
     if isinstance(expr, int) or expr.is_Integer:
         value = int(expr)
         return str(value), _ATOM if value >= 0 else _UNARY
@@ -359,27 +360,27 @@ def _print(expr: Expr, functions: Mapping[str, str]) -> tuple[str, int]:
         text = ""
         for term in terms:
             negative = term.could_extract_minus_sign()
-            part, rank = _print(-term if negative else term, functions)
-            if negative and not text and rank == _ADD:
+            part, binding = _print(-term if negative else term, functions)
+            if negative and not text and binding == _ADD:
                 part = f"({part})"  # a leading minus binds tighter than // and %
             text += (f" - {part}" if text else f"-{part}") if negative else (f" + {part}" if text else part)
         return text, _ADD
     if expr.is_Mul:
         factors = [_print(factor, functions) for factor in sorted(expr.args, key=_factor_order)]
         return " * ".join(
-            text if rank > _MUL or (i == 0 and rank == _MUL) else f"({text})" for i, (text, rank) in enumerate(factors)
+            text if binding > _MUL or (i == 0 and binding == _MUL) else f"({text})" for i, (text, binding) in enumerate(factors)
         ), _MUL
     if expr.is_Pow and expr.exp.is_Integer and int(expr.exp) > 0:
-        base, rank = _print(expr.base, functions)
-        part = base if rank > _MUL else f"({base})"
+        base, binding = _print(expr.base, functions)
+        part = base if binding > _MUL else f"({base})"
         return " * ".join([part] * int(expr.exp)), _MUL
     name = type(expr).__name__
     if name in functions:
         template = functions[name]
         operands = []
         for argument, wrapped in zip(expr.args, ("({0})", "({1})"), strict=True):
-            text, rank = _print(argument, functions)
-            if wrapped in template and rank == _ATOM:
+            text, binding = _print(argument, functions)
+            if wrapped in template and binding == _ATOM:
                 template = template.replace(wrapped, wrapped[1:-1])
             operands.append(text)
         text = template.format(*operands)

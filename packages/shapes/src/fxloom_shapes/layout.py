@@ -78,7 +78,7 @@ def broadcast(*sizes: Sizes) -> Sizes | None:
             if not equal(result[axis], 1):  # neither is known to be 1
                 if is_first_of(result[axis], extent):
                     result[axis] = extent
-                elif not is_first_of(extent, result[axis]) and not agree(extent, result[axis]):
+                elif not is_first_of(extent, result[axis]) and not assume_equal(extent, result[axis]):
                     return None
                 continue
             result[axis] = extent
@@ -95,7 +95,7 @@ def is_unbacked(*extents: int) -> bool:
     return any(type(extent) is not int and not extent.node.has_hint() for extent in extents)  # type: ignore[attr-defined]
 
 
-def agree(a: int, b: int) -> bool:
+def assume_equal(a: int, b: int) -> bool:
     """a == b, taken for granted where only running the program tells: it then is checked."""
     if equal(a, b):
         return True
@@ -105,7 +105,7 @@ def agree(a: int, b: int) -> bool:
     return True
 
 
-def is_size(extent: int) -> bool:
+def assume_size(extent: int) -> bool:
     """extent >= 0, taken for granted where only running the program tells: it then is checked."""
     if type(extent) is int or not is_unbacked(extent):
         return bool(extent >= 0)
@@ -135,7 +135,7 @@ def later(a: int, b: int) -> int:
     return torch.sym_max(a, b) if is_unbacked(a, b) else max(a, b)  # type: ignore[no-any-return]  # untyped
 
 
-def inside(position: int, extent: int) -> bool:
+def assume_inside(position: int, extent: int) -> bool:
     """-extent <= position < extent, taken for granted where only running the program tells: it then is checked."""
     if not is_unbacked(position, extent):
         return -extent <= position < extent

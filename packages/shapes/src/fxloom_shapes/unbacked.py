@@ -79,7 +79,7 @@ def dynamic_shape(env: SymbolEnv, op: Any, args: tuple[Any, ...], kwargs: dict[s
         return make_fake(describe((count, len(x.size)), (1, count), torch.int64, x.device))
     if op is aten.masked_select.default:
         x, mask = args[0].desc, args[1]
-        number = _count(env, mask) if same_size(x.size, mask.desc.size) else env.create_unbacked(0, None)
+        number: Any = _count(env, mask) if same_size(x.size, mask.desc.size) else env.create_unbacked(0, None)
         return make_fake(describe_contiguous((number,), x.dtype, x.device))
     if op is aten.index.Tensor:
         return _masked_index(env, args[0].desc, args[1])

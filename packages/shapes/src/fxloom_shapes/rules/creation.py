@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.layout import NUMBERS, is_size, number_dtype
+from fxloom_shapes.layout import NUMBERS, assume_size, number_dtype
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 from fxloom_shapes.rules.view import copy_of
@@ -20,14 +20,14 @@ def _plain(options: dict[str, Any]) -> bool:
 
 @shape_rule(aten.empty.memory_format, aten.zeros.default, aten.ones.default, aten.rand.default, aten.randn.default)
 def of_size(device: torch.device, size: Any, **options: Any) -> Plan | None:
-    if not _plain(options) or options.get("memory_format") not in (None, torch.contiguous_format) or not all(map(is_size, size)):
+    if not _plain(options) or options.get("memory_format") not in (None, torch.contiguous_format) or not all(map(assume_size, size)):
         return None
     return fresh(size, options.get("dtype") or torch.get_default_dtype(), device)
 
 
 @shape_rule(aten.full.default)
 def full(device: torch.device, size: Any, value: Any, **options: Any) -> Plan | None:
-    if not _plain(options) or not isinstance(value, NUMBERS) or not all(map(is_size, size)):
+    if not _plain(options) or not isinstance(value, NUMBERS) or not all(map(assume_size, size)):
         return None
     return fresh(size, options.get("dtype") or number_dtype(value), device)
 
@@ -46,7 +46,7 @@ def empty_strided(device: torch.device, size: Any, stride: Any, **options: Any) 
 def arange_step(device: torch.device, start: Any, end: Any, step: Any = 1, **options: Any) -> Plan | None:
     if not all(isinstance(value, (int, torch.SymInt)) for value in (start, end, step)) or step == 0:
         return None
-    if not isinstance(step, int) or not is_size((end - start) * step):
+    if not isinstance(step, int) or not assume_size((end - start) * step):
         return None
     return fresh((-((start - end) // step),), options.get("dtype") or torch.int64, device) if _plain(options) else None
 

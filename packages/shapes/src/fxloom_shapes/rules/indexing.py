@@ -8,7 +8,7 @@ import torch
 
 from fxloom_shapes.descriptor import is_empty
 from fxloom_shapes.fake import FakeTensor
-from fxloom_shapes.layout import broadcast, elementwise_stride, is_contiguous, is_non_overlapping_and_dense, is_size, surely
+from fxloom_shapes.layout import assume_size, broadcast, elementwise_stride, is_contiguous, is_non_overlapping_and_dense, surely
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 
@@ -79,4 +79,4 @@ def _invalid(rest: tuple[Any, ...]) -> bool:
 
 @shape_rule(aten.nonzero_static.default)
 def nonzero_static(device: torch.device, x: Any, *, size: int, fill_value: int = -1) -> Plan | None:
-    return fresh((size, len(x.desc.size)), torch.int64, device) if is_size(size) else None
+    return fresh((size, len(x.desc.size)), torch.int64, device) if assume_size(size) else None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, is_empty
-from fxloom_shapes.layout import agree, broadcast, channels_last_stride, is_contiguous, same_size, suggests_channels_last
+from fxloom_shapes.layout import assume_equal, broadcast, channels_last_stride, is_contiguous, same_size, suggests_channels_last
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 def _product(a: Descriptor, b: Descriptor, rank: int) -> tuple[int, ...] | None:
     if len(a.size) != rank or len(b.size) != rank or a.dtype != b.dtype or a.dtype.is_complex:
         return None
-    if not agree(a.size[-1], b.size[-2]) or not all(map(agree, a.size[:-2], b.size[:-2])):
+    if not assume_equal(a.size[-1], b.size[-2]) or not all(map(assume_equal, a.size[:-2], b.size[:-2])):
         return None
     return (*a.size[:-1], b.size[-1])
 

@@ -7,7 +7,18 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty
-from fxloom_shapes.layout import agree, clip, inside, is_contiguous, is_first_of, is_size, is_unbacked, later, same_size, wrapped
+from fxloom_shapes.layout import (
+    assume_equal,
+    assume_inside,
+    assume_size,
+    clip,
+    is_contiguous,
+    is_first_of,
+    is_unbacked,
+    later,
+    same_size,
+    wrapped,
+)
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
 from fxloom_shapes.rules.registry import shape_rule
 
@@ -76,7 +87,7 @@ def permute(device: torch.device, x: Any, dims: Any) -> Plan | None:
 def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> Plan | None:
     desc = x.desc
     lead = len(size) - len(desc.size)
-    if lead < 0 or not all(_is_left(extent) or is_size(extent) for extent in size) or any(map(_is_left, size[:lead])):
+    if lead < 0 or not all(_is_left(extent) or assume_size(extent) for extent in size) or any(map(_is_left, size[:lead])):
         return None
     new, stride = [], []
     for axis, extent in enumerate(size):
@@ -88,7 +99,7 @@ def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> P
             stride.append(0)
             continue
         extent = own if _is_left(extent) else extent
-        if not equal(own, 1) and not is_first_of(own, extent) and not agree(own, extent):
+        if not equal(own, 1) and not is_first_of(own, extent) and not assume_equal(own, extent):
             return None
         new.append(extent)
         stride.append(step if equal(own, extent) else 0)
@@ -122,13 +133,13 @@ def _infer(size: tuple[int, ...], numel: int) -> tuple[int, ...] | None:
     known = 1
     for extent in size:
         if not _is_left(extent):
-            if not is_size(extent):
+            if not assume_size(extent):
                 return None
             known *= extent
     left = sum(map(_is_left, size))
     if left == 0:
-        return size if agree(known, numel) else None
-    if left > 1 or not is_size(known - 1) or not agree(numel % known, 0):
+        return size if assume_equal(known, numel) else None
+    if left > 1 or not assume_size(known - 1) or not assume_equal(numel % known, 0):
         return None
     return tuple(numel // known if _is_left(extent) else extent for extent in size)
 
@@ -198,7 +209,7 @@ _TO_THE_END = 1 << 62
 def select(device: torch.device, x: Any, dim: int, index: int) -> Plan | None:
     desc = x.desc
     axis = _axis(dim, len(desc.size))
-    if axis is None or not desc.size or not inside(index, desc.size[axis]):
+    if axis is None or not desc.size or not assume_inside(index, desc.size[axis]):
         return None
     offset = desc.offset + wrapped(index, desc.size[axis]) * desc.stride[axis]
     return _view(desc, desc.size[:axis] + desc.size[axis + 1 :], desc.stride[:axis] + desc.stride[axis + 1 :], offset)
@@ -248,7 +259,7 @@ def split(device: torch.device, x: Any, size: int, dim: int = 0) -> Plan | None:
 @shape_rule(aten.split_with_sizes.default, aten.unsafe_split_with_sizes.default)
 def split_with_sizes(device: torch.device, x: Any, sizes: Any, dim: int = 0) -> Plan | None:
     axis = _axis(dim, len(x.desc.size))
-    if axis is None or not x.desc.size or not all(map(is_size, sizes)) or not agree(sum(sizes), x.desc.size[axis]):
+    if axis is None or not x.desc.size or not all(map(assume_size, sizes)) or not assume_equal(sum(sizes), x.desc.size[axis]):
         return None
     return _pieces(x.desc, axis, list(sizes))
 
