@@ -19,7 +19,7 @@ from fxloom_shapes.devices import AbsentDevices
 TensorBase: type = torch._C.TensorBase
 set_grad_enabled_raw = torch._C._set_grad_enabled
 DisableTorchFunction = torch._C.DisableTorchFunction
-DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
+DisableTorchFunctionSubclass: Any = torch._C.DisableTorchFunctionSubclass
 #: the `__torch_function__` of classes that override nothing
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
 get_tracing_state: Any = torch._C._get_tracing_state

@@ -337,11 +337,10 @@ class _Attempt:
         if not recorder.calls and not outputs:
             return None
         graph = recorder.graph
-        if recorder.predicted is not None:
-            outputs = [*outputs, recorder.predicted]
-        graph.output(tuple(recorder._argument(value) for value in outputs))
+        results: list[torch.Tensor] = [*outputs, *([] if recorder.predicted is None else [recorder.predicted])]
+        graph.output(tuple(recorder._argument(value) for value in results))
         output = next(iter(reversed(graph.nodes)))
-        meta.set_fake(output, tuple(outputs))
+        meta.set_fake(output, tuple(results))
         gm = torch.fx.GraphModule(recorder.root, graph, class_name="Captured")
         self.gm = gm
         compiled = self._call_backend(gm)

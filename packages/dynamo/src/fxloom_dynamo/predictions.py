@@ -57,7 +57,7 @@ def branch(ev: Evaluator, frame: Frame, value: Any) -> bool:
     return bool(ev.truth(value))
 
 
-def number_of(ev: Evaluator, tensor: FakeTensor, callee: str) -> FakeTensor | None:
+def number_of(ev: Evaluator, tensor: FakeTensor, callee: str) -> torch.Tensor | None:
     """What stands for the number in `tensor` where all that happens to it is a comparison that decides about a `raise`.
 
     callee: name of the function that the program calls to get at the number (item, float, ...).
@@ -134,7 +134,7 @@ def _only_raises(frame: Frame, index: int) -> bool:
     return True
 
 
-def _record(recorder: Recorder, value: FakeTensor, expected: bool) -> None:
+def _record(recorder: Recorder, value: torch.Tensor, expected: bool) -> None:
     """Make the truth of all predictions so far include this one."""
     truth = value.detach()
     truth = truth.ne(0) if expected else truth.eq(0)

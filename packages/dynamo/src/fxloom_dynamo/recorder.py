@@ -86,7 +86,7 @@ class Recorder:
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
         self.predictions: list[Prediction] = []
-        self.predicted: FakeTensor | None = None  # whether all of them hold
+        self.predicted: torch.Tensor | None = None  # whether all of them hold
         self._keep: list[Any] = []
         self._last_placeholder: torch.fx.Node | None = None
         self._names: set[str] = set()

@@ -42,8 +42,9 @@ def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
         return True
     meta = type(wanted)
     if meta is type(torch.FloatTensor) and type(value) is FakeTensor:
-        device = "cuda" if wanted.is_cuda else "cpu"
-        return bool((value.dtype, value.layout, value.device.type) == (wanted.dtype, wanted.layout, device))
+        legacy: Any = wanted
+        device = "cuda" if legacy.is_cuda else "cpu"
+        return bool((value.dtype, value.layout, value.device.type) == (legacy.dtype, legacy.layout, device))
     if wanted is torch.nn.Buffer and type(value) is FakeTensor:
         info = ev.recorder.input_info.get(id(value))
         return info is not None and getattr(info[1], "_is_buffer", False)

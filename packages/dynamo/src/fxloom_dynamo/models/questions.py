@@ -25,7 +25,7 @@ def _item(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
         number = number_of(ev, args[0], "item")
         if number is not None:
             return number
-    return ev.torch_native(TensorBase.item, *args, **kwargs)
+    return ev.torch_native(torch.Tensor.item, *args, **kwargs)
 
 
 def _alike(callee: Any, name: str, compare: Model) -> Model:
