@@ -1,4 +1,4 @@
-"""Tensors whose class overrides torch functions, and regions that decide where factories put tensors: whole graphs."""
+"""Tensors whose class overrides torch functions: whole graphs of plain calls."""
 
 from __future__ import annotations
 
@@ -197,37 +197,6 @@ def test_a_tensor_called_self() -> None:
         return self - other
 
     assert fxloom_dynamo.optimize("eager", fullgraph=True)(method)(torch.ones(2), torch.ones(2)).tolist() == [0, 0]
-
-
-def test_regions_of_a_device() -> None:
-    def fn(x: torch.Tensor) -> Any:
-        with torch.device("meta"):
-            y = torch.zeros(3)
-            with torch.device("cpu"):
-                z = torch.ones(3)
-            where = torch.get_default_device()
-        return x + z, y.device.type, where, torch.zeros(1).device, torch.get_default_device()
-
-    report = fxloom_dynamo.explain(fn, torch.ones(3))
-    assert len(report.graphs) == 1 and not report.breaks
-    got = fxloom_dynamo.optimize("eager", fullgraph=True)(fn)(torch.ones(3))
-    assert got[0].tolist() == [2, 2, 2]
-    assert got[1:] == ("meta", torch.device("meta"), torch.device("cpu"), torch.device("cpu"))
-
-
-def test_a_break_in_the_region_of_a_device() -> None:
-    """The region is entered and left for real then."""
-
-    def fn(x: torch.Tensor) -> Any:
-        with torch.device("meta"):
-            y = torch.zeros(3)
-            total = x.sum().item()
-            z = torch.zeros(3)
-        return x + total, y.device.type, z.device.type, torch.zeros(1).device.type
-
-    got = fxloom_dynamo.optimize("eager")(fn)(torch.ones(3))
-    assert got[0].tolist() == [4, 4, 4] and got[1:] == ("meta", "meta", "cpu")
-    assert [found.key for found in fxloom_dynamo.explain(fn, torch.ones(3)).breaks].count("data_dependent") >= 1
 
 
 def test_legacy_tensor_types() -> None:

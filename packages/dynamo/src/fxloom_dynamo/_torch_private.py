@@ -20,6 +20,7 @@ TensorBase: type = torch._C.TensorBase
 set_grad_enabled_raw = torch._C._set_grad_enabled
 DisableTorchFunction = torch._C.DisableTorchFunction
 DisableTorchFunctionSubclass: Any = torch._C.DisableTorchFunctionSubclass
+InferenceMode: Any = torch._C._InferenceMode
 #: the `__torch_function__` of classes that override nothing
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
 get_tracing_state: Any = torch._C._get_tracing_state
@@ -94,6 +95,7 @@ __all__ = [
     "TorchFunctionMode",
     "device_constructors",
     "disabled_torch_function",
+    "InferenceMode",
     "dispatch_keys",
     "foreign_modes",
     "get_tracing_state",

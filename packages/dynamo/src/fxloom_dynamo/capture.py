@@ -30,7 +30,7 @@ from fxloom_dynamo.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import Raised, own_dict
-from fxloom_dynamo.modes import keep_modes
+from fxloom_dynamo.modes import in_inference_mode, keep_modes
 from fxloom_dynamo.predictions import checked
 from fxloom_dynamo.reach import may_use_tensors
 from fxloom_dynamo.residual import Residual
@@ -252,8 +252,11 @@ class _Attempt:
                 report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
                 raise _Restart(ev.steps - 1, report) from raised.exc
             if ev.recorder.regions:
-                details = "a region (torch.device, DisableTorchFunctionSubclass) that does not end in the graph"
+                details = "a region (torch.device, inference mode, DisableTorchFunctionSubclass) that does not end in the graph"
                 raise self._restart(GraphBreak("torch_call", details, ev.site()), ev.steps)
+            if ev.modes.inference_begins is not None and ev.recorder.calls != ev.modes.calls_in_inference:
+                step, site = ev.modes.inference_begins
+                raise _Restart(step, Break("torch_call", "inference mode for a part of a graph", site))
             if broke is not None and ev.current_exception is not None:
                 step = ev.handling_since
                 raise _Restart(step, Break("raises", f"a break inside of an except block ({broke.key})", broke.site))
@@ -343,7 +346,11 @@ class _Attempt:
         meta.set_fake(output, tuple(results))
         gm = torch.fx.GraphModule(recorder.root, graph, class_name="Captured")
         self.gm = gm
-        compiled = self._call_backend(gm)
+        if self.ev.modes.inference_begins is None:
+            compiled = self._call_backend(gm)
+        else:
+            with torch.inference_mode():
+                compiled = in_inference_mode(self._call_backend(gm))
         if recorder.overriding:
             reals = [real for _, real, _ in recorder.inputs]
             places = tuple(at for at, real in enumerate(reals) if isinstance(real, torch.Tensor) and overrides(type(real)))

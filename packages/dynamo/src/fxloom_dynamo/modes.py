@@ -1,7 +1,7 @@
 """Modes of torch that a program may change while it is captured: grad mode and autocast.
 
 Grad mode and what autocast does are really in force while capturing, so that fakes come out as eager's tensors would;
-each change is also a node of the graph. What must not happen for real is only counted: the nesting of autocast regions,
+each change is also a node of the graph. Inference mode holds for a whole graph or not at all. What must not happen for real is only counted: the nesting of autocast regions,
 whose end empties a cache, and the cache itself, which fakes must not enter.
 
 Invariant: `Modes.capturing` leaves torch as it found it. A graph runs inside `keep_modes`, and replacement code sets what
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from fxloom_dynamo._torch_private import set_grad_enabled_raw
+from fxloom_interfaces.errors import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class Modes:
         self._entry_cache = self.cache
         self._entry_autocast: dict[str, tuple[bool, torch.dtype]] = {}
         self.left = self.entry
+        #: inference mode: whether it is on, the first step and place that turned it on, and the calls recorded when it last ended
+        self.inference = False
+        self.inference_begins: tuple[int, Site | None] | None = None
+        self.calls_in_inference = 0
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
@@ -93,6 +98,16 @@ def _nest(count: int) -> None:
         torch.autocast_increment_nesting()
     for _ in range(-count):
         torch.autocast_decrement_nesting()
+
+
+def in_inference_mode(graph: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph whose tensors are made in inference mode."""
+
+    def run(*inputs: Any) -> Any:
+        with torch.inference_mode():
+            return graph(*inputs)
+
+    return run
 
 
 def keep_modes(graph: Callable[..., Any], devices: tuple[str, ...]) -> Callable[..., Any]:

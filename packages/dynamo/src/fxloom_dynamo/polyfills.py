@@ -278,6 +278,30 @@ class WithoutOverrides:
         leave_plain()
 
 
+class InferenceMode:
+    """`torch._C._InferenceMode`"""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+        self.before: Any = None
+
+    def __enter__(self) -> None:
+        self.before = enter_inference(self.mode)
+
+    def __exit__(self, *exc: object) -> None:
+        leave_inference(self.before)
+
+
+def enter_inference(mode: bool) -> Any:
+    """Modelled: the beginning of a region in inference mode; what `leave_inference` needs."""
+    raise NotImplementedError
+
+
+def leave_inference(before: Any) -> None:
+    """Modelled: the end of it."""
+    raise NotImplementedError
+
+
 def enter_plain() -> None:
     """Modelled: from here on no class overrides torch functions."""
     raise NotImplementedError

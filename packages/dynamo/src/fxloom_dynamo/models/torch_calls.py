@@ -205,6 +205,43 @@ def _as_subclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return subclasses.as_subclass(ev, args[0], args[1])
 
 
+@constructor(_torch_private.InferenceMode, arity=(1, 1))
+def _inference_mode(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.call(polyfills.InferenceMode, [ev.truth(args[0])])
+
+
+@function(torch.is_inference_mode_enabled, arity=(0, 0))
+def _is_inference_mode_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    return ev.modes.inference or torch.is_inference_mode_enabled()
+
+
+@function(polyfills.enter_inference)
+def _enter_inference(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """Tensors made in inference mode differ from others, so a graph is in it from its first operator to its last, or not at all."""
+    if args[0] == (ev.modes.inference or torch.is_inference_mode_enabled()):
+        return None
+    if not args[0] or ev.recorder.calls != ev.modes.calls_in_inference:
+        graph_break("torch_call", "inference mode for a part of a graph")
+    ev.recorder.begin_region()
+    ev.modes.inference = True
+    ev.modes.inference_begins = ev.modes.inference_begins or (ev.recorder.step, ev.site())
+    before = torch.is_grad_enabled()
+    with DisableTorchFunction():
+        set_grad_enabled_raw(False)
+    return before
+
+
+@function(polyfills.leave_inference)
+def _leave_inference(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    if args[0] is None:
+        return
+    ev.recorder.end_region()
+    ev.modes.inference = False
+    ev.modes.calls_in_inference = ev.recorder.calls
+    with DisableTorchFunction():
+        set_grad_enabled_raw(args[0])
+
+
 @constructor(_torch_private.DisableTorchFunctionSubclass, arity=(0, 0))
 def _plainly(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(polyfills.WithoutOverrides, [])
