@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import gradients, polyfills, symbolic
+from fxloom_dynamo import arrays, gradients, polyfills, symbolic
+from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.kinds import FROZEN, LITERALS
@@ -37,6 +38,8 @@ _module_getattr = torch.nn.Module.__getattr__
 def load(ev: Evaluator, obj: Any, name: str) -> Any:
     """obj.name"""
     if ev.heap.untraceable:
+        if type(obj) is Array:
+            return arrays.attribute(ev, obj, name)
         if ev.heap.exposed(obj) is not None and name in polyfills.NAMESPACE_METHODS:
             return types.MethodType(polyfills.NAMESPACE_METHODS[name], obj)
         ev.heap.refuse(obj)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import natives, subclasses, symbolic
+from fxloom_dynamo import arrays, natives, subclasses, symbolic
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, native_construct
@@ -101,6 +101,8 @@ _LOOK_AT_NOTHING = frozenset({isinstance, getattr, setattr, hasattr, len, iter, 
 
 
 def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    if fn is abs and len(args) == 1 and type(args[0]) is arrays.Array:
+        return arrays.call_operator(ev, fn, args[0])
     if natives.is_pure_function(fn):
         name = fn.__name__
         from fxloom_dynamo import models
@@ -126,6 +128,8 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
         return _own(ev, ev.native(fn, *args, **kwargs))
     if natives.is_torch_builtin(fn):
         return _call_torch(ev, fn, args, kwargs)
+    if fn.__module__ == "numpy" and arrays.is_function(fn):
+        return arrays.call(ev, fn, args, kwargs)
     graph_break("native_call", f"{fn.__module__}.{fn.__qualname__}")
 
 

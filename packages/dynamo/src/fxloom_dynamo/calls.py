@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import effort, natives, polyfills, scans
+from fxloom_dynamo import arrays, effort, natives, polyfills, scans
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -160,6 +160,8 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     """Evaluate a Python function's body, or leave it to torch where it is torch's own."""
     code = fn.__code__
     filename = code.co_filename
+    if fn.__module__ in arrays.MODULES and arrays.is_function(fn):
+        return arrays.call(ev, fn, args, kwargs)
     if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
     if natives.in_torch(filename) and not natives.is_inlined_torch(filename):

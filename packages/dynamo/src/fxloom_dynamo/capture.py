@@ -34,7 +34,7 @@ from fxloom_dynamo.modes import in_inference_mode, keep_modes
 from fxloom_dynamo.predictions import checked
 from fxloom_dynamo.reach import may_use_tensors
 from fxloom_dynamo.residual import Residual
-from fxloom_dynamo.resume import body_start, continuation_count, origin_of
+from fxloom_dynamo.resume import continuation_count, first_own, origin_of
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.size_guards import size_guards
 from fxloom_dynamo.subclasses import overrides, plain, without_overrides
@@ -235,7 +235,7 @@ class _Attempt:
                     ev.run_top(frame)
             except BreakHere:
                 broke = self.breaks[ev.steps]
-                if frame.ip < body_start(frame.info.body.instructions):
+                if frame.ip < first_own(view.code, frame.info.body.instructions):
                     raise _GiveUp(broke) from None
             except GraphBreak as error:
                 _refuse_a_look(error)
@@ -254,6 +254,9 @@ class _Attempt:
             if ev.recorder.regions:
                 details = "a region (torch.device, inference mode, DisableTorchFunctionSubclass) that does not end in the graph"
                 raise self._restart(GraphBreak("torch_call", details, ev.site()), ev.steps)
+            if ev.heap.arrays_from_outside and ev.recorder.writes_inputs():
+                # their memory may be that of other arrays and tensors
+                raise _GiveUp(Break("mutates_foreign_state", "writes while NumPy arrays are among the inputs", self._site(frame)))
             if ev.modes.inference_begins is not None and ev.recorder.calls != ev.modes.calls_in_inference:
                 step, site = ev.modes.inference_begins
                 raise _Restart(step, Break("torch_call", "inference mode for a part of a graph", site))

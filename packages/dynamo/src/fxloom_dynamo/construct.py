@@ -10,8 +10,9 @@ import torch
 
 from fxloom_dynamo import natives, polyfills, symbolic
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.kinds import HEAPTYPE, is_plain
+from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_dynamo.symbolic import concrete, has_symbolic
 from fxloom_shapes import FakeTensor
 
@@ -39,6 +40,8 @@ def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any
             return result
         if not cls.__flags__ & HEAPTYPE and cls not in _KEEP_NUMBERS and cls is not type and not cls.__module__.startswith("torch"):
             args = [concrete(arg) for arg in args]
+    if cls in NUMPY_SCALARS and not kwargs and all(type(arg) in LITERALS for arg in args):
+        return ev.native(cls, *args)
     model = models.CLASSES.get(cls)
     if model is not None:
         return model(ev, args, kwargs)

@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from fxloom_dynamo import _native, attributes, calls, operations, subclasses
+from fxloom_dynamo import _native, arrays, attributes, calls, operations, subclasses
 from fxloom_dynamo._torch_private import outside_modes
+from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.config import CaptureConfig
@@ -369,6 +370,8 @@ class Evaluator:
     def type_of(self, value: Any) -> type:
         """The class that the program sees."""
         cls = type(value)
+        if cls is Array:
+            return arrays.type_of(value)
         if cls is FakeTensor:
             return self.recorder.python_type.get(id(value), torch.Tensor)
         if cls is TracedGenerator:

@@ -32,7 +32,9 @@ from typing import Any
 
 import torch
 
+from fxloom_dynamo import arrays
 from fxloom_dynamo._torch_private import DisableTorchFunction
+from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.guards import Guard, GuardKind, TensorProperties, identity_guard
@@ -60,6 +62,7 @@ from fxloom_dynamo.kinds import (
     set_members,
 )
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Address, own_dict
+from fxloom_dynamo.numpy_values import numpy
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -122,6 +125,7 @@ class Heap:
         self._object_sources: dict[int, ObjectSource] = {}
         self.untraceable: dict[int, GraphBreak] = {}
         self._keep: list[Any] = []
+        self.arrays_from_outside = False
         #: name and bases of the class that C code is making
         self.making: tuple[str, tuple[Any, ...]] | None = None
         #: (class, name) -> what the class itself holds: read for a class of the program's that derives from it
@@ -271,6 +275,11 @@ class Heap:
         found = self.class_namespaces[cls] = types.MappingProxyType(own)
         return found
 
+    def keep_untraceable(self, obj: Any, error: GraphBreak) -> None:
+        """Something made while capturing that only the code that made it understands; any other use is a break."""
+        self.untraceable[id(obj)] = error
+        self._keep.append(obj)
+
     def refuse(self, obj: Any) -> None:
         """Break if `obj` is something that capture can't follow."""
         error = self.untraceable.get(id(obj))
@@ -280,6 +289,12 @@ class Heap:
     def _stand_in(self, original: Any, source: Source, cls: type) -> Any:
         if issubclass(type(original), torch.Tensor):
             return self._tensor(original, source)
+        if numpy is not None and cls is numpy.ndarray:
+            array = arrays.stand_in(self, original, source)
+            if array is not None:
+                self.guard(source, GuardKind.TYPE, cls)
+                self._add(original, array, source, "array")
+                return array
         if cls is types.MethodWrapperType or cls is types.BuiltinFunctionType and is_bound(original):
             return self._bound_c_method(original, source)
         if issubclass(type(original), FUNCTION_TYPES):
@@ -649,7 +664,7 @@ class Heap:
         if id(value) in seen:
             return
         seen.add(id(value))
-        if type(value) is Address:
+        if type(value) is Address or type(value) is Array:
             self.refuse(value)
         if issubclass(type(value), (list, tuple, set, frozenset, deque)):
             self.fill(value)

@@ -1,8 +1,9 @@
 """Modes of torch that a program may change while it is captured: grad mode and autocast.
 
 Grad mode and what autocast does are really in force while capturing, so that fakes come out as eager's tensors would;
-each change is also a node of the graph. Inference mode holds for a whole graph or not at all. What must not happen for real is only counted: the nesting of autocast regions,
-whose end empties a cache, and the cache itself, which fakes must not enter.
+each change is also a node of the graph. Inference mode holds for a whole graph or not at all. What must not happen for
+real is only counted: the nesting of autocast regions, whose end empties a cache, and the cache itself, which fakes must
+not enter.
 
 Invariant: `Modes.capturing` leaves torch as it found it. A graph runs inside `keep_modes`, and replacement code sets what
 the program had set by then, so it does not matter whether a backend keeps the nodes of the changes.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import symbolic
+from fxloom_dynamo import arrays, symbolic
+from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS, container_base
@@ -76,6 +77,8 @@ def python_method(ev: Evaluator, value: Any, name: str) -> Any:
 def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     """`left text right`; text ends in `=` for the in-place form."""
     if ev.heap.untraceable:
+        if type(left) is Array or type(right) is Array:
+            return arrays.call_operator(ev, BINARY[text][0], left, right)
         ev.heap.refuse(left)
         ev.heap.refuse(right)
     function, method, reflected, inplace = BINARY[text]
@@ -167,6 +170,8 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         if isinstance(left, int) and isinstance(right, int):
             return (int(left) == int(right)) == (text == "==")
     if ev.heap.untraceable:
+        if type(left) is Array or type(right) is Array:
+            return arrays.call_operator(ev, COMPARISONS[text][0], left, right)
         ev.heap.refuse(left)
         ev.heap.refuse(right)
     function, method, reflected = COMPARISONS[text]
@@ -221,6 +226,8 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
 def unary(ev: Evaluator, method: str, value: Any) -> Any:
     """-value, +value or ~value."""
     if ev.heap.untraceable:
+        if type(value) is Array:
+            return arrays.call_operator(ev, UNARY[method], value)
         ev.heap.refuse(value)
     function = UNARY[method]
     if type(value) in LITERALS:
@@ -242,6 +249,8 @@ def truth(ev: Evaluator, value: Any) -> bool:
     if type(value) is Address:
         return True
     if ev.heap.untraceable:
+        if type(value) is Array:
+            return truth(ev, arrays.call_method(ev, "__bool__", [value], {}))
         ev.heap.refuse(value)
     if value is True or value is False or value is None:
         return bool(value)
@@ -273,6 +282,8 @@ def truth(ev: Evaluator, value: Any) -> bool:
 def length(ev: Evaluator, value: Any) -> int:
     """len(value)."""
     if ev.heap.untraceable:
+        if type(value) is Array and value.tensor.dim():
+            return settled(ev.torch_native(value.tensor.size, 0))
         ev.heap.refuse(value)
     cls = type(value)
     if ev.recorder.overriding and (result := special(ev, value, "__len__")) is not ABSENT:
@@ -350,6 +361,8 @@ def check_hashable(ev: Evaluator, key: Any) -> None:
 def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
     """container[key]."""
     if ev.heap.untraceable:
+        if type(container) is Array:
+            return arrays.call_operator(ev, operator.getitem, container, key)
         exposed = ev.heap.exposed(container)
         if exposed is not None and isinstance(key, str):
             value = ev.heap.name_get(exposed, key)
@@ -433,6 +446,9 @@ def dict_subscript(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
 def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None:
     """container[key] = value."""
     if ev.heap.untraceable:
+        if type(container) is Array:
+            arrays.call_operator(ev, operator.setitem, container, key, value)
+            return
         exposed = ev.heap.exposed(container)
         if exposed is not None and isinstance(key, str):
             exposed.set(key, value)
@@ -497,6 +513,8 @@ def delete_subscript(ev: Evaluator, container: Any, key: Any) -> None:
 def iterate(ev: Evaluator, value: Any) -> Any:
     """iter(value)."""
     if ev.heap.untraceable:
+        if type(value) is Array:
+            return arrays.iterate(ev, value)
         ev.heap.refuse(value)
     from fxloom_dynamo import polyfills
     from fxloom_dynamo.evaluator import TracedGenerator

@@ -22,12 +22,14 @@ import torch
 import torch.fx
 
 from fxloom_dynamo import effects, polyfills
+from fxloom_dynamo.arrays import METHOD_NAMES, Array, to_array, to_scalar
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
 from fxloom_dynamo.heap import Record
 from fxloom_dynamo.kinds import FROZEN, HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, container_base, ordered_keys, same_keys
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_dynamo.natives import CONSTANT_TYPES
+from fxloom_dynamo.numpy_values import DTYPES
 from fxloom_dynamo.symbolic import has_symbolic, run_time_function, run_time_text, unbacked
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
@@ -163,6 +165,8 @@ class Rebuilder:
         if cls is types.CellType:
             content = self.ev.heap.cell_get(value)
             return [] if content is ABSENT else [content]
+        if cls is types.MethodType and type(value.__self__) is Array:
+            return [value.__self__]
         if cls is types.MethodType:
             own = type(value.__self__).__name__ == "TracedGenerator"
             return [value.__self__] if own else [value.__func__, value.__self__]
@@ -176,6 +180,8 @@ class Rebuilder:
             return list(self._reduced(value)[1:])
         if cls is slice:
             return [value.start, value.stop, value.step]
+        if cls is Array:
+            return [value.tensor]
         if cls.__name__ == "TracedGenerator":
             if value.started:
                 return []
@@ -389,10 +395,14 @@ class Rebuilder:
             self.out += emit.call(2)
         elif cls is deque:
             self.call(deque, list(value), value.maxlen)
+        elif cls is Array:
+            self.call(to_scalar if value.scalar else to_array, value.tensor)
         elif cls is slice:
             self.call(slice, value.start, value.stop, value.step)
         elif cls is types.MethodType and type(value.__self__).__name__ == "TracedGenerator":
             self.call(getattr, value.__self__, value.__func__.__name__)
+        elif cls is types.MethodType and type(value.__self__) is Array:
+            self.call(getattr, value.__self__, METHOD_NAMES[value.__func__])
         elif cls is types.MethodType:
             self.call(types.MethodType, value.__func__, value.__self__)
         elif cls is types.FunctionType:
@@ -606,7 +616,7 @@ def _is_constant(value: Any) -> bool:
         return owner is None or issubclass(type(owner), (types.ModuleType, type)) or type(owner).__name__.startswith("pybind11_")
     if type(value) is torch.Size:
         return not has_symbolic(value)
-    return type(value) in LITERALS or issubclass(type(value), _CONSTANTS)
+    return type(value) in LITERALS or issubclass(type(value), (*_CONSTANTS, *DTYPES))
 
 
 def _contents(value: Any) -> Any:

@@ -20,12 +20,14 @@ class Continuation:
     """code: of the function to make. closure: names of the cells to hand over, in order.
 
     origin: the function's own code. shift: index in `code` minus index in `origin` of the same instruction.
+    start: index in `code` of the first instruction of the body; what is before it only sets the stack up.
     """
 
     code: types.CodeType
     closure: tuple[str, ...]
     origin: types.CodeType
     shift: int
+    start: int
 
 
 _made: dict[tuple[int, int, tuple[bool, ...], tuple[str, ...]], Continuation] = {}
@@ -55,6 +57,12 @@ def body_start(instructions: list[Instruction]) -> int:
         if inst.opname == "RESUME":
             return index + 1
     return 0
+
+
+def first_own(code: types.CodeType, instructions: list[Instruction]) -> int:
+    """Index of the first instruction of `code` (its `instructions`) that is the program's."""
+    known = _by_code.get(id(code))
+    return body_start(instructions) if known is None else known.start
 
 
 def make_continuation(
@@ -94,7 +102,7 @@ def make_continuation(
         argcount=len(parameters), posonlyargcount=0, kwonlyargcount=0,
         flags=flags | (inspect.CO_NESTED if cells else 0), varnames=[*parameters, *others], cellvars=(), freevars=cells,
     )  # fmt: skip
-    found = Continuation(made, cells, origin, len(head) - start)
+    found = Continuation(made, cells, origin, len(head) - start, len(head))
     _check(found, old, start)
     _made[key] = found
     _by_code[id(made)] = found

@@ -14,26 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import calls, polyfills
+from fxloom_dynamo import arrays, calls, polyfills
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS, can_shadow, container_base
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.models.tables import FUNCTIONS, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
-from fxloom_dynamo.numpy_values import ELEMENTWISE
+from fxloom_dynamo.numpy_values import DISPATCHERS, ELEMENTWISE
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
 
 
 def _numpy_function(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """An element-wise function of NumPy, of literals."""
-    if kwargs or not all(type(value) in LITERALS for value in args):
-        graph_break("native_call", f"numpy.{fn.__name__} of more than numbers")
-    return ev.native(fn, *args)
+    """A function of NumPy's: of arrays, or an element-wise one of literals."""
+    if type(fn) in ELEMENTWISE and not kwargs and all(type(value) in LITERALS for value in args):
+        return ev.native(fn, *args)
+    if not arrays.is_function(fn):
+        graph_break("native_call", f"{fn.__module__}.{fn.__name__}")
+    return arrays.call(ev, fn, args, kwargs)
 
 
-for _kind in ELEMENTWISE:
+for _kind in (*ELEMENTWISE, *DISPATCHERS):
     OBJECT_CALLS[_kind] = _numpy_function
 
 

@@ -10,6 +10,7 @@ import torch.utils.checkpoint
 
 from fxloom_dynamo import (
     _torch_private,
+    arrays,
     calls,
     checkpoints,
     custom_functions,
@@ -279,6 +280,29 @@ def _check(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 @function(torch._check_is_size)
 def _check_is_size(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     _check(ev, [operations.compare(ev, ">=", args[0], 0)], {})
+
+
+def _from_array(callee: Any, copied: bool) -> Any:
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        if not args or type(args[0]) is not arrays.Array:
+            return ev.torch_native(callee, *args, **kwargs)
+        if len(args) > 1 or kwargs.keys() - {"dtype", "device"}:
+            graph_break("torch_call", f"torch.{callee.__name__} of an array with more than a dtype and a device")
+        made = arrays.to_tensor(ev, args[0], copied)
+        return ev.call(ev.getattr(made, "to"), [], kwargs) if kwargs else made
+
+    return model
+
+
+for _callee, _copied in ((torch.from_numpy, False), (torch.as_tensor, False), (torch.asarray, False), (torch.tensor, True)):
+    FUNCTIONS[_callee] = _from_array(_callee, _copied)
+
+
+@method(TensorBase, "numpy")
+def _numpy(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 1 or kwargs:
+        graph_break("torch_call", "Tensor.numpy(force=...)")
+    return arrays.from_tensor(ev, args[0])
 
 
 @function(torch.is_tensor)

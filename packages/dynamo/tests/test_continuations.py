@@ -1,0 +1,34 @@
+"""Continuations: what sets their stack up is no place to break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import fxloom_dynamo
+from fxloom_dynamo.heap import Heap
+
+
+def test_a_fault_while_the_stack_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frame runs as it is: a break there would skip the instruction that the continuation begins with."""
+    translate = Heap.translate
+
+    class Odd(dict):  # type: ignore[type-arg]  # any class will do
+        pass
+
+    def faulty(self: Heap, original: Any, source: Any) -> Any:
+        if type(original) is Odd:
+            raise RuntimeError("a fault of capture's")
+        return translate(self, original, source)
+
+    def make(x: torch.Tensor) -> Any:
+        return Odd(value=x.sum().item())
+
+    monkeypatch.setattr(Heap, "translate", faulty)
+
+    def fn(x: torch.Tensor) -> Any:
+        return x * len(fxloom_dynamo.disable(make)(x + 1))
+
+    assert fxloom_dynamo.optimize("eager")(fn)(torch.ones(2)).tolist() == [1, 1]
