@@ -102,3 +102,15 @@ def test_saved_values_go_when_nobody_can_need_them(backend: str) -> None:
     assert saved
     assert sum(ref() is not None for ref in saved) <= 1  # x itself
     assert hidden.numel() == 1000
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_what_was_written_over_is_no_error_where_it_is_not_needed(backend: str) -> None:
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    a, b = fxloom.compile(lambda x, y: (x * 2, y.exp()), backend=backend)(x, y)
+    with torch.no_grad():
+        b.add_(1)  # exp keeps its result
+    a.sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((3,), 2.0))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        b.sum().backward()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,6 +17,7 @@ __all__ = [
     "is_plain_backward",
     "next_autograd_number",
     "plain_batch_norm",
+    "saved_without_check",
     "set_grad_enabled",
 ]
 
@@ -44,6 +46,17 @@ def plain_batch_norm() -> Iterator[None]:
         yield
     finally:
         torch._C._set_cudnn_enabled(before)
+
+
+def saved_without_check(ctx: Any) -> list[torch.Tensor] | None:
+    """What a Python function saved, written over or not; None where this torch doesn't tell, or hooks packed it."""
+    saved = ctx._raw_saved_tensors
+    if not all(hasattr(item, "data") for item in saved):
+        return None
+    try:
+        return [item.data for item in saved]
+    except RuntimeError:
+        return None
 
 
 def next_autograd_number() -> int:

@@ -14,7 +14,7 @@ from fxloom_aot.trace import Given, Traced, TracedGraph, trace_graph
 from fxloom_aot.training import CompiledBackward, Variants, training_wrapper
 from fxloom_interfaces.dialects.aten_dialect import verify
 from fxloom_interfaces.errors import GraphRejected
-from fxloom_interfaces.signature import GraphSignature
+from fxloom_interfaces.signature import GraphSignature, InputKind
 
 Compiler = Callable[[torch.fx.GraphModule, GraphSignature], Compiled]
 
@@ -57,9 +57,16 @@ def _variant(compiler: Compiler, traced: Traced, given: Given) -> CompiledBackwa
         return None
     graph, tangents = found
     try:
-        return CompiledBackward(compiler(graph.gm, graph.signature), graph.signature, tangents)
+        return CompiledBackward(compiler(graph.gm, graph.signature), graph.signature, tangents, _unused(graph))
     except GraphRejected:
         return None
+
+
+def _unused(graph: TracedGraph) -> frozenset[int]:
+    """Numbers of the saved values that a backward graph does not read."""
+    nodes = [node for node in graph.gm.graph.nodes if node.op == "placeholder"]
+    saved = [node for node, spec in zip(nodes, graph.signature.inputs, strict=True) if spec.kind is InputKind.SAVED]
+    return frozenset(number for number, node in enumerate(saved) if not node.users)
 
 
 def _compiled(compiler: Compiler, graph: TracedGraph) -> Compiled:

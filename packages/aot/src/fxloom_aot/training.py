@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from fxloom_aot._torch_private import below_autograd, is_plain_backward
+from fxloom_aot._torch_private import below_autograd, is_plain_backward, saved_without_check
 from fxloom_aot.late import late
 from fxloom_aot.runtime import Compiled, StorageCheck, finisher, input_gatherer
 from fxloom_aot.trace import Given
@@ -33,13 +33,21 @@ _MOST_VARIANTS = 8
 
 
 class CompiledBackward:
-    """A compiled backward graph and how to call it. tangents: what it expects of each gradient that it is given."""
+    """A compiled backward graph and how to call it.
 
-    __slots__ = ("_constants", "_count", "_layouts", "_positions", "_saved", "_tangents", "gradient_of", "parts", "run", "saved_from")
+    tangents: what it expects of each gradient that it is given. unused: numbers of saved values that it does not read.
+    """
 
-    def __init__(self, run: Compiled, signature: GraphSignature, tangents: Sequence[Descriptor]) -> None:
+    __slots__ = (
+        "_constants", "_count", "_layouts", "_positions", "_saved", "_tangents", "gradient_of", "parts", "run", "saved_from", "unused",
+    )  # fmt: skip
+
+    def __init__(
+        self, run: Compiled, signature: GraphSignature, tangents: Sequence[Descriptor], unused: frozenset[int] = frozenset()
+    ) -> None:
         inputs = signature.inputs
         self.run = run
+        self.unused = unused
         # where each SAVED input comes from: (True, placeholder) or (False, flat output) of the forward graph
         self.saved_from = [(spec.of_input, spec.index) for spec in inputs if spec.kind is InputKind.SAVED]
         self.gradient_of = [spec.index for spec in signature.outputs]
@@ -116,17 +124,20 @@ class Variants:
 
 
 class _Kept:
-    """What was saved, kept beyond a backward pass for outputs that it did not differentiate. pending: their bit mask."""
+    """What was saved, kept beyond a backward pass for outputs that it did not differentiate. pending: their bit mask.
+
+    versions: of the tensors when they were saved.
+    """
 
     __slots__ = ("pending", "tensors", "versions")
 
-    def __init__(self, tensors: Sequence[torch.Tensor], pending: int) -> None:
-        self.tensors, self.pending = tensors, pending
-        self.versions = [tensor._version for tensor in tensors]
+    def __init__(self, tensors: Sequence[torch.Tensor], pending: int, versions: Sequence[int]) -> None:
+        self.tensors, self.pending, self.versions = tensors, pending, versions
 
-    def get(self) -> Sequence[torch.Tensor]:
-        for tensor, version in zip(self.tensors, self.versions, strict=True):
-            if tensor._version != version:
+    def get(self, needed: Sequence[bool]) -> Sequence[torch.Tensor]:
+        """The tensors; RuntimeError, as autograd's, where one that is needed was written over."""
+        for tensor, version, wanted in zip(self.tensors, self.versions, needed, strict=True):
+            if wanted and tensor._version != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"a tensor of shape {tuple(tensor.shape)} is at version {tensor._version}; expected version {version} instead"
@@ -163,20 +174,27 @@ def training_wrapper(
     # parameters are leaves
     others = [spec.index for spec in signature.inputs if spec.kind in (InputKind.BUFFER, InputKind.USER)]
     everything = (1 << len(differentiable)) - 1
+    several = len(differentiable) > 1
 
-    def saved_tensors(ctx: Any, chosen: tuple[int, ...]) -> Sequence[Any]:
+    def saved_tensors(ctx: Any, chosen: tuple[int, ...], backward: CompiledBackward) -> Sequence[Any]:
         asked = sum(1 << number for number in chosen)
         kept = ctx.kept
+        # what was written over may be needed for other outputs only
+        needed = [number not in backward.unused for number in range(len(saved_from)) if number not in ctx.numbers]
         try:
             tensors: Sequence[Any] = ctx.saved_tensors
         except RuntimeError:
-            if kept is None or asked & ~kept.pending:
-                raise
-            tensors = kept.get()
+            if kept is not None and not asked & ~kept.pending:
+                tensors = kept.get(needed)
+            else:
+                found = saved_without_check(ctx) if ctx.versions and not all(needed) else None
+                if found is None:
+                    raise
+                tensors = _Kept(found, 0, ctx.versions).get(needed)
         pending = (everything if kept is None else kept.pending) & ~asked
         for number in chosen:
             pending &= ~shared[number]
-        ctx.kept = _Kept(tensors, pending) if pending else None
+        ctx.kept = _Kept(tensors, pending, ctx.versions) if pending else None
         return tensors
 
     def gather_backward(ctx: Any, gradients: Sequence[Any]) -> tuple[CompiledBackward, list[Any]]:
@@ -187,10 +205,10 @@ def training_wrapper(
             tensors = iter(ctx.saved_tensors)
         else:
             chosen = tuple([number for number, position in enumerate(differentiable) if given[position] is not None])
-            tensors = iter(saved_tensors(ctx, chosen))
             layouts = tuple([whole.other_layout(number, given[differentiable[number]]) for number in chosen])
             if len(chosen) < len(differentiable) or any(layout is not None for layout in layouts):
                 backward = variants.get(tuple(zip(chosen, layouts, strict=True))) or whole
+            tensors = iter(saved_tensors(ctx, chosen, backward))
         saved = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
         return backward, backward.inputs(saved, given)
 
@@ -208,6 +226,7 @@ def training_wrapper(
             ctx.numbers = {n: value for n, value in enumerate(values) if not isinstance(value, torch.Tensor)}
             ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
             ctx.kept = None
+            ctx.versions = [value._version for value in values if isinstance(value, torch.Tensor)] if several else ()
             ctx.histories = [weakref.ref(args[place]) for place in others if args[place].requires_grad and args[place].grad_fn is not None]
             ctx.mark_non_differentiable(*[outputs[position] for position in plain if isinstance(outputs[position], torch.Tensor)])
             ctx.set_materialize_grads(False)

@@ -35,7 +35,7 @@ from fxloom_inductor_core.tensors import (
 from fxloom_inductor_core.trace import Loop, Recorder, drop_dead, new_recorder
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
-from fxloom_interfaces.dtypes import dtype_name
+from fxloom_interfaces.dtypes import dtype_info, dtype_name
 from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.expr import Expr, Max, free_symbols, normalize, symbol
 from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, Reduction
@@ -303,10 +303,14 @@ class Lowering:
             args, kwargs = tree_map(lambda value: self._brought(value, device), (args, kwargs))
             if self._other_device(node, (args, kwargs)) is not None:
                 rule = None  # indices on the CPU, say
+        complex_numbers = not _is_view(node) and self._has_complex(node)
+        if complex_numbers and target not in COMPLEX_RULES:
+            rule = None
         result = NotImplemented if rule is None else rule(self, *args, **kwargs)
         if result is NotImplemented:
             reason = "arguments on several devices" if device is not None else "the lowering declines these arguments"
-            result = self.fallback(node, "no lowering" if self.rules.get(target) is None else reason)
+            reason = "complex numbers, which kernels don't have" if complex_numbers else reason
+            result = self.fallback(node, "no lowering" if self.rules.get(target) is None and not complex_numbers else reason)
         self._settle(node, result)
         return result
 
@@ -346,6 +350,11 @@ class Lowering:
                 "torch.scalar_tensor", (TorchRef(value.text),), [layout], keywords, out=False, op="scalar_tensor"
             )
         return self._floats[key]
+
+    def _has_complex(self, node: torch.fx.Node) -> bool:
+        """True when a tensor among the node's arguments or results is complex."""
+        nodes = [n for n in (node, *node.all_input_nodes) if meta.has_fake(n)]
+        return any(isinstance(fake, torch.Tensor) and fake.dtype.is_complex for n in nodes for fake in tree_leaves(meta.get_fake(n)))
 
     def _other_device(self, node: torch.fx.Node, arguments: Any) -> str | None:
         """The device of the node's result, when it is one tensor and some argument lies elsewhere."""
@@ -523,6 +532,9 @@ class Lowering:
             self.realize(tensor)
         layout = tensor.stored_layout()
         if layout is None or tensor.buffer is None or (accept is not None and not accept(layout)):
+            if dtype_info(tensor.dtype).kind == "complex":
+                stride = contiguous_strides(tensor.size) if order is None else strides_in_order(tensor.size, order)
+                return self._copied(tensor, stride)
             copy = self.copy_of(tensor)
             self.realize(copy, order)
             layout = copy.layout
@@ -530,6 +542,16 @@ class Lowering:
                 raise AssertionError("a realized tensor has a layout")
             return Operand(copy.buffer, layout)
         return Operand(tensor.buffer, layout)
+
+    def _copied(self, tensor: AnyTensor, stride: Index) -> Operand:
+        """A copy with these strides, made by a library call: of what kernels can't hold."""
+        layout = tensor.stored_layout()
+        if layout is None or tensor.buffer is None:
+            raise GraphRejected(self.current, f"a {tensor.dtype} tensor is needed in a layout that no strides of its memory express")
+        source = Operand(tensor.buffer, layout)
+        target = Layout(tensor.device, tensor.dtype, tensor.size, stride)
+        (copy,) = self.library("torch.ops.aten.copy.out", (source, source), [target], out=True, op="aten.copy")
+        return Operand(str(copy.buffer), target)
 
     def copy_of(self, tensor: AnyTensor) -> Tensor:
         """A new tensor with the same values, not stored yet."""
@@ -701,6 +723,8 @@ class Lowering:
     def _exactly(self, tensor: AnyTensor, strides: Index) -> Operand:
         """A copy of the tensor with these strides, which are not dense; along axes of stride 0 it is stored once."""
         repeated = [s == 0 and e not in (0, 1) for s, e in zip(strides, tensor.size, strict=True)]
+        if dtype_info(tensor.dtype).kind == "complex" and not any(repeated):
+            return self._copied(tensor, strides)
         stored = tuple(1 if again else e for e, again in zip(tensor.size, repeated, strict=True))
         layout = Layout(tensor.device, tensor.dtype, stored, strides)
         name = self.new_buffer(layout)
@@ -709,6 +733,9 @@ class Lowering:
 
 
 CHANNELS_LAST = (0, 2, 3, 1)
+
+#: operators whose rule takes complex numbers, beside views: library calls
+COMPLEX_RULES = frozenset({torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default})
 
 
 def is_channels_last(tensor: AnyTensor) -> bool:

@@ -25,7 +25,7 @@ from fxloom_shapes._torch_private import (
     storage_identity,
     symbolic_kernels,
 )
-from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_contiguous, describe_tensor, extent_of
+from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_contiguous, describe_tensor, extent_of, usable
 from fxloom_shapes.devices import meant
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
@@ -329,7 +329,10 @@ def common_device(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
     """The device of the results. CPU tensors without axes go along with any device, as in torch."""
     asked = kwargs.get("device")
     if asked is not None:
-        return torch.device(asked) if not isinstance(asked, torch.device) else asked
+        device = torch.device(asked) if not isinstance(asked, torch.device) else asked
+        if device.index is None and device.type not in ("cpu", "meta"):  # tensors know theirs
+            return torch.device(device.type, torch.accelerator.current_device_index() if usable(device.type) else 0)
+        return device
     scalar: torch.device | None = None
     found: torch.device | None = None
     for tensor in tensors_of(args, kwargs):
