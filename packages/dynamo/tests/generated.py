@@ -82,6 +82,7 @@ class Writer:
         if size > 0:
             choices += [self.if_, self.for_, self.while_, self.try_, self.with_, self.closure, self.generator, self.try_, self.for_]
             choices += [self.match, self.group, self.class_, self.iterator, self.coroutine, self.leaving, self.nested_break]
+            choices += [self.steered, self.stars, self.scopes, self.class_body, self.ends, self.contexts, self.walrus, self.handed_on]
             if sys.version_info >= (3, 12):
                 choices.append(self.type_parameters)
         self.pick(*choices)(depth, size, loop)
@@ -273,6 +274,124 @@ class Writer:
             self.line(depth, f"def {outer}(p): return {name}(p - 1) + {self.pick('1', 'p')}")
             name = outer
         self.line(depth, self.pick(f"x = {name}(x)", f"a = {name}(n)", f"y = {name}(y) + {name}(1)"))
+
+    def steered(self, depth: int, size: int, loop: bool) -> None:
+        """A generator that is sent to, thrown into, closed, or left half consumed, with breaks in between."""
+        inner, name, held = self.fresh("part"), self.fresh("gen"), self.fresh("held")
+        self.line(depth, f"def {inner}(upto):")
+        self.line(depth + 1, "try:")
+        self.line(depth + 2, "for step in range(upto):")
+        self.line(depth + 3, self.pick("yield step", "log.append((yield step))", "x.sum() if (yield step + n) else graph_break()"))
+        self.line(depth + 1, f"except {self.pick(*ERRORS)} as error:")
+        self.line(depth + 2, self.pick("yield repr(error)", "raise", "return 9", "raise KeyError(upto) from error", "log.append('caught')"))
+        self.line(depth + 1, f"finally: log.append({self.pick('1', repr('closed'), 'upto')})")
+        self.line(depth, f"def {name}(upto):")
+        self.line(depth + 1, self.pick(f"total = yield from {inner}(upto)", f"total = 3; yield from {inner}(upto)", f"total = {inner}(upto)"))
+        self.line(depth + 1, self.pick("yield total", "log.append(total)", "return total"))
+        self.line(depth, f"{held} = {name}({self.pick('0', '2', '3', 'n')})")
+        steps = [f"log.append(next({held}, 'none'))", f"{held}.send(None)", f"log.append({held}.throw(KeyError(a)))",
+                 f"{held}.throw(ValueError)", f"{held}.close()", f"log.append(list({held}))", "graph_break()", f"del {held}; {held} = iter(())",
+                 f"a, *_ = {held}", "x = x + 1"]  # fmt: skip
+        for _ in range(self._draw(st.integers(1, 4))):
+            self.line(depth, self.pick(*steps))
+
+    def stars(self, depth: int, size: int, loop: bool) -> None:
+        name = self.fresh("takes")
+        self.line(depth, f"def {name}(p, /, q=1, *more, key=2, **named): return p + q * key + len(more) + sum(named.values())")
+        self.line(depth, self.pick(
+            f"a = {name}(*xs)", f"a = {name}(1, *xs, *s, key=n)", f"a = {name}(a, **{{'key': b, 'w': 1}})", f"a = {name}(**d)",
+            f"a = {name}(*(a, b), **d)", f"x = {name}(x, y)", f"a = {name}(p=1)", f"a = {name}(1, 2, q=3)",
+        ))  # fmt: skip
+        self.line(depth, self.pick(
+            "for a, *rest in ([1, 2, 3], (b,), [n, n]): log.append(rest)", "(a, b), *rest = [(1, n), *xs]", "*rest, a = xs",
+            "a, *rest, b = xs", "[a, (b, *rest)] = [n, xs]", "xs = [*(q + 1 for q in xs), *s][:4]", "log.append((*xs, *d, *'ab'))",
+            "d = {**d, **{'p': a}, 'q': b}", "s = {*s, *xs}", "xs[0:0] = *rest, a = 1, 2", "t = xs[:], *rest = s, 1",
+        ))  # fmt: skip
+
+    def scopes(self, depth: int, size: int, loop: bool) -> None:
+        """Cells that come and go, and global names."""
+        name, cell = self.fresh("scope"), self.fresh("v")
+        self.line(depth, f"{cell} = {self.integer(1)}")
+        self.line(depth, f"def {name}(p={self.integer(0)}):")
+        self.line(depth + 1, self.pick(f"nonlocal {cell}", f"nonlocal {cell}, total", "global shared", f"nonlocal {cell}; global shared"))
+        self.line(depth + 1, self.pick(f"{cell} = p", f"del {cell}; {cell} = 2", f"shared = {cell if self.pick(True, False) else 'p'}", "graph_break()"))
+        self.line(depth + 1, self.pick("graph_break()", "pass", "x.add_(p)"))
+        self.line(depth + 1, self.pick("return p", f"return [{cell} for _ in range(2)]", f"return lambda: {cell}", f"return lambda q={cell}: q + p"))
+        self.line(depth, f"made = {name}()")
+        self.line(depth, self.pick("graph_break()", f"{cell} = x", "pass", f"{cell} = 7"))
+        self.line(depth, self.pick("log.append(made() if callable(made) else made)", f"log.append(str({cell}))", f"del {cell}; {cell} = 3",
+                                   "log.append(shared)", f"x = x + {cell}"))  # fmt: skip
+
+    def class_body(self, depth: int, size: int, loop: bool) -> None:
+        name, base = self.fresh("Body"), self.pick("", "(dict)", "(list)", "(Exception)", "(object, metaclass=type)")
+        self.line(depth, f"class {name}{base}:")
+        for _ in range(self._draw(st.integers(1, 3))):
+            self.line(depth + 1, self.pick(
+                "nonlocal total; total += 1", f"k = {self.integer(1)}", "j = [q for q in range(3)]", "for i in range(2): k = i",
+                "z = 1; del z", "t = x.sum()", "def grow(self, v=a): return [self.k, v]", "k = (lambda: total)()", "log.append(__qualname__)",
+                "def __call__(self, v): return v + 1", "def __len__(self): return 0", "__slots__ = ('k1',)", "def __getattr__(self, key): return key",
+                "@staticmethod\n" + "    " * (depth + 1) + "def make(v): return v * 2", "if total: k = 4",
+                "@classmethod\n" + "    " * (depth + 1) + "def of(cls, v): return cls", "def __eq__(self, other): return True",
+                "def __init_subclass__(cls, **named): log.append(cls.__name__)", "def __bool__(self): graph_break(); return False",
+            ))  # fmt: skip
+        self.line(depth, f"o = {name}()")
+        self.line(depth, self.pick(
+            "a = getattr(o, 'k', 3)", "log.append(o.grow())", "x = o(x)", "log.append(bool(o))", "graph_break(); log.append(o.k)", "y = y + o.t",
+            f"class {name}Child({name}): pass", "log.append(o.make(a))", "log.append(o == 3)", "log.append(type(o).__mro__[0].__name__)",
+            "log.append(o.of(1) is type(o))", "o.k1 = x; graph_break(); x = o.k1",
+        ))  # fmt: skip
+
+    def ends(self, depth: int, size: int, loop: bool) -> None:
+        """`finally` within `finally`, with returns, breaks of the graph and exceptions in each place."""
+        name = self.fresh("ends")
+        self.line(depth, f"def {name}(p):")
+        self.line(depth + 1, "nonlocal x, total")
+        body = ["graph_break()", "p += 1", "raise KeyError(p)", "return p", "p = p // n", "x = x * 2", "log.append(p)", "total += int(x.sum())"]
+        self.line(depth + 1, "try:")
+        self.line(depth + 2, "try:")
+        self.line(depth + 3, self.pick(*body))
+        self.line(depth + 3, self.pick(*body))
+        self.line(depth + 2, f"except {self.pick(*ERRORS)} as error:")
+        self.line(depth + 3, self.pick(*body, "raise", "raise ValueError(p) from None", "log.append(error.args)"))
+        self.line(depth + 2, "else:")
+        self.line(depth + 3, self.pick(*body))
+        self.line(depth + 2, "finally:")
+        self.line(depth + 3, self.pick(*body))
+        self.line(depth + 1, "finally:")
+        self.line(depth + 2, self.pick(*body[:2], *body[5:], "pass"))
+        self.line(depth + 1, "return x")
+        self.line(depth, self.pick(f"log.append(str({name}(n)))", f"y = y + {name}(a)", f"a = {name}(1)"))
+
+    def contexts(self, depth: int, size: int, loop: bool) -> None:
+        first = self.pick("Noting(log) as a", "noted(log) as b", "Noting(log, Exception)", "torch.no_grad()", "contextlib.suppress(KeyError)")
+        second = self.pick("noted(log)", "Noting(log, LookupError) as b", "contextlib.ExitStack() as stack", "contextlib.nullcontext(x) as y")
+        self.line(depth, f"with {first}, {second}:")
+        if "stack" in second:
+            self.line(depth + 1, self.pick("stack.callback(log.append, a)", "stack.enter_context(Noting(log))", "stack.push(Noting(log, KeyError))"))
+        self.line(depth + 1, self.pick("graph_break()", "x = x + 1", "a = int(x.sum())", "raise KeyError(n)", "del xs[0]"))
+        self.block(depth + 1, 0, loop)
+        self.line(depth + 1, self.pick("graph_break()", "pass", "raise ValueError(a)", "return log", "log.append(torch.is_grad_enabled())"))
+
+    def walrus(self, depth: int, size: int, loop: bool) -> None:
+        self.line(depth, self.pick(
+            "xs = [w := q + 1, w * 2] if (q := n) else [q]", "log.append([last := q for q in xs]); log.append(last if xs else None)",
+            "while (a := a - 1) > 0: log.append(a)", "if (m := max(xs, default=n)) > 1: x = x + m", "x = (t := x + 1) * t",
+            "log.append((w := len(xs), w + 1))", "if (t := x.sum()) > 0: y = y + t", "a = sum((w := q) for q in xs) + (w if xs else 0)",
+            "log.append({(k := str(q)): k for q in xs})", "while len(log) < 4 and (w := next(iter(xs), None)) is not None: log.append(w)",
+        ))  # fmt: skip
+
+    def handed_on(self, depth: int, size: int, loop: bool) -> None:
+        """An iterator that is begun here and used by another function, which may break."""
+        name = self.fresh("uses")
+        self.line(depth, f"def {name}(it, p):")
+        self.line(depth + 1, self.pick("p = p + 1", "graph_break()", "log.append(next(it, None))", "for q in it: p = p + 1; break"))
+        self.line(depth + 1, self.pick("return p, list(it)", "return next(it), p", "return p, sum(1 for _ in it)", "return p, it"))
+        over = self.pick("iter(xs)", "enumerate(xs)", "zip(xs, range(4))", "iter(d)", "reversed(xs)", "iter(range(4))", "map(abs, xs)",
+                         "filter(None, xs)", "(q for q in xs)", "iter('abc')", "iter(d.items())", "iter(sorted(s))")  # fmt: skip
+        self.line(depth, f"it = {over}")
+        self.line(depth, self.pick("next(it, None)", "pass", "graph_break()", "xs.append(3)"))
+        self.line(depth, f"made = {name}(it, {self.pick('x', 'n', 'a')})")
+        self.line(depth, self.pick("log.append(len(list(it)))", "log.append(str(made[0]))", "graph_break(); log.append(next(it, None))"))
 
     def type_parameters(self, depth: int, size: int, loop: bool) -> None:
         name = self.fresh("generic")

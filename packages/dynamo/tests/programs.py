@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,4 +66,4 @@ def same(left: Any, right: Any) -> bool:
         return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
     if hasattr(left, "__dict__") and not isinstance(left, type) and not callable(left):
         return same(left.__dict__, right.__dict__)
-    return bool(left == right) or callable(left)
+    return bool(left == right) or callable(left) or isinstance(left, types.GeneratorType)

@@ -43,7 +43,7 @@ def noted(log: list[Any]) -> Iterator[int]:
 
 
 def run(text: str, n: int, xs: list[int]) -> None:
-    namespace: dict[str, Any] = {"torch": torch, "graph_break": graph_break, "Noting": Noting, "noted": noted}
+    namespace: dict[str, Any] = {"torch": torch, "graph_break": graph_break, "Noting": Noting, "noted": noted, "contextlib": contextlib}
     exec(compile(text, "<generated program>", "exec"), namespace)
     program = namespace["program"]
     assert isinstance(program, types.FunctionType)

@@ -170,3 +170,44 @@ def list_changes_under_its_iterator(x: torch.Tensor, xs: list[int], s: set[int])
 @pytest.mark.parametrize("program", [list_changes_under_reversed, list_changes_under_its_iterator])
 def test_iterator_of_a_list_that_changes_is_where_the_program_had_it(program: Any) -> None:
     check(program, torch.ones(2), [3, 1], {1})
+
+
+def unbound_after_break(x: torch.Tensor) -> Any:
+    value = 1
+
+    def inner() -> int:
+        return value  # noqa: F821  # deleted below
+
+    graph_break()
+    del value
+    try:
+        return x + value  # type: ignore[used-before-def]  # noqa: F821
+    except NameError as error:
+        return x, type(error).__name__, str(error)
+
+
+def test_a_deleted_variable_of_a_closure_across_a_break() -> None:
+    """The rest of a function has the function's own cells as free variables; the exception is that of a local one."""
+    check(unbound_after_break, torch.ones(2))
+
+
+@pytest.mark.xfail(strict=True, reason="the interpreter runs the rest of the function, where an own cell is a free variable: NameError")
+def test_a_deleted_variable_of_a_closure_in_code_left_to_python() -> None:
+    async def later(q: int) -> int:
+        return q
+
+    def program(x: torch.Tensor) -> Any:
+        value = 1
+
+        def inner() -> int:
+            return value  # noqa: F821  # deleted below
+
+        try:
+            later(2).send(None)
+        except StopIteration as stop:
+            x = x + stop.value
+        graph_break()
+        del value
+        return x + value  # type: ignore[used-before-def]  # noqa: F821
+
+    check(program, torch.ones(2))

@@ -409,7 +409,7 @@ class _Attempt:
             return
         groups: dict[type, list[Any]] = {}
         for record in heap.by_stand_in.values():
-            if record.kind in ("list", "dict", "set", "deque", "OrderedDict", "defaultdict", "instance"):
+            if record.kind in ("list", "dict", "set", "deque", "OrderedDict", "defaultdict", "instance", "iterator"):
                 groups.setdefault(type(record.original), []).append(record)
         for records in groups.values():
             own = any(

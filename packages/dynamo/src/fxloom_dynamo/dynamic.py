@@ -192,6 +192,8 @@ class History:
 
     tensors: dict[str, tuple[int, list[_Seen], list[_Seen]]] = field(default_factory=dict)
     numbers: dict[str, _Seen] = field(default_factory=dict)
+    #: place -> how far the iterator there was at first
+    iterators: dict[str, Any] = field(default_factory=dict)
     #: place -> values there that a trace with a symbol for the number relied on
     specialized: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -255,6 +257,10 @@ class Policy:
             return None
         changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
         return DimPolicy() if changed or self.dynamic and not _is_setting(source) else None
+
+    def iterator(self, state: Any, source: Source) -> bool:
+        """Whether to specialize on how far an iterator is: where that changes it stays outside, one item at a time."""
+        return bool(self.history.iterators.setdefault(source.name, state) == state)
 
     def _spec(self, source: Source) -> Any:
         """What `dynamic_shapes` says for a place."""

@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from fxloom_dynamo import arrays
+from fxloom_dynamo import arrays, iterators
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
@@ -312,6 +312,8 @@ class Heap:
         if cls is weakref.ReferenceType:
             return self._weak_reference(original, source)
         if hasattr(cls, "__next__") and not can_shadow(cls):
+            if iterators.is_readable(original) and self.policy.iterator(iterators.state(original), source):
+                return self._iterator(original, source)
             graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
         if cls in EXACT_CONTAINERS:
             return self._container(original, source, cls)
@@ -422,6 +424,19 @@ class Heap:
                 stand_in = tuple.__new__(cls, items)
         record = self._add(original, stand_in, source, "tuple")
         record.filled = True
+        return stand_in
+
+    def _iterator(self, original: Any, source: Source) -> Any:
+        """An iterator of a builtin kind, as far as it is."""
+        self.guard(source, GuardKind.TYPE, type(original))
+        now = iterators.state(original)
+        self.guard(CallSource(source, getter=iterators.state, label="state({})"), GuardKind.EQUALITY, now)
+        over = []
+        for index, part in enumerate(iterators.parts(original)):
+            over.append(self.translate(part, CallSource(source, getter=iterators.part(index), label=f"part({{}}, {index})")))
+            self.refuse(over[-1])
+        stand_in = iterators.stand_in(original, tuple(over))
+        self._add(original, stand_in, source, "iterator").read.update(state=now, over=over)
         return stand_in
 
     def _method(self, original: types.MethodType, source: Source) -> Any:
@@ -639,7 +654,10 @@ class Heap:
         if record is None or record.filled or record.kind in ("opaque", "function", "closure", "tensor", "method"):
             return
         record.filled = True
-        if issubclass(type(container), dict):
+        if record.kind == "iterator":
+            for part in record.read["over"]:
+                self.fill(part)
+        elif issubclass(type(container), dict):
             if record.listed is None:
                 self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
             for key, value in list(dict.items(container)):
@@ -675,8 +693,11 @@ class Heap:
             for key, item in dict.items(value):
                 self.fill_deep(key, seen)
                 self.fill_deep(item, seen)
-        elif issubclass(type(value), types.MappingProxyType):
-            return
+        elif hasattr(type(value), "__next__"):
+            self.fill(value)
+            record = self.by_stand_in.get(id(value))
+            for part in record.read["over"] if record is not None and record.kind == "iterator" else ():
+                self.fill_deep(part, seen)
 
     # ------------------------------------------------------------------ classes
 

@@ -557,6 +557,7 @@ def advance(ev: Evaluator, iterator: Any) -> Any:
         if found is not ABSENT:
             return ev.call(found, [iterator])
         if is_own_instance(ev, iterator):
+            ev.heap.fill(iterator)
             return ev.native(next, iterator, ABSENT)
     except Raised as raised:
         if isinstance(raised.exc, StopIteration):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import gradients, natives
+from fxloom_dynamo import gradients, iterators, natives
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.heap import Record
 from fxloom_dynamo.kinds import LITERALS
@@ -117,6 +117,8 @@ def _written(record: Record, ev: Evaluator) -> list[Any]:
     if record.kind == "cell":
         return [ev.heap.cell_get(record.stand_in)]
     stand_in = record.stand_in
+    if record.kind == "iterator":
+        return [iterators.state(stand_in)]
     if isinstance(stand_in, dict):
         items: Iterable[tuple[Any, Any]] = dict.items(stand_in)
     else:

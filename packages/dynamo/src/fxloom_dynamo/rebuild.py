@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from fxloom_dynamo import effects, polyfills
+from fxloom_dynamo import effects, iterators, polyfills
 from fxloom_dynamo.arrays import METHOD_NAMES, Array, to_array, to_scalar
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
@@ -663,6 +663,11 @@ def _change_of(record: Record) -> str | None:
         except ValueError:
             value = ABSENT
         return None if value is record.read["value"] else "cell"
+    if record.kind == "iterator":
+        now = iterators.state(stand_in)
+        if now == -1:
+            graph_break("cannot_rebuild", f"a {type(stand_in).__qualname__} over what has changed since")
+        return None if now == record.read["state"] else "iterator"
     if issubclass(type(stand_in), dict):
         if same_keys(ordered_keys(stand_in), record.keys) and all(
             value is record.read.get(key, UNREAD) for key, value in dict.items(stand_in)

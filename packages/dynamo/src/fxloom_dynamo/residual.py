@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _native, effects, gradients
+from fxloom_dynamo import _native, effects, gradients, iterators
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
@@ -22,6 +22,7 @@ from fxloom_dynamo.bytecode.instruction import NOWHERE
 from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.handlers.control import exhausted_index
+from fxloom_dynamo.handlers.names import unbound_error
 from fxloom_dynamo.kinds import ordered_keys, same_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL
@@ -36,6 +37,7 @@ from fxloom_interfaces.sources import Source
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.heap import Record
     from fxloom_shapes import FakeTensor
 
 #: makes the compiled callable from the graph's output values, in order
@@ -278,7 +280,7 @@ class Residual:
                 content = ev.heap.cell_get(record.stand_in)
                 if content is not ABSENT:
                     scan(content)
-            else:
+            elif kind != "iterator":
                 for item in list(record.stand_in):
                     scan(item)
         for record in list(ev.heap.by_stand_in.values()):
@@ -306,6 +308,7 @@ class Residual:
     def _write(self, writes: list[tuple[Any, ...]]) -> None:
         """Write the effects to the real heap, then make the calls that were put off."""
         self._write_all(writes)
+        self._catch_up([record for kind, record, *_ in writes if kind == "iterator"])
         for iterator, state in self.rebuilder.late_states:
             self.rebuilder.call(effects.set_state, iterator, state)
             self.out.extend(emit.pop())
@@ -313,9 +316,18 @@ class Residual:
             self.rebuilder.call(function, *args)
             self.out.extend(emit.pop())
 
+    def _catch_up(self, records: list[Record]) -> None:
+        """Advance the program's iterators, those that go over others, which were met later, first: they advance these too."""
+        for record in reversed(records):
+            self.rebuilder.begin_call(iterators.catch_up)
+            self.rebuilder.load_input(record.source)
+            self.out.extend([*emit.load_const(iterators.state(record.stand_in)), *emit.call(2), *emit.pop()])
+
     def _write_all(self, writes: list[tuple[Any, ...]]) -> None:
         rebuilder, out = self.rebuilder, self.out
         for kind, target, *rest in writes:
+            if kind == "iterator":
+                continue
             if kind == "dict":
                 self._write_dict(target)
                 continue
@@ -394,6 +406,9 @@ class Residual:
         if start == end and inst.opname in NEEDS_BOOL:
             # what was compared may be a tensor still: the evaluator leaves its truth to this instruction
             native.insert(0, Instruction("TO_BOOL", position=inst.position))
+        missing = start == end and self._misses_own_cell(inst)
+        if missing:
+            native = self._raise(unbound_error(inst.argval, self.code), inst)
         depth = len(nulls)
         ways: list[tuple[Instruction | None, int, list[bool]]] = []
         if inst.opname in _TWO_WAY or "OR_POP" in inst.opname:
@@ -409,7 +424,7 @@ class Residual:
             native[-1].target = exhausted
             ways.append((None, end + 1, [*nulls, False]))
             ways.append((exhausted, after, nulls[:-1]))
-        elif inst.opname not in _NO_WAY_ON:
+        elif inst.opname not in _NO_WAY_ON and not missing:
             untouched, top = depth, depth
             for number in range(start, end + 1):
                 takes, leaves = stack_effect(instructions[number])
@@ -437,6 +452,25 @@ class Residual:
                     extra = exhausted_index(instructions, self.frame.info.targets[end]) - self.frame.info.targets[end] - 1
                     self.out.extend(Instruction("POP_TOP") for _ in range(extra))
             self._go_on(index, after_nulls)
+
+    def _misses_own_cell(self, inst: Instruction) -> bool:
+        """True for an instruction that needs the content of a cell of the function's own which is empty.
+
+        In a continuation that is a free variable, for which the interpreter would raise another exception.
+        """
+        if inst.opname not in ("LOAD_DEREF", "DELETE_DEREF") or inst.argval not in self.code.co_freevars:
+            return False
+        cell = self.frame.locals.get(inst.argval)
+        own = inst.argval in origin_of(self.code).co_cellvars
+        return own and isinstance(cell, types.CellType) and self.ev.heap.cell_get(cell) is ABSENT
+
+    def _raise(self, error: BaseException, inst: Instruction) -> list[Instruction]:
+        """`raise error` in the place of an instruction."""
+        native = [*emit.push_callable(emit.load_const(type(error))), *emit.load_const(error.args[0]), *emit.call(1)]
+        native.append(Instruction("RAISE_VARARGS", 1, 1))
+        for made in native:
+            made.position = inst.position
+        return native
 
     def _go_on(self, index: int, nulls: list[bool]) -> None:
         """The stack holds `nulls`; call the continuation at `index` with it and the live locals."""

@@ -11,6 +11,7 @@ from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.frame import Lazy
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL, Raised
 from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.resume import origin_of
 from fxloom_interfaces.sources import ClosureCellSource, ClosureSource
 
 if TYPE_CHECKING:
@@ -74,11 +75,14 @@ def copy_free_vars(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 def _unbound(name: str, frame: Frame) -> Raised:
-    if name in frame.code.co_freevars:
-        return Raised(
-            NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
-        )
-    return Raised(UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value"))
+    return Raised(unbound_error(name, frame.code))
+
+
+def unbound_error(name: str, code: types.CodeType) -> NameError:
+    """What reading a variable without a value raises; a continuation has its function's own cells as free variables."""
+    if name in origin_of(code).co_freevars:
+        return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+    return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 
 @opcode("LOAD_DEREF", "-- value")
