@@ -114,3 +114,27 @@ def test_pieces_that_do_not_add_up_are_an_error(used: str, backend: str) -> None
     with pytest.raises(RuntimeError):
         run(x, torch.tensor([3, 5, 4]))
     assert fxloom.stats().graphs == 1
+
+
+COMPLEX: dict[str, Callable[[Tensor], Tensor]] = {
+    "there and back": lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=0), n=x.shape[0], dim=0),
+    "times a number": lambda x: torch.view_as_real(torch.view_as_complex(x.reshape(-1, 2, 2)) * 1j),
+    "joined": lambda x: torch.view_as_real(torch.cat([torch.fft.fft(x), torch.fft.fft(x * 2)])),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers_of_any_size_are_differentiated(name: str, backend: str) -> None:
+    program = COMPLEX[name]
+    run = fxloom.compile(program, backend=backend, fullgraph=True)
+    for size in (4, 6, 5, 9):
+        x = torch.randn(size, 4)
+        found = []
+        for fn in (program, run):
+            leaf = x.clone().requires_grad_()
+            out = fn(leaf)
+            (out * torch.arange(float(out.numel())).view(out.shape)).sum().backward()
+            found.append((out, leaf.grad))
+        torch.testing.assert_close(found[1], found[0])
+    assert fxloom.stats().compiles <= 3

@@ -14,8 +14,12 @@ from fxloom_dynamo import _native, optimize
 from fxloom_dynamo.dynamic import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic, parse_dynamic_shapes
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.runtime import CapturedFrame
+from fxloom_dynamo.size_guards import _statement
 from fxloom_interfaces.errors import ConfigError
 from fxloom_shapes import ConstraintViolated
+from fxloom_shapes.facts import Comparison, Relation
+from fxloom_shapes.poly import Atom, apply, const, of_atom
+from fxloom_shapes.reals import UNARY, Real
 
 
 def close(got: Any, expected: Any) -> None:
@@ -116,7 +120,9 @@ def test_specializing_a_marked_dimension_names_the_line_that_did_it() -> None:
 
     x = torch.ones(6)
     mark_dynamic(x, 0)
-    with pytest.raises(ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic.* s0 == 6 at .*test_dynamic_sizes.py:\d+ in .*fn: return"):
+    with pytest.raises(
+        ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic.* s0 == 6 at .*test_dynamic_sizes.py:\d+ in .*fn: return"
+    ):
         optimize(None)(fn)(x)
     y = torch.ones(6)
     maybe_mark_dynamic(y, 0)
@@ -226,6 +232,71 @@ def test_the_machine_computes_as_python_does(op: str, a: int, b: int, relation: 
     value = table.get(op)
     expected = value is not None and {"==": value == 0, "!=": value != 0, ">=": value >= 0}[relation]
     assert _run(code, (a, b)) == expected
+
+
+A, B, P = (Atom("", (), name, rank) for rank, name in enumerate("abp"))
+NUMBERS = [Real("int", (of_atom(A),)), Real("int", (of_atom(B),)), Real("symbol", (P,)), Real("const", (0.7,)), Real("const", (-2.0,))]
+ROUNDED = ["Floor", "Ceil", "Trunc", "Round"]
+OF_BITS = ["And", "Or", "Xor", "Power", "Gcd", "FloorDiv", "Mod", "Min", "Max"]
+
+
+def below(real: Real) -> list[Real]:
+    """It and all that it is made of."""
+    inside = [] if real.kind in ("symbol", "const", "int") else [part for argument in real.args for part in below(argument)]
+    return [real, *inside]
+
+
+def holds(statement: Relation | Comparison, numbers: dict[str, Any]) -> bool:
+    """What Python says; False where it raises, for which code is compiled anew."""
+    try:
+        return statement.holds(numbers)
+    except (ArithmeticError, ValueError, TypeError):
+        return False
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(st.data())
+def test_the_machine_computes_floats_and_bits_as_python_does(data: st.DataObject) -> None:
+    draw = data.draw
+    numbers = {
+        "a": draw(st.integers(-9, 40)),
+        "b": draw(st.integers(0, 9)),
+        "p": draw(st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -7.25, 1e300, float("inf"), float("-inf"), float("nan")])),
+    }
+
+    def real(depth: int) -> Real:
+        kind = draw(st.sampled_from(["leaf", "binary", "unary"] if depth else ["leaf"]))
+        if kind == "leaf":
+            return draw(st.sampled_from(NUMBERS))
+        if kind == "unary":
+            return Real(draw(st.sampled_from([*UNARY, "neg", "abs"])), (real(depth - 1),))
+        operations = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]
+        return Real(draw(st.sampled_from(operations)), (Real("float", (real(depth - 1),)), Real("float", (real(depth - 1),))))
+
+    which = draw(st.sampled_from(["comparison", "finite", "rounded", "bits", "alone"]))
+    statement: Any
+    if which == "comparison":
+        statement = Comparison(draw(st.sampled_from(["==", "<", "<="])), (real(2), real(2)), draw(st.booleans()))
+    elif which == "finite":
+        statement = Comparison("finite", (real(2),), True)
+    else:
+        makers = {
+            "rounded": lambda: apply(draw(st.sampled_from(ROUNDED)), real(2)),
+            "bits": lambda: apply(draw(st.sampled_from(OF_BITS)), of_atom(A), of_atom(B)),
+            "alone": lambda: apply(draw(st.sampled_from(["BitLength", "Isqrt"])), of_atom(A)),
+        }
+        statement = Relation(draw(st.sampled_from(["==", "!=", ">="])), makers[which]() - const(draw(st.integers(-2, 9))))
+    code = _statement(statement, {"a": 0, "b": 1, "p": 2})
+    expected = holds(statement, numbers)
+    got = _run(code, tuple(numbers.values()))
+    parts = statement.args if isinstance(statement, Comparison) else [p for atom in statement.poly.atoms() for p in atom.args]
+    inner = [part for whole in parts if isinstance(whole, Real) for part in below(whole)]
+    if which == "finite":
+        inner = [part for part in inner if part not in parts]
+    finite = all(holds(Comparison("finite", (part,)), numbers) for part in inner)  # each has a guard of its own that it is
+    large = which == "rounded" and finite and any(abs(part.value(numbers)) >= 1 << 62 for part in inner)
+    if finite and not large:
+        assert got == expected, (str(statement), numbers)
 
 
 def test_the_machine_refuses_what_is_no_integer_or_too_large() -> None:

@@ -107,6 +107,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = meant(kwargs or {})
+        if func is torch.ops.aten._conj.default and isinstance(args[0], complex):  # a number that autograd conjugates
+            func, args = torch.ops.aten.scalar_tensor.default, (args[0].conjugate(),)
+            kwargs = {"dtype": torch.complex128}  # of no axes: results are of the type of what it meets
         facts = facts_of(func)
         if facts.composite:
             # only under inference mode or from within another operator: autograd takes these apart otherwise

@@ -141,6 +141,12 @@ def _alike(*values: Any) -> bool:
     return kinds == {int} or kinds == {float}
 
 
+def _log(value: Any, *base: Any) -> Any:
+    """As CPython has it: the quotient of two natural logarithms."""
+    log = symbolic_math.UNARY_FUNCTIONS["log"]
+    return log(value) / log(base[0]) if base else log(value)
+
+
 def _int(value: Any = 0) -> Any:
     return value if type(value) is torch.SymInt else symbolic_math.as_int(value)
 
@@ -159,6 +165,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     float: _float,
     bool: bool,
     **{getattr(math, name): function for name, function in symbolic_math.UNARY_FUNCTIONS.items()},
+    math.log: _log,
     math.ceil: symbolic_math.ceil,
     math.floor: symbolic_math.floor,
     math.trunc: symbolic_math.trunc,
@@ -176,7 +183,7 @@ METHODS: dict[tuple[type, str], Callable[..., Any]] = {
     (int, "bit_length"): symbolic_math.bit_length,
     (float, "is_integer"): symbolic_math.is_integer,
 }
-_ARITIES: dict[Any, tuple[int, ...]] = {math.gcd: (2,), math.log: (1,), builtins.round: (1,), builtins.pow: (2,), int: (1,), float: (1,)}
+_ARITIES: dict[Any, tuple[int, ...]] = {math.gcd: (2,), math.log: (1, 2), builtins.round: (1,), builtins.pow: (2,), int: (1,), float: (1,)}
 _INTEGERS_ONLY = frozenset({math.gcd, math.isqrt, operator.index})
 
 

@@ -66,7 +66,7 @@ def symbols_made(env: SymbolEnv | None, value: Any) -> dict[str, tuple[int, ...]
 
     name -> where it is: None for the number itself, else (item,) dim.
     """
-    if env is None:
+    if env is None or not env.has_unbacked:
         return {}
     found: dict[str, tuple[int, ...] | None] = {}
 
