@@ -254,3 +254,10 @@ def test_view_metadata_is_eagers(value: torch.Tensor, data: st.DataObject) -> No
         return
     fake = run(mode.from_tensor(value))
     assert [(f.shape, f.stride(), f.storage_offset()) for f in fake] == [(r.shape, r.stride(), r.storage_offset()) for r in real]
+
+
+def test_operators_on_numbers_have_known_values() -> None:
+    """The bindings take a number where an operator has a tensor."""
+    with FakeMode():
+        for made, expected in ((torch.div(13, 4, rounding_mode="trunc"), 3), (torch.mul(2, 3.5), 7.0), (torch.add(2, 3), 5)):
+            assert made.item() == expected

@@ -530,7 +530,7 @@ def _may_be_constant(args: tuple[Any, ...]) -> bool:
         return hasattr(first, "_constant") and first.constant is not None
     if (type(first) is list or type(first) is tuple) and first and type(first[0]) is FakeTensor:
         return hasattr(first[0], "_constant")
-    return False
+    return type(first) in (int, float, bool)  # `torch.div(12, 4)`: a number where the operator has a tensor
 
 
 #: make tensors whose values their arguments tell
