@@ -47,6 +47,7 @@ def aot_graph(
     return training_wrapper(
         forward, backward, traced.forward.signature, traced.checks,
         only_plain_backward=traced.only_plain_backward, shared=traced.shared, variants=variants,
+        starts_with_grad=traced.starts_with_grad,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import torch
 
 from fxloom_aot.functionalize import Functionalizer, Memory, View
 from fxloom_aot.log import numbers_of
+from fxloom_aot.recorder import has_history
 from fxloom_aot.views import LAZY, Chain, UnsupportedView, is_dense, with_strides_of
 from fxloom_interfaces.signature import (
     FromConstant,
@@ -33,6 +34,7 @@ from fxloom_shapes.nodes import symbol_names, symbol_number
 from fxloom_shapes.propagate import SYMBOLIC
 
 aten = torch.ops.aten
+
 
 @dataclass(slots=True)
 class ForwardOutputs:
@@ -100,7 +102,7 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
 
 def _is_tracked(output: FakeTensor) -> bool:
     """True for what autograd has a history of; a view made without grad of what requires grad says that it does, and has none."""
-    return output.requires_grad and output.grad_fn is not None
+    return output.requires_grad and has_history(output)
 
 
 def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autograd: set[int]) -> None:
@@ -180,9 +182,7 @@ def _separate(state: Functionalizer, found: ForwardOutputs) -> None:
     """
     tokens = {value.storage_token.ident for value in state.log.placeholders}
     tokens.update(value.storage_token.ident for value, _ in state.log.constants)
-    targets = {
-        state.log.placeholders[spec.input].storage_token.ident for spec in found.specs if spec.kind is OutputKind.NEW_VALUE
-    }
+    targets = {state.log.placeholders[spec.input].storage_token.ident for spec in found.specs if spec.kind is OutputKind.NEW_VALUE}
     seen: set[int] = set()
     for number, (spec, value) in enumerate(zip(found.specs, found.values, strict=True)):
         if type(value) is not FakeTensor:

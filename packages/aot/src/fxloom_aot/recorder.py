@@ -191,11 +191,19 @@ def _run(gm: torch.fx.GraphModule, inputs: Sequence[Any], recorder: Recorder) ->
                 outputs = look_up(node.args[0])
                 return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
         made = values.get(node)
-        if type(made) is FakeTensor and made.requires_grad and made.grad_fn is None and node.op != "placeholder":
+        if type(made) is FakeTensor and made.requires_grad and not has_history(made) and node.op != "placeholder":
             recorder.leaves.setdefault(id(made), node)
         for dead in last_use.get(node, ()):
             del values[dead]
     raise InternalError("aot", "the graph has no output node")
+
+
+def has_history(fake: FakeTensor) -> bool:
+    """True when autograd recorded what made the tensor."""
+    try:
+        return fake.grad_fn is not None
+    except RuntimeError:  # one of several views, written through another: whoever uses it gets to see this
+        return True
 
 
 def _run_checkpoint(node: torch.fx.Node, args: Sequence[Any], recorder: Recorder) -> tuple[Any, ...]:

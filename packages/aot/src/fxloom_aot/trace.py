@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from fxloom_aot.functionalize import Functionalizer, ProgramInput, check_checkpo
 from fxloom_aot.log import Decompositions, numbers_of, values_of
 from fxloom_aot.outputs import ForwardOutputs, classify_outputs
 from fxloom_aot.partition import Joint, Partitioner, backward_from, save_all
-from fxloom_aot.recorder import Recorder, run_graph
+from fxloom_aot.recorder import Recorder, has_history, run_graph
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.views import UnsupportedView, is_dense
 from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
@@ -75,6 +75,8 @@ class Traced:
     shared: tuple[int, ...] = ()
     #: the backward graph, and what it expects, for gradients of some of the differentiable outputs; None where there is none
     backward_of: Callable[[Given], tuple[TracedGraph, list[Descriptor]] | None] | None = None
+    #: the graph starts with grad mode on; where it starts off, it turns it on itself for what is differentiated
+    starts_with_grad: bool = True
 
 
 def trace_graph(
@@ -88,7 +90,8 @@ def trace_graph(
     with (
         torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), _absent_devices(), _anomalies_unseen(),
     ):  # fmt: skip
-        return _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
+        traced = _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
+    return traced if grad_mode else replace(traced, starts_with_grad=False)
 
 
 def _absent_devices() -> AbstractContextManager[Any]:
@@ -365,7 +368,7 @@ class _Tracer:
         """A leaf that the program makes and shows: its gradient is accumulated in the real tensor, which has to be there."""
         given = {id(place.fake) for place in self.inputs}
         for output in outputs:
-            if type(output) is not FakeTensor or not output.requires_grad or output.grad_fn is not None or output._is_view():
+            if type(output) is not FakeTensor or not output.requires_grad or has_history(output) or output._is_view():
                 continue
             if id(output) in self.recorder.leaves and id(output) not in given:
                 raise GraphRejected(self.recorder.leaves[id(output)], "a tensor made in the graph becomes a leaf that requires grad")

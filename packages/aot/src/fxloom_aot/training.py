@@ -154,11 +154,13 @@ def training_wrapper(
     only_plain_backward: bool = False,
     shared: Sequence[int] = (),
     variants: Variants | None = None,
+    starts_with_grad: bool = True,
 ) -> Callable[..., list[Any]]:
     """See the module's docstring.
 
     only_plain_backward: refuse what a reentrant checkpoint refuses. shared: by differentiable output, a bit mask of those that
     can't be differentiated after it; the others still can. variants: for gradients of some outputs; zeros stand in without.
+    starts_with_grad: False for a graph that is entered with grad mode off and turns it on itself.
     """
     gather = input_gatherer(signature, checks)
     finish = finisher(signature)
@@ -299,7 +301,11 @@ def training_wrapper(
             return list(outputs)
         return finish(args, outputs)
 
-    return run
+    def run_with_grad(*args: Any) -> list[Any]:
+        with torch.enable_grad():
+            return run(*args)
+
+    return run if starts_with_grad else run_with_grad
 
 
 def _token(running: Iterator[list[Any]], device: torch.device) -> torch.Tensor:
