@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.sources import LocalSource, SizeSource
-from fxloom_shapes import SymbolEnv, symbolic_math
+from fxloom_shapes import SymbolEnv
 from fxloom_shapes.facts import Comparison, Facts
 from fxloom_shapes.poly import Atom, of_atom
 from fxloom_shapes.reals import Real

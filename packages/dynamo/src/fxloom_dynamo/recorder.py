@@ -32,10 +32,10 @@ from fxloom_dynamo.policy import Wish, wish_for
 from fxloom_dynamo.subclasses import overrides
 from fxloom_dynamo.symbolic_data import is_symbolic_data
 from fxloom_dynamo.symbolic_index import is_symbolic_index
-from fxloom_interfaces import meta
+from fxloom_interfaces import meta, symbolic_math
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
-from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels, symbolic_math
+from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
 from fxloom_shapes.facts import symbols_of
 from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.poly import of_atom

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_interfaces.sources import Source
+from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes import SymbolEnv
 from fxloom_shapes.env import LARGEST, Symbol
 from fxloom_shapes.facts import Comparison, Relation, Statement, symbols_of
 from fxloom_shapes.poly import Atom, Poly
-from fxloom_shapes.reals import UNARY, Real
+from fxloom_shapes.reals import Real
 
 # The order is that of SizeOp in native/size_program.h.
 _NAMES = """

@@ -16,8 +16,9 @@ import torch
 
 from fxloom_dynamo import _native
 from fxloom_dynamo.breaks import graph_break
+from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.errors import GraphBreak
-from fxloom_shapes import FakeTensor, symbolic_math
+from fxloom_shapes import FakeTensor
 from fxloom_shapes.nodes import FloatNode, IntNode, Node
 from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.reals import python_text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_shapes import symbolic_math
+from fxloom_interfaces import symbolic_math
 from fxloom_shapes.propagate import SYMBOLIC
 
 if TYPE_CHECKING:

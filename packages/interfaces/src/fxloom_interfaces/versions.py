@@ -23,8 +23,8 @@ class Version(NamedTuple):
         return self.major == other.major and other.minor <= self.minor
 
 
-TORCH_DIALECT = Version(1, 2)
-ATEN_DIALECT = Version(1, 2)
+TORCH_DIALECT = Version(1, 3)
+ATEN_DIALECT = Version(1, 3)
 PRIMS_DIALECT = Version(1, 0)
 LOOP_IR = Version(1, 1)
 BACKEND = Version(1, 0)

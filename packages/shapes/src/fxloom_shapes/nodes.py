@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes.env import SymbolEnv, both, either
 from fxloom_shapes.errors import DataDependent
 from fxloom_shapes.facts import Comparison, Logic, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import Poly, const, of_atom
-from fxloom_shapes.reals import UNARY, Real
+from fxloom_shapes.reals import Real
 
 
 class Node:

@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes.poly import OPAQUE, Atom, Poly
 
-#: functions of one float that module `math` has
-UNARY = (
-    "sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-)  # fmt: skip
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

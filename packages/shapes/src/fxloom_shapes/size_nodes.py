@@ -12,8 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from fxloom_interfaces import meta
-from fxloom_shapes import symbolic_math
+from fxloom_interfaces import meta, symbolic_math
 from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.facts import Comparison, Relation, Statement
 from fxloom_shapes.fake import FakeTensor

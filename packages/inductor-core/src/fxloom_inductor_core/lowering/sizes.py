@@ -10,8 +10,8 @@ import sympy
 import torch
 
 from fxloom_inductor_core.numbers import Float, function, infix
+from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.expr import Max, Min, floor_div, mod, normalize
-from fxloom_shapes import symbolic_math
 
 
 def _integers(on_sizes: Callable[..., Any], symbol: str) -> Callable[..., Any]:

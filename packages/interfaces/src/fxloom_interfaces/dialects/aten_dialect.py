@@ -1,9 +1,10 @@
 """The aten dialect 1.x: what aot hands to a compiler. `verify` names the node and the rule that it breaks.
 
 A graph is a straight line: flat placeholders, calls of `torch.ops` overloads that neither write to an argument nor take
-`out=`, `operator.getitem` on their tuples, integer arithmetic by `operator.*`, and one output of a flat tuple. Every node
-has a fake value. View operators stand for the value they give; aliasing is said by the `GraphSignature` alone.
-`aten.as_strided` is applied to one-dimensional contiguous values of offset 0 only, so that it needs no knowledge of layouts.
+`out=`, `operator.getitem` on their tuples, arithmetic on numbers by `operator.*` and `symbolic_math.*`, and one output of a
+flat tuple. Every node has a fake value. View operators stand for the value they give; aliasing is said by the
+`GraphSignature` alone. `aten.as_strided` is applied to one-dimensional contiguous values of offset 0 only, so that it needs
+no knowledge of layouts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 import torch
 import torch.fx
 
+from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.errors import VerificationError
 from fxloom_interfaces.meta import get_fake, has_fake
 from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
@@ -49,6 +51,7 @@ PYTHON_TARGETS = frozenset(
         torch.sym_float,
         torch.sym_int,
     }
+    | symbolic_math.FUNCTIONS
 )
 
 Check = Callable[[torch.fx.Node], str | None]

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 import torch.fx
 
-from fxloom_interfaces import regions
+from fxloom_interfaces import regions, symbolic_math
 from fxloom_interfaces.errors import VerificationError
 from fxloom_interfaces.meta import KEYS, get_fake, get_source, has_fake
 from fxloom_interfaces.versions import TORCH_DIALECT
@@ -82,7 +82,8 @@ def _known_target(node: torch.fx.Node) -> str | None:
     if node.op != "call_function":
         return None
     of_regions = target in regions.MODE_CHANGES or isinstance(target, (regions.GraphFunction, regions.Transform))
-    if of_regions or target in BUILTIN_TARGETS or _is_operator(target) or _is_torch(target):
+    of_numbers = target in symbolic_math.FUNCTIONS or target is symbolic_math.check
+    if of_regions or of_numbers or target in BUILTIN_TARGETS or _is_operator(target) or _is_torch(target):
         return None
     return f"{target!r} is no function of torch, operator or region"
 

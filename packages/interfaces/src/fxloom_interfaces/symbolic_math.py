@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.reals import UNARY
-
+#: functions of one float that module `math` has
+UNARY = (
+    "sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+)  # fmt: skip
 _WRAPPERS: dict[type, Callable[..., Any]] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -65,6 +67,13 @@ gcd = _function("gcd", "gcd", math.gcd)
 as_int = _function("as_int", "sym_int", int)
 is_finite = _function("is_finite", "is_finite", math.isfinite)
 negation = _function("negation", "sym_not", operator.not_)
+#: what graphs may call
+FUNCTIONS = frozenset(
+    {
+        *UNARY_FUNCTIONS.values(), floor, ceil, trunc, round_to_int, bitwise_and, bitwise_or, bitwise_xor, power, bit_length,
+        isqrt, gcd, as_int, is_finite, negation,
+    }
+)  # fmt: skip
 
 
 def check(condition: Any, reason: str) -> None:
