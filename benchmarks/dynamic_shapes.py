@@ -62,13 +62,13 @@ def ids(batch: int, length: int) -> torch.Tensor:
 
 
 def ratio(one: Callable[[], Any], other: Callable[[], Any], rounds: int = 25) -> float:
-    """Time of a call of `one` over that of `other`: least of rounds in turn, since other work on the machine only adds."""
+    """CPU seconds of a call of `one` over those of `other`: least of rounds in turn, since other work on the machine only adds."""
     best = [float("inf"), float("inf")]
     for _ in range(rounds):
         for place, call in enumerate((one, other)):
-            start = time.perf_counter()
+            start = time.process_time()
             call()
-            best[place] = min(best[place], time.perf_counter() - start)
+            best[place] = min(best[place], time.process_time() - start)
     return best[0] / best[1]
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/symbolic_tracing.py
 
-Traced are capture and AOT (forward; the backend returns constants). Prints the number of guards on sizes, seconds for both,
+Traced are capture and AOT (forward; the backend returns constants). Prints the number of guards on sizes, CPU seconds for both,
 the least of rounds in turn, and the ratio (wanted: at most 5 guards, at most 1.5 times).
 """
 
@@ -29,11 +29,11 @@ def trace(model: torch.nn.Module, ids: torch.Tensor, dynamic: bool) -> tuple[flo
     spent: list[float] = []
 
     def compiler(gm: torch.fx.GraphModule, signature: Any) -> Any:
-        spent.append(time.perf_counter())
+        spent.append(time.process_time())
         return gm.forward if signature is None else lambda inputs: gm.forward(*inputs)
 
     compiled = optimize(lambda gm, inputs: aot_graph(gm, inputs, compiler=compiler), dynamic=dynamic, on_capture=frames.append)(model)
-    start = time.perf_counter()
+    start = time.process_time()
     with torch.no_grad():
         compiled(ids)
     guards = [guard for frame in frames for guard in frame.guards if guard.kind is GuardKind.SIZES]
