@@ -325,9 +325,10 @@ class Writer:
     def class_body(self, depth: int, size: int, loop: bool) -> None:
         name, base = self.fresh("Body"), self.pick("", "(dict)", "(list)", "(Exception)", "(object, metaclass=type)")
         self.line(depth, f"class {name}{base}:")
+        self.line(depth + 1, self.pick("nonlocal total; total += 1", "pass"))  # the declaration has to come first
         for _ in range(self._draw(st.integers(1, 3))):
             self.line(depth + 1, self.pick(
-                "nonlocal total; total += 1", f"k = {self.integer(1)}", "j = [q for q in range(3)]", "for i in range(2): k = i",
+                f"k = {self.integer(1)}", "j = [q for q in range(3)]", "for i in range(2): k = i",
                 "z = 1; del z", "t = x.sum()", "def grow(self, v=a): return [self.k, v]", "k = (lambda: total)()", "log.append(__qualname__)",
                 "def __call__(self, v): return v + 1", "def __len__(self): return 0", "__slots__ = ('k1',)", "def __getattr__(self, key): return key",
                 "@staticmethod\n" + "    " * (depth + 1) + "def make(v): return v * 2", "if total: k = 4",
