@@ -230,3 +230,20 @@ def test_keys_exchanged_under_an_iterator() -> None:
                 table[9] = 1
             results.append(run(torch.ones(1), it).item())
         assert results[0] == results[1]
+
+
+def test_a_dict_changes_after_its_iterator_has_ended() -> None:
+    def program(x: torch.Tensor, table: dict[int, int], it: Any) -> Any:
+        items = list(it)
+        table[len(items) + 7] = 1
+        return x + 1, items
+
+    compiled = optimize("eager", fullgraph=True)(program)
+    for make in (iter, lambda table: enumerate(table.items())):
+        for _ in range(2):
+            results = []
+            for run in (program, compiled):
+                table = {1: 2, 3: 4}
+                it = make(table)  # type: ignore[no-untyped-call]
+                results.append((str(run(torch.ones(1), table, it)), table, list(it)))
+            assert results[0] == results[1]

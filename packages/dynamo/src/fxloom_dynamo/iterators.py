@@ -80,6 +80,13 @@ def state(iterator: Any) -> Any:
     return len(over[0]) - iterator.__length_hint__() if over else None
 
 
+def goes_over_dict(iterator: Any) -> bool:
+    """True for an iterator of a dict's, and for one that goes over such an iterator."""
+    if type(iterator) is enumerate or type(iterator) is zip:
+        return any(map(goes_over_dict, parts(iterator)))
+    return type(iterator).__name__ in ITERATORS
+
+
 def stand_in(iterator: Any, over: tuple[Any, ...]) -> Any:
     """An iterator of the same kind and state over other parts."""
     kind, now = type(iterator), state(iterator)
@@ -104,7 +111,7 @@ def catch_up(iterator: Iterator[Any], wanted: Any) -> None:
         iterator.__setstate__(wanted)  # type: ignore[attr-defined]
         return
     for _ in range(wanted - state(iterator) if type(iterator) is enumerate else 0):
-        next(iterator)
+        next(iterator, None)
     while state(iterator) != wanted:
         try:
             next(iterator)

@@ -307,8 +307,11 @@ class Residual:
 
     def _write(self, writes: list[tuple[Any, ...]]) -> None:
         """Write the effects to the real heap, then make the calls that were put off."""
+        advanced = [record for kind, record, *_ in writes if kind == "iterator"]
+        # A dict must not have changed yet when the next item is asked for; a list may have grown what was given.
+        self._catch_up([record for record in advanced if iterators.goes_over_dict(record.original)])
         self._write_all(writes)
-        self._catch_up([record for kind, record, *_ in writes if kind == "iterator"])
+        self._catch_up([record for record in advanced if not iterators.goes_over_dict(record.original)])
         for iterator, state in self.rebuilder.late_states:
             self.rebuilder.call(effects.set_state, iterator, state)
             self.out.extend(emit.pop())
