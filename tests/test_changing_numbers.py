@@ -203,3 +203,10 @@ def test_an_index_of_layers_is_not_compiled_for_for_ever() -> None:
             counts.append(fxloom.stats().compiles)
     assert counts[-1] == counts[-2] <= 60, counts
     assert "L['args'][1]" in str(warned[0].message) and "recompile_limit" in str(warned[0].message)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+def test_strides_of_combinations(size: int) -> None:
+    x = torch.rand(size)
+    expected, got = torch.combinations(x), fxloom.compile(lambda x: torch.combinations(x), backend="eager", fullgraph=True)(x)
+    assert torch.equal(got, expected) and got.stride() == expected.stride()

@@ -188,8 +188,8 @@ def combinations(input: Tensor, r: Any = 2, with_replacement: Any = False) -> An
     if type(r) is not int or r != 2 or input.dim() != 1:
         return NotImplemented
     n = input.shape[0]
-    pair = triu_indices(n, n, 0 if with_replacement else 1, device=input.device)
-    return input[pair].t().contiguous()
+    first, second = triu_indices(n, n, 0 if with_replacement else 1, device=input.device).unbind()
+    return torch.stack([input[first], input[second]], 1)
 
 
 @rule(F.one_hot, always=True)
