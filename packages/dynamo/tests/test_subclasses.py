@@ -207,3 +207,22 @@ def test_legacy_tensor_types() -> None:
         return isinstance(x, torch.FloatTensor), isinstance(x, torch.DoubleTensor), isinstance(x, torch.cuda.FloatTensor)
 
     assert fxloom_dynamo.optimize("eager", fullgraph=True)(fn)(torch.ones(2)) == (True, False, False)
+
+
+def test_parameters_of_a_class_of_their_own() -> None:
+    """They override nothing; a backend sees plain tensors."""
+
+    class Own(torch.nn.Parameter):
+        pass
+
+    module = torch.nn.Linear(3, 3)
+    module.weight = Own(module.weight.detach())
+    seen: list[type] = []
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        seen.extend(type(value) for value in example_inputs)
+        return gm.forward
+
+    x = torch.ones(2, 3)
+    assert torch.equal(fxloom_dynamo.optimize(backend, fullgraph=True)(module)(x), module(x))
+    assert len(seen) == 3 and Own not in seen

@@ -174,7 +174,7 @@ def operator_of(ev: Evaluator, left: Any, right: Any, names: tuple[str, str, str
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
     """An example of what the graph sees for a real tensor: of torch's own class, as leaf or not."""
-    if not overrides(type(tensor)):
+    if type(tensor) in _PLAIN:
         return tensor
     with DisableTorchFunctionSubclass():
         return tensor.detach().as_subclass(torch.Tensor).requires_grad_(tensor.requires_grad)
