@@ -222,7 +222,7 @@ def _member(ev: Evaluator, cls: type, name: str, raw: Any, function: Any) -> Any
     """The function inside a property, classmethod or staticmethod, with a source."""
     heap = ev.heap
     if id(function) not in heap.by_original and isinstance(function, types.FunctionType) and not heap.is_fresh(function):
-        heap._add(function, function, heap.object_source(function), "function")
+        heap.add(function, function, heap.object_source(function), "function")
     heap.class_value(cls, name, raw)
     return function
 

@@ -12,19 +12,16 @@ replaced, when the program first reaches it, by a *stand-in*:
   original; what differs from what was read is the side effect (`changes`), written to the original when the graph has
   run.
 
+`stand_ins` makes them; this module knows them, their sources and their guards, and reads their contents.
+
 So a rollback is dropping the heap, two names of one object stay two names of one stand-in, and no effect can be
 forgotten by a handler. Invariant: every read of an original leaves a guard on what was read.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import enum
-import functools
-import math
 import types
-import weakref
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,51 +29,34 @@ from typing import Any
 
 import torch
 
-from fxloom_dynamo import arrays, iterators
-from fxloom_dynamo._torch_private import DisableTorchFunction
+from fxloom_dynamo import stand_ins
 from fxloom_dynamo.arrays import Array
-from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.dynamic import Policy
-from fxloom_dynamo.guards import Guard, GuardKind, TensorProperties, identity_guard
+from fxloom_dynamo.guards import Guard, GuardKind, identity_guard
 from fxloom_dynamo.kinds import (
-    EXACT_CONTAINERS,
     FROZEN,
     FUNCTION_TYPES,
     HEAPTYPE,
     IS_EMPTY_CELL,
     LITERALS,
     SINGLETONS,
-    WINDOWS,
-    c_descriptor_of,
-    can_shadow,
     container_base,
     dict_values,
-    has_stand_in,
-    is_bound,
-    is_buffer,
     is_mutable_type,
     is_stand_in_key,
-    ordered_keys,
-    referent,
-    set_contents,
-    set_members,
 )
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Address, own_dict
-from fxloom_dynamo.numpy_values import numpy
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
     AttrSource,
     CallSource,
     DictItemSource,
-    DictKeySource,
     InstanceDictSource,
     ObjectSource,
     SequenceItemSource,
     Source,
 )
 from fxloom_shapes import FakeMode, FakeTensor
-from fxloom_shapes.env import LARGEST
-from fxloom_shapes.symbolize import DimPolicy, symbolize
 
 
 @dataclass(slots=True, eq=False)
@@ -170,7 +150,7 @@ class Heap:
         record = self.by_stand_in.get(id(obj))
         return record.source if record is not None else self.object_source(obj)
 
-    def _derive(self, make: Callable[..., Source], base: Source, *key: Any) -> Source:
+    def derive(self, make: Callable[..., Source], base: Source, *key: Any) -> Source:
         memo = (make, id(base), *(id(part) if not issubclass(type(part), (str, int)) else part for part in key))
         found = self._sources.get(memo)
         if found is None:
@@ -179,13 +159,13 @@ class Heap:
         return found
 
     def attr_source(self, base: Source, attr: str) -> Source:
-        return self._derive(AttrSource, base, attr)
+        return self.derive(AttrSource, base, attr)
 
     def item_source(self, base: Source, index: int) -> Source:
-        return self._derive(SequenceItemSource, base, index)
+        return self.derive(SequenceItemSource, base, index)
 
     def key_source(self, base: Source, key: Any) -> Source:
-        return self._derive(DictItemSource, base, key)
+        return self.derive(DictItemSource, base, key)
 
     # ------------------------------------------------------------------ what existed before
 
@@ -209,7 +189,7 @@ class Heap:
         if cls in LITERALS:
             policy = self.policy.number(original, source) if cls is int or cls is float else None
             if policy is not None:
-                number = self._number(original, source, policy)
+                number = stand_ins.number(self, original, source, policy)
                 if type(number) is not cls:
                     return number
             kind = GuardKind.IDENTITY if cls in SINGLETONS else GuardKind.EQUALITY
@@ -223,7 +203,7 @@ class Heap:
         if id(original) in self.by_stand_in:
             raise AssertionError(f"stand-in of {cls.__name__} found at {source}: something wrote it to the real heap")
         try:
-            return self._stand_in(original, source, cls)
+            return stand_ins.stand_in(self, original, source, cls)
         except GraphBreak as error:
             return self._untraceable(original, source, error)
 
@@ -232,7 +212,7 @@ class Heap:
         record = self.by_original.get(id(original))
         if record is not None:
             self.by_stand_in.pop(id(record.stand_in), None)
-        self._add(original, original, source, "untraceable")
+        self.add(original, original, source, "untraceable")
         self.untraceable[id(original)] = error
         if not isinstance(source, ObjectSource):
             self.guard(source, GuardKind.TYPE, type(original))
@@ -264,7 +244,7 @@ class Heap:
             return known
         own: dict[str, Any] = {}
         if is_mutable_type(cls):
-            source = self._derive(InstanceDictSource, self.object_source(cls))
+            source = self.derive(InstanceDictSource, self.object_source(cls))
             self.guard(source, GuardKind.DICT_KEYS, tuple(cls.__dict__))
         for name, raw in cls.__dict__.items():
             value = self.class_writes.get((cls, name), UNREAD)
@@ -285,43 +265,6 @@ class Heap:
         error = self.untraceable.get(id(obj))
         if error is not None:
             raise GraphBreak(error.key, error.details)
-
-    def _stand_in(self, original: Any, source: Source, cls: type) -> Any:
-        if issubclass(type(original), torch.Tensor):
-            return self._tensor(original, source)
-        if numpy is not None and cls is numpy.ndarray:
-            array = arrays.stand_in(self, original, source)
-            if array is not None:
-                self.guard(source, GuardKind.TYPE, cls)
-                self._add(original, array, source, "array")
-                return array
-        if cls is types.MethodWrapperType or cls is types.BuiltinFunctionType and is_bound(original):
-            return self._bound_c_method(original, source)
-        if issubclass(type(original), FUNCTION_TYPES):
-            return self._function(original, source)
-        if cls in WINDOWS:
-            graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
-        if issubclass(type(original), tuple):
-            return self._tuple(original, source)
-        if cls is types.MethodType:
-            return self._method(original, source)
-        if cls is functools.partial:
-            return self._partial(original, source)
-        if cls in FROZEN:
-            return self._opaque(original, source)
-        if cls is weakref.ReferenceType:
-            return self._weak_reference(original, source)
-        if hasattr(cls, "__next__") and not can_shadow(cls):
-            if iterators.is_readable(original) and self.policy.iterator(iterators.state(original), source):
-                return self._iterator(original, source)
-            graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
-        if cls in EXACT_CONTAINERS:
-            return self._container(original, source, cls)
-        if can_shadow(cls):
-            return self._instance(original, source)
-        if cls is frozenset or cls is slice:
-            return self._immutable(original, source)
-        return self._opaque(original, source)
 
     def adopt(self, obj: Any) -> Any:
         """The stand-in of an object that native code handed out and that nothing of ours made."""
@@ -345,246 +288,12 @@ class Heap:
         known.sources.append(source)
         return known.stand_in
 
-    def _add(self, original: Any, stand_in: Any, source: Source, kind: str) -> Record:
+    def add(self, original: Any, stand_in: Any, source: Source, kind: str) -> Record:
+        """Know an original under its stand-in."""
         record = Record(original, stand_in, source, kind)
         self.by_original[id(original)] = record
         self.by_stand_in[id(stand_in)] = record
         return record
-
-    def _number(self, value: int | float, source: Source, policy: DimPolicy) -> Any:
-        """The symbolic number at `source`; the value itself where it is specialized."""
-        env = self.fake_mode.env
-        if env is None:
-            return value
-        if isinstance(value, int):
-            if abs(value) >= LARGEST:
-                return value
-            key = ("number", source)
-            return env.create(
-                value, source, low=policy.low, high=policy.high, pinned=policy.pinned, label=policy.label, duck_key=key
-            )
-        return env.create_float(value, source, pinned=policy.pinned) if math.isfinite(value) else value
-
-    def _tensor(self, real: torch.Tensor, source: Source) -> Any:
-        if torch.nn.parameter.is_lazy(real):
-            graph_break("unsupported_tensor", "a parameter or buffer of a lazy module that has not run yet")
-        with DisableTorchFunction():
-            try:
-                properties = self._dynamic_properties(real, source)
-                fake = self.fake_mode.from_tensor(real, as_plain=True)
-            except NotImplementedError as error:  # a wrapper of a function transform has no storage
-                graph_break("unsupported_tensor", str(error))
-            self.guard(source, GuardKind.TENSOR, properties)
-        self._add(real, fake, source, "tensor")
-        self.on_tensor(fake, real, source)
-        return fake
-
-    def _dynamic_properties(self, real: torch.Tensor, source: Source) -> TensorProperties:
-        """What to guard of a tensor, its dynamic dimensions made symbolic."""
-        properties = TensorProperties.of(real)
-        env = self.fake_mode.env
-        if env is None or isinstance(source, ObjectSource):
-            return properties
-        dims, strides = self.policy.tensor(real, source, isinstance(real, torch.nn.Parameter) or is_buffer(source))
-        if not dims:
-            return properties
-        made = symbolize(env, real, source, dims, strides)
-        if made.descriptor.env is None:  # all were 0 or 1
-            return properties
-        sizes = tuple(size if type(size) is int else None for size in made.descriptor.size)
-        return dataclasses.replace(properties, sizes=sizes, strides=made.strides)
-
-    def _function(self, original: Any, source: Source) -> Any:
-        record = self._add(original, original, source, "function")
-        if isinstance(source, ObjectSource):
-            return original
-        if issubclass(type(original), types.FunctionType) and "<locals>" in original.__qualname__:
-            # Made anew on every call of what encloses it: the code is the same, cells and defaults are guarded as read.
-            record.kind = "closure"
-            self.guard(source, GuardKind.FUNCTION_CODE, original.__code__)
-            return original
-        self.guard(source, GuardKind.IDENTITY, original)
-        return original
-
-    def _tuple(self, original: tuple[Any, ...], source: Source) -> Any:
-        cls = type(original)
-        self.guard(source, GuardKind.TYPE, cls)
-        if not cls.__flags__ & HEAPTYPE and cls is not tuple:  # torch.return_types and other struct sequences
-            items = [self.translate(item, self.item_source(source, i)) for i, item in enumerate(original)]
-            if all(new is old for new, old in zip(items, original, strict=True)):
-                stand_in = original  # some (`sys.version_info`) can't be made again
-            else:
-                stand_in = cls(items)
-        else:
-            self.guard(source, GuardKind.LENGTH, len(original))
-            items = [self.translate(item, self.item_source(source, i)) for i, item in enumerate(original)]
-            if all(new is old for new, old in zip(items, original, strict=True)) and cls is tuple:
-                stand_in = original
-            else:
-                stand_in = tuple.__new__(cls, items)
-        record = self._add(original, stand_in, source, "tuple")
-        record.filled = True
-        return stand_in
-
-    def _iterator(self, original: Any, source: Source) -> Any:
-        """An iterator of a builtin kind, as far as it is."""
-        self.guard(source, GuardKind.TYPE, type(original))
-        now = iterators.state(original)
-        self.guard(CallSource(source, getter=iterators.state, label="state({})"), GuardKind.EQUALITY, now)
-        over = []
-        for index, part in enumerate(iterators.parts(original)):
-            over.append(self.translate(part, CallSource(source, getter=iterators.part(index), label=f"part({{}}, {index})")))
-            self.refuse(over[-1])
-        stand_in = iterators.stand_in(original, tuple(over))
-        self._add(original, stand_in, source, "iterator").read.update(state=now, over=over)
-        return stand_in
-
-    def _method(self, original: types.MethodType, source: Source) -> Any:
-        self.guard(source, GuardKind.TYPE, types.MethodType)
-        func = self.translate(original.__func__, self.attr_source(source, "__func__"))
-        owner = self.translate(original.__self__, self.attr_source(source, "__self__"))
-        stand_in = types.MethodType(func, owner)
-        self._add(original, stand_in, source, "method")
-        return stand_in
-
-    def _bound_c_method(self, original: Any, source: Source) -> Any:
-        """`items.append` found somewhere: it has to act on the stand-in of `items`."""
-        descriptor = c_descriptor_of(original)
-        if descriptor is None:
-            return self._opaque(original, source)
-        self.guard(source, GuardKind.TYPE, type(original))
-        self.guard(self.attr_source(source, "__name__"), GuardKind.EQUALITY, original.__name__)
-        owner = self.translate(original.__self__, self.attr_source(source, "__self__"))
-        stand_in = descriptor.__get__(owner, type(owner))
-        self._add(original, stand_in, source, "method")
-        return stand_in
-
-    def _partial(self, original: functools.partial[Any], source: Source) -> Any:
-        self.guard(source, GuardKind.TYPE, functools.partial)
-        func = self.translate(original.func, self.attr_source(source, "func"))
-        args = self.translate(original.args, self.attr_source(source, "args"))
-        keywords = self.translate(original.keywords, self.attr_source(source, "keywords"))
-        self.fill(keywords)
-        stand_in = functools.partial(func, *args, **keywords)
-        self._add(original, stand_in, source, "method")
-        return stand_in
-
-    def _immutable(self, original: Any, source: Source) -> Any:
-        parts = original if issubclass(type(original), frozenset) else (original.start, original.stop, original.step)
-        if all(type(part) in LITERALS for part in parts):
-            self.guard(source, GuardKind.EQUALITY, original)
-            return original
-        return self._opaque(original, source)
-
-    def _opaque(self, original: Any, source: Source) -> Any:
-        self._add(original, original, source, "opaque")
-        if not isinstance(source, ObjectSource):
-            self.guard(source, GuardKind.IDENTITY, original)
-        return original
-
-    def _weak_reference(self, original: weakref.ReferenceType[Any], source: Source) -> Any:
-        """All references to one object without callbacks are one object, so the object's identity is theirs."""
-        if original.__callback__ is not None or original() is None:
-            graph_break("opaque_object", "a weak reference with a callback, or to an object that is gone")
-        self._add(original, original, source, "opaque")
-        if not isinstance(source, ObjectSource):
-            self.guard(source, GuardKind.TYPE, weakref.ReferenceType)
-            self.guard(referent(source), GuardKind.IDENTITY, original())
-        return original
-
-    def _container(self, original: Any, source: Source, cls: type) -> Any:
-        self.guard(source, GuardKind.TYPE, cls)
-        if cls is defaultdict:
-            factory = self.translate(original.default_factory, self.attr_source(source, "default_factory"))
-            stand_in: Any = defaultdict(factory)
-        elif cls is deque:
-            stand_in = deque(maxlen=original.maxlen)
-            self.guard(self.attr_source(source, "maxlen"), GuardKind.EQUALITY, original.maxlen)
-        else:
-            stand_in = cls()
-        record = self._add(original, stand_in, source, cls.__name__)
-        self._load_contents(record, cls)
-        return stand_in
-
-    def _instance(self, original: Any, source: Source) -> Any:
-        cls = type(original)
-        if "__del__" in dir(cls):
-            graph_break("finalizer", f"{cls.__qualname__} defines __del__")
-        if not isinstance(source, ObjectSource):
-            self.guard(source, GuardKind.TYPE, cls)
-        base = container_base(cls)
-        stand_in = (base or object).__new__(cls)  # type: ignore[call-overload]  # a container's __new__ takes the class
-        record = self._add(original, stand_in, source, "instance")
-        if base is not None:
-            self._load_contents(record, base)
-        names = own_dict(original) if cls.__dictoffset__ else None
-        if type(names) is dict:
-            own = own_dict(stand_in)
-            own.update(dict.fromkeys(names, UNREAD))
-            inner = self._add(names, own, self._derive(InstanceDictSource, source), "dict")
-            inner.keys = tuple(names)
-        return stand_in
-
-    def _load_contents(self, record: Record, base: type) -> None:
-        original, stand_in, source = record.original, record.stand_in, record.source
-        if issubclass(base, dict):
-            record.keys = ordered_keys(original)
-            if record.keys != tuple(dict.keys(original)):
-                graph_break("dict_key", f"an OrderedDict whose order was changed, {source}")
-            if all(type(key) in LITERALS for key in record.keys):
-                for key in record.keys:
-                    base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
-                return
-            self.guard(source, GuardKind.LENGTH, len(record.keys))
-            if any(map(has_stand_in, record.keys)):
-                record.listed = CallSource(source, getter=dict_values, label="tuple({}.values())")
-            keys = []
-            for index, key in enumerate(record.keys):
-                keys.append(key)
-                if has_stand_in(key):
-                    keys[-1] = key = self.translate(key, self._derive(DictKeySource, source, index))
-                    self.refuse(key)
-                    base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
-                    continue
-                if not issubclass(type(key), (type, enum.Enum, *FUNCTION_TYPES)) and type(key) not in LITERALS:
-                    if type(key).__module__ in ("typing", "types"):
-                        self.guard(self._derive(DictKeySource, source, index), GuardKind.IDENTITY, key)
-                    elif not (type(key) is tuple and all(type(part) in LITERALS or issubclass(type(part), type) for part in key)):
-                        graph_break("dict_key", f"a key of type {type(key).__qualname__} in {source}")
-                    else:
-                        self.guard(self._derive(DictKeySource, source, index), GuardKind.EQUALITY, key)
-                else:
-                    self.translate(key, self._derive(DictKeySource, source, index))
-                base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
-            record.keys = tuple(keys)
-        elif issubclass(base, set):
-            items = set_members(original)
-            if all(type(item) in LITERALS or issubclass(type(item), (type, enum.Enum, *FUNCTION_TYPES)) for item in items):
-                self.guard(CallSource(source, getter=set_contents, label="frozenset({})"), GuardKind.EQUALITY, frozenset(items))
-            else:
-                listed = CallSource(source, getter=set_members, label="tuple({})")
-                self.guard(listed, GuardKind.LENGTH, len(items))
-                items = tuple(self._member(item, self.item_source(listed, at)) for at, item in enumerate(items))
-            set.update(stand_in, items)
-            record.read = dict.fromkeys(items)
-            record.filled = True
-        else:
-            self.guard(source, GuardKind.LENGTH, len(original))
-            if base is deque:
-                for index, item in enumerate(original):
-                    value = self.translate(item, self.item_source(source, index))
-                    deque.append(stand_in, value)
-                    record.read[index] = value
-                record.filled = True
-            else:
-                list.extend(stand_in, [UNREAD] * len(original))
-                record.filled = not original
-
-    def _member(self, item: Any, source: Source) -> Any:
-        hasher = type(item).__hash__
-        if isinstance(hasher, types.FunctionType) or issubclass(type(item), tuple):
-            graph_break("dict_key", f"a member of type {type(item).__qualname__} in {source}")
-        return self.translate(item, source)
 
     # ------------------------------------------------------------------ contents of containers
 
@@ -755,7 +464,7 @@ class Heap:
                 if known is not None:
                     found = known.stand_in
                 elif issubclass(type(raw), (types.FunctionType, staticmethod, classmethod, property)):
-                    self._add(raw, raw, source, "function")  # identity is guarded by the class's lookups
+                    self.add(raw, raw, source, "function")  # identity is guarded by the class's lookups
                     found = raw
                 else:
                     found = self.translate(raw, source)
@@ -765,13 +474,13 @@ class Heap:
     def class_item_source(self, cls: type, name: str) -> Source:
         """Where the MRO of `cls` has `name`: an item of the dict of the class that defines it."""
         owner = next(base for base in cls.__mro__ if name in base.__dict__)
-        return self.key_source(self._derive(InstanceDictSource, self.object_source(owner)), name)
+        return self.key_source(self.derive(InstanceDictSource, self.object_source(owner)), name)
 
     def guard_classes(self) -> None:
         """What was looked up in classes still is what their MROs hold."""
         for (cls, name), found in self.own_reads.items():
             if is_mutable_type(cls):
-                source = self._derive(InstanceDictSource, self.object_source(cls))
+                source = self.derive(InstanceDictSource, self.object_source(cls))
                 if found is ABSENT:
                     self.guard(source, GuardKind.CONTAINS, (name, False), name)
                 else:
@@ -783,7 +492,7 @@ class Heap:
                     if name in base.__dict__:
                         break
                     continue
-                source = self._derive(InstanceDictSource, self.object_source(base))
+                source = self.derive(InstanceDictSource, self.object_source(base))
                 if name not in base.__dict__:
                     self.guard(source, GuardKind.CONTAINS, (name, False), name)
                     continue
@@ -854,7 +563,7 @@ class Heap:
         except ValueError:
             stand_in = types.CellType()
             empty = True
-        record = self._add(cell, stand_in, cell_source, "cell")
+        record = self.add(cell, stand_in, cell_source, "cell")
         record.read["source"] = content_source
         record.read["value"] = ABSENT if empty else UNREAD
         if empty:
