@@ -114,3 +114,32 @@ def test_what_was_written_over_is_no_error_where_it_is_not_needed(backend: str) 
     torch.testing.assert_close(x.grad, torch.full((3,), 2.0))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         b.sum().backward()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_subset_of_many_outputs(backend: str) -> None:
+    """More than there are backward graphs for: what is not reached has no gradient, and no zero times infinity."""
+
+    def program(a, b, c, d):
+        return (a * b).sqrt(), (a * c).sqrt(), (a * d).sqrt(), (b + 1).exp()
+
+    fxloom.reset()
+    compiled = fxloom.compile(program, backend=backend, fullgraph=True)
+    for subset in [*range(1, 16), *range(1, 16)]:
+        seen = []
+        for run in (program, compiled):
+            inputs = [torch.tensor([0.0, 1.0 + n], requires_grad=True) for n in range(4)]
+            outputs = run(*inputs)
+            sum(outputs[n].sum() for n in range(4) if subset >> n & 1).backward()
+            seen.append([x.grad for x in inputs])
+        torch.testing.assert_close(seen[1], seen[0], equal_nan=True)
+    assert fxloom.stats().graphs == 1
+
+
+def test_leaves_that_are_not_reached_where_no_backward_graph_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fxloom_aot.module._variant", lambda *args: None)
+    compiled = fxloom.compile(lambda a, b: (a.sin(), b.cos(), (a * b).exp()), backend="aot_eager")
+    a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    compiled(a, b)[1].sum().backward()
+    assert a.grad is None
+    torch.testing.assert_close(b.grad, -torch.ones(3).sin())

@@ -176,6 +176,22 @@ def test_shared_inputs_that_require_grad_are_rejected() -> None:
         compile_program(lambda a, b: (a.mul_(2), b + 1)[1], [whole, whole[2:]])
 
 
+@pytest.mark.parametrize(
+    "program", [lambda x, y: x.detach_() * y, lambda x, y: (x.detach_().mul_(y), x * 2)[1]], ids=["detached", "then written"]
+)
+def test_an_input_that_is_detached_in_place_is_rejected(program) -> None:
+    with pytest.raises(GraphRejected, match="detached in place"):
+        compile_program(program, [non_leaf(base()), grad(base(seed=1))])
+    run, _ = compile_program(program, [base(), base(seed=1)])  # nothing changes
+    assert not run(base(), base(seed=1))[0].requires_grad
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_an_input_whose_requires_grad_changes_is_rejected(before: bool) -> None:
+    with pytest.raises(GraphRejected, match="in place"):
+        compile_program(lambda x: x.requires_grad_(not before) * 2, [base().requires_grad_(before)])
+
+
 def test_a_constant_that_requires_grad_is_rejected() -> None:
     weight = grad(base())
     with pytest.raises(GraphRejected, match="constant"):

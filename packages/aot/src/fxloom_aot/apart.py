@@ -1,6 +1,7 @@
 """Which outputs of a program can be differentiated one after the other: those that share no node which frees what it saved.
 
-In: the outputs, fakes with their autograd history. Out: for each output a bit mask of the outputs that it shares with.
+In: the outputs, fakes with their autograd history. Out: for each output a bit mask of the outputs that it shares with; and
+one of the leaves that it depends on.
 Eager frees what a node saved when a backward pass has gone through it; another pass through it is an error, one beside it
 is none. A compiled graph is a single node, so its wrapper has to know.
 """
@@ -32,6 +33,19 @@ def shared_with(grad_fns: Sequence[Any]) -> list[int]:
             if mask >> number & 1:
                 result[number] |= mask
     return result
+
+
+def leaves_reached(grad_fns: Sequence[Any], leaves: Sequence[Any]) -> list[int]:
+    """Bit masks, by output: the leaves that its gradient flows to."""
+    bits = {id(leaf): 1 << number for number, leaf in enumerate(leaves)}
+    reached: dict[Any, int] = {}
+    for node in reversed(_topological(grad_fns)):
+        mask = bits.get(id(node.variable), 0) if hasattr(node, "variable") else 0
+        for below, _ in node.next_functions:
+            if below is not None:
+                mask |= reached[below]
+        reached[node] = mask
+    return [reached[node] for node in grad_fns]
 
 
 def _topological(roots: Sequence[Any]) -> list[Any]:

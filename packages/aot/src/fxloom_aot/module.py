@@ -43,10 +43,12 @@ def aot_graph(
         return inference_wrapper(forward, traced.forward.signature, traced.checks)
     compile_backward = backward_compiler or compiler
     backward = CompiledBackward(_compiled(compile_backward, traced.backward), traced.backward.signature, traced.tangents)
-    variants = Variants(lambda chosen: _variant(compile_backward, traced, chosen)) if traced.backward_of is not None else None
+    variants = None
+    if traced.backward_of is not None:
+        variants = Variants(lambda chosen: _variant(compile_backward, traced, chosen), len(traced.tangents))
     return training_wrapper(
         forward, backward, traced.forward.signature, traced.checks,
-        only_plain_backward=traced.only_plain_backward, shared=traced.shared, variants=variants,
+        only_plain_backward=traced.only_plain_backward, shared=traced.shared, reached=traced.reached, variants=variants,
         starts_with_grad=traced.starts_with_grad,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from fxloom_aot._torch_private import set_grad_enabled
-from fxloom_aot.apart import shared_with
+from fxloom_aot.apart import leaves_reached, shared_with
 from fxloom_aot.build_fx import build_graph
 from fxloom_aot.functionalize import Functionalizer, ProgramInput, check_checkpoints
 from fxloom_aot.log import Decompositions, numbers_of, values_of
@@ -73,6 +73,8 @@ class Traced:
     only_plain_backward: bool = False
     #: by differentiable output, in order: bit mask of those that can't be differentiated after it (`apart`)
     shared: tuple[int, ...] = ()
+    #: by differentiable output: bit mask of the gradients, in order, that it has a part in
+    reached: tuple[int, ...] = ()
     #: the backward graph, and what it expects, for gradients of some of the differentiable outputs; None where there is none
     backward_of: Callable[[Given], tuple[TracedGraph, list[Descriptor]] | None] | None = None
     #: the graph starts with grad mode on; where it starts off, it turns it on itself for what is differentiated
@@ -128,22 +130,20 @@ class _Tracer:
         for node, given in zip([n for n in self.gm.graph.nodes if n.op == "placeholder"], self.inputs, strict=True):
             if given.fake is None and type(given.number) not in SYMBOLIC:
                 raise GraphRejected(node, "a number as a graph input that capture did not make symbolic")
-        grad_fns = {id(given.fake): given.fake.grad_fn for given in self.inputs if given.fake is not None}
+        fakes = [given.fake for given in self.inputs if given.fake is not None]
+        before = {id(fake): (fake.requires_grad, fake.grad_fn) for fake in fakes}
         if self.mode.env is not None:
             self.mode.env.on_deferred = self.recorder.asserts
             self.mode.env.in_operator += 1  # the program's own questions were answered when it was captured
         with phase("aot.trace"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
             outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)
         self._refuse_leaves(outputs)
+        self._refuse_detached_inputs(before)
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
             forward_entries = list(self.recorder.log)
             self.state.start(forward_entries)
             self.state.run(forward_entries, backward=False)
-            changed = {
-                id(given.fake)
-                for given in self.inputs
-                if given.fake is not None and given.fake.requires_grad and given.fake.grad_fn is not grad_fns[id(given.fake)]
-            }
+            changed = {id(fake) for fake in fakes if fake.requires_grad and fake.grad_fn is not before[id(fake)][1]}
             found = classify_outputs(self.state, outputs, changed)
             self._refuse_shared_gradients()
         if any(spec.differentiable for spec in found.specs):
@@ -173,8 +173,10 @@ class _Tracer:
         if hidden or not wanted:
             with self._rejecting():
                 raise UnsupportedView("a tensor that requires grad was lifted into the graph as a constant, or made in it")
-        shared = shared_with([program.grad_fn for program in programs if program is not None]) if len(programs) > 1 else [1]
+        grad_fns = [program.grad_fn for program in programs if program is not None]
         leaves = [leaf for _, leaf in wanted]
+        shared = shared_with(grad_fns) if len(programs) > 1 else [1]
+        reached = leaves_reached(grad_fns, leaves)
         values = self._gradients(programs, tangents, leaves)
         with phase("aot.partition"):
             part = self.partitioner(Joint(log, found.values, values, tangents, self._static_placeholders()))
@@ -220,7 +222,7 @@ class _Tracer:
                 return None
 
         return Traced(
-            forward, backward, tangent_descs, self._checks(), reentrant, tuple(shared), backward_of
+            forward, backward, tangent_descs, self._checks(), reentrant, tuple(shared), tuple(reached), backward_of
         )
 
     def _gradients(
@@ -372,6 +374,23 @@ class _Tracer:
                 continue
             if id(output) in self.recorder.leaves and id(output) not in given:
                 raise GraphRejected(self.recorder.leaves[id(output)], "a tensor made in the graph becomes a leaf that requires grad")
+
+    def _refuse_detached_inputs(self, before: Mapping[int, tuple[bool, Any]]) -> None:
+        """Inputs that are something else to autograd afterwards, in the caller's program too, without having been written.
+
+        before: by id, whether the input required grad, and its history.
+        """
+        for given in self.inputs:
+            fake = given.fake
+            if fake is None or (fake.requires_grad, fake.grad_fn) == before[id(fake)]:
+                continue
+            required, _ = before[id(fake)]
+            if not required and not has_history(fake):
+                raise GraphRejected(self._last_node(), "an input is made to require grad in place")
+            # what is written keeps the way to its history; autograd calls no operator that would be in the log
+            kept = fake.requires_grad and has_history(fake) and leaves_reached([fake.grad_fn], [self.mode.grad_leaf(fake)])[0]
+            if required and not kept:
+                raise GraphRejected(self._last_node(), "an input that requires grad is detached in place")
 
     def _refuse_shared_gradients(self) -> None:
         for place in self.state.placeholders:

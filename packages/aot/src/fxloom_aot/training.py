@@ -12,6 +12,8 @@ autograd accumulates the gradients of the first, so that they are freed before t
 from __future__ import annotations
 
 import contextvars
+import functools
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,26 +103,98 @@ class CompiledBackward:
         return inputs
 
 
+class SummedBackward(CompiledBackward):
+    """The backward pass for several gradients, by one pass for each: what it gives is their sum."""
+
+    __slots__ = ("_passes",)
+
+    def __init__(self, passes: Sequence[CompiledBackward]) -> None:
+        self._passes = passes
+        self.run = self._run
+        self.parts = ()
+        self.unused = frozenset.intersection(*[single.unused for single in passes])
+
+    def inputs(self, saved: Sequence[Any], given: Mapping[int, Any]) -> list[Any]:
+        return [single.inputs(saved, given) for single in self._passes]
+
+    def _run(self, inputs: list[Any]) -> Sequence[Any]:
+        total: list[Any] = []
+        for single, own in zip(self._passes, inputs, strict=True):
+            gradients = single.run(own)
+            total = _added(total, gradients) if total else list(gradients)
+        return total
+
+
+class MaskedBackward(CompiledBackward):
+    """The whole backward pass, with zeros for gradients that did not come; nothing for leaves that the others don't reach."""
+
+    __slots__ = ("_mask", "_whole")
+
+    def __init__(self, whole: CompiledBackward, mask: int) -> None:
+        self._whole, self._mask = whole, mask
+        self.run = self._run
+        self.parts = ()
+        self.unused = whole.unused
+
+    def inputs(self, saved: Sequence[Any], given: Mapping[int, Any]) -> list[Any]:
+        return self._whole.inputs(saved, given)
+
+    def _run(self, inputs: list[Any]) -> Sequence[Any]:
+        return [gradient if self._mask >> number & 1 else None for number, gradient in enumerate(self._whole.run(inputs))]
+
+
+def _added(total: Sequence[Any], more: Sequence[Any]) -> list[Any]:
+    return [b if a is None else a if b is None else a + b for a, b in zip(total, more, strict=True)]
+
+
 class Variants:
     """Backward passes for gradients of some of the outputs, or in other layouts, compiled when first needed, once.
 
-    In a thread of their own: the caller's may be one in which frames are captured, or modes are on.
+    In a thread of their own: the caller's may be one in which frames are captured, or modes are on. When there are many, sums
+    of those for one output each stand in for further ones.
     """
 
-    def __init__(self, compile_variant: Callable[[Given], CompiledBackward | None]) -> None:
+    def __init__(self, compile_variant: Callable[[Given], CompiledBackward | None], count: int) -> None:
+        """count: of all differentiable outputs; the pass for these in the expected layouts is the caller's."""
         self._compile = compile_variant
+        self._count = count
         self._known: dict[Given, CompiledBackward | None] = {}
         self._lock = threading.Lock()
+        self._room = _MOST_VARIANTS
 
     def get(self, given: Given) -> CompiledBackward | None:
-        """The pass for `given`; None where there is none, or there are too many others."""
+        """The pass for `given`; None where there is none."""
+        if given in self._known:
+            return self._known[given]
+        with self._lock:
+            if given not in self._known:
+                if self._room:
+                    self._room -= 1
+                    self._made(given)
+                else:
+                    self._known[given] = self._stand_in(given)
+        return self._known[given]
+
+    def _made(self, given: Given) -> CompiledBackward | None:
         if given not in self._known:
-            with self._lock:
-                if given not in self._known and len(self._known) < _MOST_VARIANTS:
-                    context = contextvars.copy_context()
-                    with ThreadPoolExecutor(1) as pool:
-                        self._known[given] = pool.submit(context.run, self._compile, given).result()
-        return self._known.get(given)
+            context = contextvars.copy_context()
+            with ThreadPoolExecutor(1) as pool:
+                self._known[given] = pool.submit(context.run, self._compile, given).result()
+        return self._known[given]
+
+    def _stand_in(self, given: Given) -> CompiledBackward | None:
+        """Gradients in other layouts are copied."""
+        if len(given) == self._count:
+            return None
+        plain = tuple([(number, None) for number, _ in given])
+        known = self._known.get(plain)
+        if known is not None:
+            return known
+        singles = [self._made((one,)) for one in plain]
+        passes = [single for single in singles if single is not None]
+        if len(passes) < len(singles):
+            return None
+        return passes[0] if len(passes) == 1 else SummedBackward(passes)
 
 
 class _Kept:
@@ -153,13 +227,15 @@ def training_wrapper(
     *,
     only_plain_backward: bool = False,
     shared: Sequence[int] = (),
+    reached: Sequence[int] = (),
     variants: Variants | None = None,
     starts_with_grad: bool = True,
 ) -> Callable[..., list[Any]]:
     """See the module's docstring.
 
     only_plain_backward: refuse what a reentrant checkpoint refuses. shared: by differentiable output, a bit mask of those that
-    can't be differentiated after it; the others still can. variants: for gradients of some outputs; zeros stand in without.
+    can't be differentiated after it; the others still can. reached: by differentiable output, a bit mask of the gradients that it
+    has a part in. variants: for gradients of some outputs; zeros stand in without.
     starts_with_grad: False for a graph that is entered with grad mode off and turns it on itself.
     """
     gather = input_gatherer(signature, checks)
@@ -208,8 +284,13 @@ def training_wrapper(
         else:
             chosen = tuple([number for number, position in enumerate(differentiable) if given[position] is not None])
             layouts = tuple([whole.other_layout(number, given[differentiable[number]]) for number in chosen])
-            if len(chosen) < len(differentiable) or any(layout is not None for layout in layouts):
-                backward = variants.get(tuple(zip(chosen, layouts, strict=True))) or whole
+            partial = len(chosen) < len(differentiable)
+            if partial or any(layout is not None for layout in layouts):
+                # all gradients, in other layouts, may as well be copied
+                found = variants.get(tuple(zip(chosen, layouts, strict=True)))
+                if found is None:
+                    found = MaskedBackward(whole, functools.reduce(operator.or_, [reached[n] for n in chosen], 0)) if partial else whole
+                backward = found
             tensors = iter(saved_tensors(ctx, chosen, backward))
         saved = [ctx.numbers[n] if n in ctx.numbers else next(tensors) for n in range(len(saved_from))]
         return backward, backward.inputs(saved, given)

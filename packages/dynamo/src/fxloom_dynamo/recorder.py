@@ -437,6 +437,10 @@ class Recorder:
                 made = rule(*args, **kwargs)
             if made is not NotImplemented:
                 return made
+        if func is torch.Tensor.detach_ or func is torch.detach_:
+            known = self.input_info.get(id(args[0]))
+            if known is not None and (args[0].requires_grad or known[1]._is_view()):
+                graph_break("torch_call", "detach_ changes a tensor that existed before")
         if owner is TensorBase or _is_tensor_method(func):
             if name in _ASKS_VALUES:
                 return self._value(func, name, args, kwargs)
