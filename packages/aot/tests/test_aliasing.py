@@ -267,6 +267,37 @@ def test_shared_offset_is_checked_on_every_call() -> None:
         run(base, base[3:])
 
 
+def overlapping() -> list[Any]:
+    whole = torch.arange(6.0)
+    return [whole[:4], whole[1:5], whole[2:]]
+
+
+FOREACH = {
+    "add": lambda *ts: torch._foreach_add_(ts, 1),
+    "read only": lambda *ts: torch._foreach_mul_([ts[0], torch.ones(4)], [torch.ones(4), ts[1]]),
+    "scalars": lambda *ts: torch._foreach_add_(ts, [1.0, 2.0, 3.0]),
+    "tensor": lambda *ts: torch._foreach_mul_(ts, torch.tensor(2.0)),
+    "addcmul": lambda *ts: torch._foreach_addcmul_(ts, ts, ts, 0.5),
+    "copy": lambda *ts: torch._foreach_copy_([ts[0], torch.ones(4), ts[1]], [torch.ones(4), ts[0], torch.zeros(4)]),
+    "unary": lambda *ts: torch._foreach_neg_([ts[0], ts[0]]),
+}
+
+
+@pytest.mark.parametrize("name", FOREACH)
+def test_foreach_over_tensors_that_share_memory_goes_one_by_one(name: str) -> None:
+    check(lambda *ts: (FOREACH[name](*ts), ts[0] + 0)[1], overlapping)
+
+
+def test_several_results_written_to_one_memory_are_refused() -> None:
+    @torch.library.custom_op("aot_tests::two_writes", mutates_args=("a", "b"))
+    def two_writes(a: torch.Tensor, b: torch.Tensor) -> None:
+        a.add_(1)
+        b.mul_(2)
+
+    with pytest.raises(GraphRejected, match="share memory"):
+        compile_program(lambda x: torch.ops.aot_tests.two_writes(x[:3], x[1:4]), [torch.ones(5)])
+
+
 def test_the_same_tensor_given_twice() -> None:
     def make() -> list[Any]:
         x = torch.randn(3, generator=torch.Generator().manual_seed(0))

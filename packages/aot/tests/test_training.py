@@ -227,3 +227,18 @@ def test_a_second_derivative_says_what_to_do() -> None:
     assert first.requires_grad, "as in eager: it may be added to a loss"
     with pytest.raises(RuntimeError, match=r"differentiated twice.*backend='eager'"):
         first.sum().backward()
+
+
+def test_a_region_without_autocast_ignores_that_of_the_call() -> None:
+    def program(x, w):
+        with torch.autocast("cpu", enabled=False):
+            plain = x @ w
+        return plain, x @ w
+
+    x, w = base(), grad(base(8, 4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        run, _ = compile_program(program, [x, w])
+        outputs = run(x, w)
+        assert [output.dtype for output in outputs] == [torch.float32, torch.bfloat16]
+    outputs[0].sum().backward()
+    torch.testing.assert_close(w.grad, x.t() @ torch.ones(x.shape[0], 4))

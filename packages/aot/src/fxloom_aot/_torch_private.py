@@ -15,6 +15,7 @@ __all__ = [
     "current_autograd_number",
     "disable_torch_dispatch",
     "is_plain_backward",
+    "no_autocast",
     "next_autograd_number",
     "plain_batch_norm",
     "saved_without_check",
@@ -29,6 +30,9 @@ set_grad_enabled = torch._C._set_grad_enabled
 
 #: whether the running backward pass is of the kind that a reentrant checkpoint can be part of
 is_plain_backward = torch.autograd._is_checkpoint_valid
+
+#: context manager: below, operators go past autocast; its state stays
+no_autocast = torch._C._DisableAutocast
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch

@@ -9,7 +9,8 @@ Invariant: after entry k, `read(fake)` is what the program's tensor would hold a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -336,6 +337,9 @@ class Functionalizer:
         if op is aten.copy_.default:
             self.write(args[0], self.read(args[1]))
             return
+        if self._meets_own_writes(targets, given):
+            self._one_by_one(entry)
+            return
         twin = twin_of(op)
         if twin is None:
             self.reject(entry, f"{op} writes to its arguments and has no functional form")
@@ -357,6 +361,32 @@ class Functionalizer:
         in_place = bool(outs) or op._schema.name.endswith("_") or op._schema.name.partition("::")[2].startswith("__i")
         own = own_results(op) if twin.namespace == MADE else 0 if in_place else len(op._schema.returns)
         self._write_results(twin, tuple(positional), keyword, entry.out, own, targets)
+
+    def _meets_own_writes(self, targets: list[Any], given: Mapping[str, Any]) -> bool:
+        """True where an operator that writes several tensors meets, at one of them, memory that it wrote at another."""
+        if sum(1 for _ in values_of(targets)) < 2:
+            return False
+        written: dict[int, int] = {}
+        for place, target in enumerate(targets):
+            for number, fake in enumerate(target) if type(target) in (tuple, list) else [(place, target)]:
+                if type(fake) is FakeTensor and written.setdefault(id(self.view_of(fake).memory), number) != number:
+                    return True
+        return any(
+            type(fake) is FakeTensor and written.get(id(self.view_of(fake).memory), number) != number
+            for value in given.values()
+            if type(value) in (tuple, list)
+            for number, fake in enumerate(value)
+        )
+
+    def _one_by_one(self, entry: Entry) -> None:
+        """A foreach operator treats one place of its lists after the other."""
+        schema = entry.op._schema
+        numbers = any(argument.name == "scalars" and str(argument.type) == "Tensor" for argument in schema.arguments)
+        if numbers or not schema.name.startswith("aten::_foreach_") or any(argument.is_out for argument in schema.arguments):
+            raise UnsupportedView(f"{entry.op} writes to several tensors that share memory")
+        for number in range(len(entry.args[0])):
+            args = tuple([value[number : number + 1] if type(value) in (tuple, list) else value for value in entry.args])
+            self._mutate(replace(entry, args=args))
 
     def _draw(self, op: Op, twin: Op, values: dict[str, Any], target: FakeTensor) -> None:
         """An operator that fills `target` with random numbers, in the order of its memory; functional ones go by rows."""

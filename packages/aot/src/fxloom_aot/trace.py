@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from fxloom_aot._torch_private import set_grad_enabled
+from fxloom_aot._torch_private import no_autocast, set_grad_enabled
 from fxloom_aot.apart import leaves_reached, shared_with
 from fxloom_aot.build_fx import build_graph
 from fxloom_aot.functionalize import Functionalizer, ProgramInput, check_checkpoints
@@ -261,7 +261,10 @@ class _Tracer:
         self.recorder.node = None
         # in this thread, whatever the device: the modes are those of this thread
         try:
-            with self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad(), _anomalies_unseen():
+            # autocast is of the forward part: a backward pass is run outside, as torch asks for
+            with (
+                self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad(), _anomalies_unseen(), no_autocast(),
+            ):  # fmt: skip
                 return torch.autograd.grad(programs, leaves, stand_ins, retain_graph=True, allow_unused=True)
         except (RuntimeError, GraphBreak) as error:
             # eager would raise this, or ask for the values, in its backward pass only: its forward has to run there
