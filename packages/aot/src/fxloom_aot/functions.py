@@ -4,13 +4,14 @@ In: a function or `nn.Module`, example arguments (nests of tensors and constants
 forward and backward graphs were compiled by the caller's `compiler`, or the graphs themselves.
 
 The function is run once, on fakes of the example tensors: what is no tensor is a constant, and Python control flow is as the
-examples took it. So a call checks that its arguments are like the examples, and says what differs; dynamo is the package
-that guards and compiles again. Parameters and buffers of a module are inputs of the graphs, before the arguments.
+examples took it. So a call checks that its arguments, and the modes that it is made in, are like those of the examples, and says
+what differs; dynamo is the package that guards and compiles again. What is neither is not checked: closures, globals, attributes.
+Parameters and buffers of a module are inputs of the graphs, before the arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +21,17 @@ from torch.utils import _pytree as pytree
 
 from fxloom_aot.eager import eager_compiler
 from fxloom_aot.log import Decompositions
-from fxloom_aot.module import Compiler, aot_graph
+from fxloom_aot.module import Compiler, compile_traced
 from fxloom_aot.partition import Partitioner, save_all
-from fxloom_aot.trace import Traced, trace_graph
+from fxloom_aot.runtime import StorageChanged
+from fxloom_aot.trace import Traced, autocast_state, trace_graph
+from fxloom_interfaces.signature import OutputKind
 
 
 def aot_function(
     fn: Callable[..., Any],
     example_args: Sequence[Any],
+    example_kwargs: Mapping[str, Any] | None = None,
     *,
     compiler: Compiler = eager_compiler,
     backward_compiler: Compiler | None = None,
@@ -38,38 +42,49 @@ def aot_function(
 
     compiler: takes a GraphModule of the aten dialect and its GraphSignature, returns a callable of one list of inputs (which
     it may clear) to the flat outputs; `backward_compiler` is the same for the backward graph. Values, aliasing, mutation and
-    gradients are those of `fn`. TypeError when called with arguments unlike the examples; GraphRejected for what can't be
-    treated soundly; what `fn` raises comes out as it is.
+    gradients are those of `fn`. TypeError when called with arguments unlike the examples, RuntimeError when in other modes
+    (grad mode, autocast, default dtype); GraphRejected for what can't be treated soundly; what `fn` raises comes out as it is.
     """
-    program = _Program(fn, tuple(example_args))
-    run = aot_graph(
-        program.graph, program.example_inputs, compiler=compiler, backward_compiler=backward_compiler,
-        decompositions=decompositions, partitioner=partitioner,
-    )  # fmt: skip
-    return program.callable(run)
+    program = _Program(fn, tuple(example_args), example_kwargs or {})
+    traced = program.trace(decompositions, partitioner)
+    return program.callable(traced, compile_traced(traced, compiler, backward_compiler))
 
 
 def aot_module(
     module: torch.nn.Module,
     example_args: Sequence[Any],
+    example_kwargs: Mapping[str, Any] | None = None,
     *,
     compiler: Compiler = eager_compiler,
     backward_compiler: Compiler | None = None,
     decompositions: Decompositions | None = None,
     partitioner: Partitioner = save_all,
 ) -> Callable[..., Any]:
-    """As `aot_function`, for a module: gradients go to its parameters, and its buffers are updated."""
+    """As `aot_function`, for a module: gradients go to its parameters, and its buffers are updated.
+
+    RuntimeError, too, when a part of it was put in training or evaluation mode since.
+    """
     state, call = _functional(module)
+    training = _training(module)
     run = aot_function(
-        call, [state, *example_args], compiler=compiler, backward_compiler=backward_compiler,
+        call, [state, *example_args], example_kwargs, compiler=compiler, backward_compiler=backward_compiler,
         decompositions=decompositions, partitioner=partitioner,
     )  # fmt: skip
-    return lambda *args: run(_state_of(module), *args)
+
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        now = _training(module)
+        for name, mode in now.items() if now != training else ():
+            if training.get(name) is not mode:
+                raise RuntimeError(f"training of module {name!r} is {mode}; it was {training.get(name)} when it was compiled")
+        return run(_state_of(module), *args, **kwargs)
+
+    return compiled
 
 
 def aot_export(
     target: Callable[..., Any] | torch.nn.Module,
     example_args: Sequence[Any],
+    example_kwargs: Mapping[str, Any] | None = None,
     *,
     decompositions: Decompositions | None = None,
     partitioner: Partitioner = save_all,
@@ -80,19 +95,23 @@ def aot_export(
     """
     if isinstance(target, torch.nn.Module):
         state, call = _functional(target)
-        program = _Program(call, (state, *example_args))
+        program = _Program(call, (state, *example_args), example_kwargs or {})
     else:
-        program = _Program(target, tuple(example_args))
-    return trace_graph(program.graph, program.example_inputs, decompositions or {}, partitioner)
+        program = _Program(target, tuple(example_args), example_kwargs or {})
+    return program.trace(decompositions, partitioner)
 
 
 def _state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
+def _training(module: torch.nn.Module) -> dict[str, bool]:
+    return {name: part.training for name, part in module.named_modules()}
+
+
 def _functional(module: torch.nn.Module) -> tuple[dict[str, torch.Tensor], Callable[..., Any]]:
     """The module's state, and a function of that state and the arguments."""
-    return _state_of(module), lambda state, *args: torch.func.functional_call(module, state, args)
+    return _state_of(module), lambda state, *args, **kwargs: torch.func.functional_call(module, state, args, kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +124,85 @@ class _Like:
     stride: tuple[int, ...]
     device: torch.device
     requires_grad: bool
+    conjugate: bool
+    negative: bool
 
     @staticmethod
     def of(tensor: torch.Tensor) -> _Like:
-        kind = torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else torch.Tensor
-        return _Like(kind, tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device, tensor.requires_grad)
+        if tensor.layout is not torch.strided:
+            raise TypeError(f"an argument is a tensor of layout {tensor.layout}; only {torch.strided} is supported")
+        kind = torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else type(tensor)
+        return _Like(
+            kind, tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device, tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
+        )
+
+
+def _first_of_each(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """By tensor: number of the first that is the very same."""
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(id(tensor), number) for number, tensor in enumerate(tensors)]
+
+
+def _sharing(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """By tensor: number of the first on the same memory, and the way from that one's first element to its own, in bytes."""
+    storages: dict[tuple[torch.device, int], int] = {}
+    starts = [tensor.storage_offset() * tensor.element_size() for tensor in tensors]
+    result = []
+    for number, tensor in enumerate(tensors):
+        storage = tensor.untyped_storage()
+        first = storages.setdefault((tensor.device, storage.data_ptr()), number) if storage.nbytes() else number
+        result.append((first, starts[number] - starts[first]))
+    return result
+
+
+def _modes() -> dict[str, Any]:
+    """What is no argument and decides what operators do."""
+    autocast = {f"autocast of {device}": dtype if on else None for device, (on, dtype) in autocast_state().items()}
+    return {"the default dtype": torch.get_default_dtype(), **autocast}
+
+
+def _fixed(constant: Any) -> Any:
+    """What to compare a constant with later, when an array may have been written."""
+    return constant.copy() if _is_array(constant) else constant
+
+
+def _is_array(value: Any) -> bool:
+    """True for arrays and numbers of NumPy, which need not be installed."""
+    return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
+
+
+def _is_constant(value: Any, constant: Any) -> bool:
+    """True when an argument is the constant of the example, to the bit: 0.0 is not -0.0, and NaN is NaN."""
+    if type(value) is not type(constant):
+        return False
+    if isinstance(value, (float, complex)):
+        return repr(value) == repr(constant)
+    if _is_array(value):
+        return value.dtype == constant.dtype and value.shape == constant.shape and value.tobytes() == constant.tobytes()
+    return value is constant or bool(value == constant)
 
 
 class _Program:
     """A function as a torch-dialect graph of one node over the tensors among its arguments."""
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.leaves, self.spec = pytree.tree_flatten(args)
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.leaves, self.spec = _flatten(args, kwargs)
         self.places = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
+        self.constants = {place: _fixed(leaf) for place, leaf in enumerate(self.leaves) if not isinstance(leaf, torch.Tensor)}
         self.example_inputs: list[torch.Tensor] = [self.leaves[place] for place in self.places]
         self.likes = [_Like.of(tensor) for tensor in self.example_inputs]
+        self.first_of_each = _first_of_each(self.example_inputs)
+        self.sharing = _sharing(self.example_inputs)
+        self.grad_mode = torch.is_grad_enabled()
+        self.modes = _modes()
         self.result: Any = None
 
         def flat(*tensors: torch.Tensor) -> tuple[Any, ...]:
             leaves = list(self.leaves)
             for place, tensor in zip(self.places, tensors, strict=True):
                 leaves[place] = tensor
-            outputs, self.result = pytree.tree_flatten(fn(*pytree.tree_unflatten(leaves, self.spec)))
+            args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+            outputs, self.result = pytree.tree_flatten(fn(*args, **kwargs))
             return tuple(outputs)
 
         graph = torch.fx.Graph()
@@ -134,21 +210,66 @@ class _Program:
         graph.output(graph.call_function(flat, inputs))
         self.graph = torch.fx.GraphModule(torch.nn.Module(), graph)
 
-    def callable(self, run: Callable[..., list[Any]]) -> Callable[..., Any]:
-        constants = {place: leaf for place, leaf in enumerate(self.leaves) if place not in self.places}
+    def trace(self, decompositions: Decompositions | None, partitioner: Partitioner) -> Traced:
+        return trace_graph(self.graph, self.example_inputs, decompositions or {}, partitioner)
 
-        def call(*args: Any) -> Any:
-            leaves, spec = pytree.tree_flatten(args)
+    def callable(self, traced: Traced, run: Callable[..., list[Any]]) -> Callable[..., Any]:
+        signature = traced.forward.signature
+        writes = bool(signature.outputs_of(OutputKind.NEW_VALUE) or signature.metadata)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            leaves, spec = _flatten(args, kwargs)
             if spec != self.spec:
                 raise TypeError(f"arguments are nested as {spec}; the example arguments were nested as {self.spec}")
-            for place, constant in constants.items():
-                if type(leaves[place]) is not type(constant) or leaves[place] != constant:
-                    raise TypeError(f"argument {place} is {leaves[place]!r}; it was {constant!r} in the example and is a constant")
+            self._check_constants(leaves)
             tensors = [leaves[place] for place in self.places]
-            for place, tensor, like in zip(self.places, tensors, self.likes, strict=True):
-                now = _Like.of(tensor) if isinstance(tensor, torch.Tensor) else None
-                if now != like:
-                    raise TypeError(f"argument {place} is {now or type(tensor).__name__}; the example was {like}")
-            return pytree.tree_unflatten(run(*tensors), self.result)
+            self._check_tensors(tensors, writes)
+            self._check_modes()
+            try:
+                outputs = run(*tensors)
+            except StorageChanged as error:
+                raise TypeError(f"arguments are at other places in their memory than the examples: {error.details}") from error
+            return pytree.tree_unflatten(outputs, self.result)
 
         return call
+
+    def _check_constants(self, leaves: Sequence[Any]) -> None:
+        for place, constant in self.constants.items():
+            if not _is_constant(leaves[place], constant):
+                raise TypeError(f"argument {place} is {leaves[place]!r}; it was {constant!r} in the example and is a constant")
+
+    def _check_tensors(self, tensors: Sequence[Any], writes: bool) -> None:
+        for place, tensor, like in zip(self.places, tensors, self.likes, strict=True):
+            now = _Like.of(tensor) if isinstance(tensor, torch.Tensor) else None
+            if now != like:
+                raise TypeError(f"argument {place} is {now or type(tensor).__name__}; the example was {like}")
+        for number, first in enumerate(self.first_of_each):
+            if tensors[number] is not tensors[first]:
+                raise TypeError(
+                    f"arguments {self.places[first]} and {self.places[number]} are two tensors; they were one in the example"
+                )
+        # who shares with whom shows only when something is written
+        for number, (now_, then) in enumerate(zip(_sharing(tensors), self.sharing, strict=True)) if writes else ():
+            if now_ != then:
+                raise TypeError(
+                    f"argument {self.places[number]} {self._shares(number, now_)}; the example {self._shares(number, then)}, "
+                    "and arguments are written to"
+                )
+
+    def _shares(self, number: int, sharing: tuple[int, int]) -> str:
+        first, distance = sharing
+        if first == number:
+            return "shares no memory with an argument before it"
+        return f"is in the memory of argument {self.places[first]}, {distance} bytes after it"
+
+    def _check_modes(self) -> None:
+        if not self.grad_mode and torch.is_grad_enabled():
+            raise RuntimeError("called with grad mode on, and compiled with it off, without a backward graph: call it under torch.no_grad()")
+        modes = _modes()
+        if modes != self.modes:
+            name = next(name for name, mode in modes.items() if mode != self.modes[name])
+            raise RuntimeError(f"{name} is {modes[name]}; it was {self.modes[name]} when the function was compiled")
+
+
+def _flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], Any]:
+    return pytree.tree_flatten((tuple(args), dict(sorted(kwargs.items()))))

@@ -38,6 +38,11 @@ def aot_graph(
     traced = export_graph(gm, example_inputs, decompositions=decompositions, partitioner=partitioner)
     if verify_graphs:
         verify_traced(traced)
+    return compile_traced(traced, compiler, backward_compiler)
+
+
+def compile_traced(traced: Traced, compiler: Compiler, backward_compiler: Compiler | None = None) -> Callable[..., list[Any]]:
+    """The callable of graphs that were traced."""
     forward = _compiled(compiler, traced.forward)
     if traced.backward is None:
         return inference_wrapper(forward, traced.forward.signature, traced.checks)

@@ -55,6 +55,14 @@ def inference_wrapper(
     return run
 
 
+class StorageChanged(InternalError):
+    """Inputs are at other places in their memory than when the graph was made; a guard of whoever calls has to see that."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__("aot runtime", f"{details}; a guard is missing")
+        self.details = details
+
+
 class StorageCheck:
     """Inputs `members` must share storage at these offsets (in elements); what the graph was made for."""
 
@@ -68,10 +76,9 @@ class StorageCheck:
         for member, offset in zip(self.members, self.offsets, strict=True):
             tensor = args[member]
             if tensor.untyped_storage()._cdata != first or tensor.storage_offset() != offset:
-                raise InternalError(
-                    "aot runtime",
+                raise StorageChanged(
                     f"input {member} was traced at offset {offset} of storage shared by inputs {self.members}, "
-                    f"and is now at offset {tensor.storage_offset()}; a guard is missing",
+                    f"and is now at offset {tensor.storage_offset()}"
                 )
 
 

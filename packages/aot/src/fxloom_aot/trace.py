@@ -452,7 +452,7 @@ def _restrided(desc: Descriptor, stride: tuple[int, ...]) -> Descriptor:
 def _restoring_modes() -> Iterator[None]:
     """Grad mode and autocast as before, also when the graph raises between a mode change and its end."""
     grad_mode = torch.is_grad_enabled()
-    nesting = _autocast_state()
+    nesting = autocast_state()
     try:
         yield
     finally:
@@ -460,7 +460,8 @@ def _restoring_modes() -> Iterator[None]:
         _restore_autocast(nesting)
 
 
-def _autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
+def autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
+    """By device type: whether autocast is on, and its dtype."""
     return {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")}
 
 
