@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "call_sites.h"
@@ -241,11 +242,18 @@ private:
     std::vector<py::object> codes_;
 };
 
-// Runs the frame as whoever had the hook before would.
+// The frame that the thread has passed on to the hook before ours (borrowed).
+thread_local frames::Frame* t_passed = nullptr;
+
+// Runs the frame as whoever had the hook before would. A hook that was put on top of ours before we took the place above
+// it (torch.compile's, in a function that we compile) passes what it does not want on to us again: it is run then.
 PyObject* pass(PyThreadState* ts, frames::Frame* f, int throwflag) {
-    if (g_previous != nullptr && g_previous != _PyEval_EvalFrameDefault && g_previous != hook)
-        return g_previous(ts, f, throwflag);
-    return frames::evaluate(ts, f, throwflag);
+    if (g_previous == nullptr || g_previous == _PyEval_EvalFrameDefault || g_previous == hook || t_passed == f)
+        return frames::evaluate(ts, f, throwflag);
+    frames::Frame* const before = std::exchange(t_passed, f);
+    PyObject* result = g_previous(ts, f, throwflag);
+    t_passed = before;
+    return result;
 }
 
 // Ends a frame that has not started with `result` (stolen), or with the error that is set when it is nullptr.

@@ -101,3 +101,15 @@ def test_a_backend_may_be_named():
         optimize("minne")
     with pytest.raises(ConfigError, match="int"):
         optimize(3)
+
+
+def test_a_function_of_torchs_own_compiler() -> None:
+    """torch.cond compiles its branches with a frame hook of torch's; two hooks that remembered each other went round for ever."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
+
+    compiled = fxloom_dynamo.optimize("eager")(fn)
+    for x in (torch.ones(3), -torch.ones(3)):
+        assert torch.equal(compiled(x), fn(x))
+    assert [found.key for found in fxloom_dynamo.explain(fn, torch.ones(3)).breaks][:1] == ["torch_call"]

@@ -82,6 +82,8 @@ def capture_frame(
     code = view.code
     if _is_compiled_code(view.globals):
         return Skip("code of a compiled graph", for_good=True, closed=True)
+    if natives.is_other_compiler(code.co_filename):
+        return Skip("another compiler's call; what it runs is its own", for_good=True, closed=True)
     reason = _skip_reason(code, root)
     if reason is not None:
         return Skip(reason, for_good=True)

@@ -189,6 +189,11 @@ def in_torch(filename: str) -> bool:
     return filename.startswith(_TORCH_ROOT)
 
 
+def is_other_compiler(filename: str) -> bool:
+    """True for the functions that torch's own compiler puts around what it compiles: two compilers don't share a frame."""
+    return filename == _TORCH_ROOT + "_dynamo/eval_frame.py"
+
+
 def is_inlined_torch(filename: str) -> bool:
     """True for torch's Python code that is evaluated like the program's own."""
     return filename[len(_TORCH_ROOT) :].startswith(_INLINED_PARTS)
