@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -138,3 +139,18 @@ def test_complex_numbers_of_any_size_are_differentiated(name: str, backend: str)
             found.append((out, leaf.grad))
         torch.testing.assert_close(found[1], found[0])
     assert fxloom.stats().compiles <= 3
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+def test_recurrent_layers_that_insist_on_a_size_after_others_were_seen(kind: Any, dynamic: bool | None) -> None:
+    torch.manual_seed(0)
+    layer = kind(4, 5, batch_first=True)
+    run = fxloom.compile(layer, backend="aot_eager", dynamic=dynamic)
+    for size in ((2, 8), (3, 4), (2, 10), (1, 4), (2, 1)):
+        x, y = (torch.randn(*size, 4, generator=torch.Generator().manual_seed(1)).requires_grad_() for _ in range(2))
+        got, expected = run(x)[0], layer(y)[0]
+        torch.testing.assert_close(got, expected)
+        got.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)

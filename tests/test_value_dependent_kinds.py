@@ -178,3 +178,23 @@ def test_the_first_row_of_a_marked_dimension_is_broadcast(backend: str) -> None:
         fxloom.mark_unbacked(x, 0)
         same([run(x)], [program(x)])
     assert fxloom.stats().compiles == 1
+
+
+#: the program computes one thing twice; each answer has a symbol of its own
+TWICE: dict[str, Program] = {
+    "masked": lambda x, m: (x[x > 0].mean(), x[x > 0].numel()),
+    "masked and added": lambda x, m: x[x > 0] + x[x > 0],
+    "where": lambda x, m: (torch.where(x > 0)[0].float().mean(), torch.where(x > 0)[0].numel()),
+    "unique": lambda x, m: (torch.unique(x).sum(), torch.unique(x).numel()),
+    "float": lambda x, m: (x.round().sum().item(), x.round().sum().item() + 1, x * 2),
+    "int": lambda x, m: (torch.zeros(m.sum().item()), m.sum().item() * 2),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("fn", TWICE.values(), ids=TWICE)
+def test_what_is_computed_twice_is_told_twice(fn: Program, backend: str) -> None:
+    run = fxloom.compile(fn, backend=backend, fullgraph=True, options=OPTIONS)
+    for count in ALL:
+        torch.testing.assert_close(run(X[:count], mask(count)), fn(X[:count], mask(count)), equal_nan=True)
+    assert fxloom.stats().graph_breaks == 0

@@ -184,16 +184,21 @@ class FunctionalLog(TorchDispatchMode):
         return seeds
 
     def record(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-        """A call whose answer depends on values: its result is like `out`, of the same symbols."""
+        """A call whose answer depends on values: its result is like `out`, of the same symbols.
+
+        The program may ask twice for one thing and have symbols of their own for both answers. It goes on with these, so each
+        needs a call that tells it: only calls of the same symbols are merged.
+        """
         args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
-        key = (op, self.region, _key(args), tuple((name, _key(value)) for name, value in sorted(kwargs.items())))
+        told = tuple(symbols_made(self.fake_mode.env, out))
+        key = (op, self.region, _key(args), tuple((name, _key(value)) for name, value in sorted(kwargs.items())), told)
         known = self._merged.get(key)
         if known is not None:
             return known
         made = _like(out)
         if not facts_of(op).seeded:
             self._merged[key] = made
-        for name in symbols_made(self.fake_mode.env, made):
+        for name in told:
             self.symbol_calls.setdefault(name, len(self.calls))
         self._append(op, args, kwargs, made)
         return made

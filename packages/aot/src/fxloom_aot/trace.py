@@ -153,7 +153,8 @@ class _Tracer:
             return Traced(self._forward_graph(found, self.state.log.live_calls(found.values), []), None, (), self._checks())
 
     def _is_symbolic(self) -> bool:
-        return any(type(given.number) in SYMBOLIC for given in self.inputs)
+        """Some number is a symbol: one that the caller passes, one that the trace specialized, or one that running it tells."""
+        return self.mode.env is not None and bool(self.mode.env.symbols)
 
     def _joint(self, found: ForwardOutputs) -> Traced:
         log = self.state.log
