@@ -103,3 +103,20 @@ def test_capture_leaves_autocast_as_it_is() -> None:
     # entering gives the count after entering: 1 when none was left open or closed too often
     assert torch.autocast_increment_nesting() == 1
     assert torch.autocast_decrement_nesting() == 0
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * x.storage_offset(),
+        lambda x: x[1:].storage_offset() + x,
+        lambda x: x.as_strided((2, 2), (4, 1)) * 2,
+        lambda x: torch.as_strided_scatter(x, torch.zeros(2, 2), (2, 2), (4, 1), x.storage_offset()),
+        lambda x: (x + 1) * x._is_view(),
+    ],
+)
+def test_a_place_in_the_storage_that_was_asked_for(fn: Any) -> None:
+    base = torch.arange(24.0).reshape(6, 4)
+    compiled = optimize("eager")(fn)
+    for x in (base[0:4], base[1:5], base[2:6].clone(), base[1:5]):
+        assert torch.equal(compiled(x), fn(x))

@@ -20,6 +20,7 @@ TensorBase: type = torch._C.TensorBase
 set_grad_enabled_raw = torch._C._set_grad_enabled
 DisableTorchFunction = torch._C.DisableTorchFunction
 DisableTorchFunctionSubclass: Any = torch._C.DisableTorchFunctionSubclass
+assert_tensor = torch._assert
 InferenceMode: Any = torch._C._InferenceMode
 #: the `__torch_function__` of classes that override nothing
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
@@ -71,6 +72,13 @@ def outside_modes() -> Iterator[None]:
             _push_mode(mode)
 
 
+def tensor_numpy() -> Any:
+    """torch's own reading of NumPy, on tensors; imported on first use, since few programs have arrays."""
+    import torch._numpy
+
+    return torch._numpy
+
+
 def dispatch_keys(tensor: torch.Tensor) -> int:
     """The raw bits of the tensor's dispatch key set."""
     return int(torch._C._dispatch_keys(tensor).raw_repr())
@@ -94,6 +102,7 @@ __all__ = [
     "TensorBase",
     "TorchDispatchMode",
     "TorchFunctionMode",
+    "assert_tensor",
     "device_constructors",
     "disabled_torch_function",
     "dispatch_keys",
@@ -104,4 +113,5 @@ __all__ = [
     "resolve_name",
     "set_grad_enabled_raw",
     "storage_id",
+    "tensor_numpy",
 ]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo._torch_private import outside_modes
+from fxloom_dynamo._torch_private import outside_modes, tensor_numpy
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.numpy_values import numpy
@@ -133,17 +133,11 @@ def _counterpart(fn: Any) -> Callable[..., Any] | None:
     module = getattr(fn, "__module__", None) if not isinstance(fn, numpy.ufunc) else "numpy"
     if module not in MODULES:
         return None
-    own, real = _tensor_numpy(), numpy
+    own, real = tensor_numpy(), numpy
     for part in module.split(".")[1:]:
         own, real = getattr(own, part, None), getattr(real, part)
     found = getattr(own, name, None) if getattr(real, name, None) is fn else None
     return found if callable(found) else None
-
-
-def _tensor_numpy() -> Any:
-    import torch._numpy  # on first use: few programs have arrays
-
-    return torch._numpy
 
 
 def involved(values: Iterable[Any]) -> bool:
@@ -190,7 +184,7 @@ def call_method(ev: Evaluator, name: str, args: list[Any], kwargs: dict[str, Any
     """args[0].name(*args[1:], **kwargs)"""
     if name in _CONVERSIONS and not args[1:] and not kwargs:
         return ev.torch_native(getattr(torch.Tensor, name), args[0].tensor)
-    own = getattr(_tensor_numpy().ndarray, name, None)
+    own = getattr(tensor_numpy().ndarray, name, None)
     if own is None or name in _REFUSED:
         graph_break("native_call", f"ndarray.{name}")
     return _apply(ev, getattr(numpy.ndarray, name), own, args, kwargs)
@@ -354,7 +348,7 @@ def _to_float(ev: Evaluator, array: Array) -> Array:
 
 def _converter(given: dict[int, Array]) -> Callable[[Array], Any]:
     def convert(array: Array) -> Any:
-        made = _tensor_numpy().ndarray(array.tensor)
+        made = tensor_numpy().ndarray(array.tensor)
         given[id(made)] = array
         return made
 
@@ -364,9 +358,9 @@ def _converter(given: dict[int, Array]) -> Callable[[Array], Any]:
 def _own(value: Any) -> Any:
     """A number or dtype of NumPy's as `torch._numpy` has it; other values as they are."""
     if isinstance(value, numpy.generic) and value.dtype in _TORCH_DTYPES:
-        return _tensor_numpy().ndarray(torch.tensor(value.item(), dtype=_TORCH_DTYPES[value.dtype]))
+        return tensor_numpy().ndarray(torch.tensor(value.item(), dtype=_TORCH_DTYPES[value.dtype]))
     if isinstance(value, numpy.dtype) or isinstance(value, type) and issubclass(value, numpy.generic):
-        return getattr(_tensor_numpy(), numpy.dtype(value).name)
+        return getattr(tensor_numpy(), numpy.dtype(value).name)
     return value
 
 

@@ -459,7 +459,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Any:
     return torch.lerp(input, end, torch.scalar_tensor(weight, dtype=input.dtype, device=input.device))
 
 
-@rule(torch._C._nn.scaled_dot_product_attention)
+@rule(F.scaled_dot_product_attention)
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
     scale: Any = None, enable_gqa: Any = False,
@@ -467,8 +467,7 @@ def scaled_dot_product_attention(
     if type(scale) not in SYMBOLIC:
         return NotImplemented
     scaled = query * (scale * query.shape[-1] ** 0.5)
-    attend = torch._C._nn.scaled_dot_product_attention
-    return attend(scaled, key, value, attn_mask, dropout_p, is_causal, enable_gqa=enable_gqa)
+    return F.scaled_dot_product_attention(scaled, key, value, attn_mask, dropout_p, is_causal, enable_gqa=enable_gqa)
 
 
 @rule(torch.Tensor.uniform_)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo import operations, polyfills
-from fxloom_dynamo._torch_private import TensorBase
+from fxloom_dynamo._torch_private import TensorBase, assert_tensor
 from fxloom_dynamo.models.tables import FUNCTIONS, METHODS, Args, Kwargs, Model, function, method
 from fxloom_dynamo.predictions import number_of, truth_decides
 from fxloom_shapes import FakeTensor
@@ -56,7 +56,7 @@ for _name, _compare in (("equal", _equal), ("allclose", _allclose)):
     METHODS[TensorBase, _name] = _alike(getattr(TensorBase, _name), _name, _compare)
 
 
-@function(torch._assert)
+@function(assert_tensor)
 def _assert(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(polyfills.assert_, args, kwargs)
 
