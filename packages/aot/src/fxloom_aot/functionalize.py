@@ -107,7 +107,8 @@ class Functionalizer:
     views: dict[int, View] = field(default_factory=dict)
     memories: dict[int, Memory] = field(default_factory=dict)
     metadata_changed: dict[int, FakeTensor] = field(default_factory=dict)
-    offset_sensitive: bool = False
+    #: numbers of inputs whose place in their storage the graph relies on
+    offset_sensitive: set[int] = field(default_factory=set)
     keep: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -158,7 +159,7 @@ class Functionalizer:
         value = self.log.placeholder(whole)
         memory = Memory(value, whole, None, tuple(group), flat=True)
         self.placeholders.append(Placeholder(memory, group[0], flat=True))
-        self.offset_sensitive = True
+        self.offset_sensitive.update(group)
         for number in group:
             given = self.inputs[number]
             assert given.fake is not None and given.initial is not None and given.storage is not None
@@ -319,8 +320,7 @@ class Functionalizer:
         memory, desc = source.memory, self.desc_of(fake)
         if desc.dtype != memory.whole.dtype:
             raise UnsupportedView("as_strided of memory seen with another element type")
-        if memory.members:
-            self.offset_sensitive = True
+        self.offset_sensitive.update(memory.members)
         strided = ViewStep(step.op, (list(desc.size), list(desc.stride), desc.offset))
         chain = (Step(strided, memory.whole),)
         value = replay(self.log, memory.value, chain)
@@ -457,8 +457,7 @@ class Functionalizer:
         after = entry.after[0]
         if name in ("as_strided_", "resize_"):
             strided = ViewStep(aten.as_strided.default, (list(after.size), list(after.stride), after.offset))
-            if view.memory.members:
-                self.offset_sensitive = True
+            self.offset_sensitive.update(view.memory.members)
             chain: Chain = (Step(strided, view.memory.whole),)
             value = replay(self.log, view.memory.value, chain)
         else:

@@ -119,7 +119,9 @@ def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autogra
         found.add(spec, memory.value, owner if differentiable else None)
     for number, given in enumerate(state.inputs):
         if given.fake is not None and id(given.fake) in state.metadata_changed:
-            desc = state.view_of(given.fake).desc
+            view = state.view_of(given.fake)
+            desc = view.desc
+            state.offset_sensitive.update(view.memory.members)
             found.metadata.append(MetadataChange(number, desc.size, desc.stride, desc.offset))
 
 
@@ -161,7 +163,7 @@ def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeT
     """`output` as one as_strided of the input's storage."""
     if output.dtype != memory.whole.dtype:
         raise UnsupportedView("an output is a view, with another element type, of an input that changed shape or is shared")
-    state.offset_sensitive = True
+    state.offset_sensitive.update(memory.members)
     return ViewStep(aten.as_strided.default, (list(output.desc.size), list(output.desc.stride), output.desc.offset))
 
 

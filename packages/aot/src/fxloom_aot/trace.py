@@ -359,11 +359,16 @@ class _Tracer:
                 yield InputSpec(InputKind.CONSTANT, f"constant_{number}", constant=real.detach()), value
 
     def _checks(self) -> tuple[StorageCheck, ...]:
-        if not self.state.offset_sensitive:
-            return ()
+        nodes = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
         checks = []
         for place in self.state.placeholders:
             members = place.memory.members
+            if self.state.offset_sensitive.isdisjoint(members):
+                continue
+            for member in members:
+                desc, source = self.inputs[member].initial, get_source(nodes[member])
+                if self.mode.env is not None and desc is not None and source is not None:
+                    self.mode.env.rely_on_offset(source, desc.offset)
             offsets = [self.inputs[member].initial for member in members]
             checks.append(StorageCheck(members, tuple(desc.offset for desc in offsets if desc is not None)))
         return tuple(checks)

@@ -453,6 +453,10 @@ class Recorder:
                 if args[0].requires_grad == (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)):
                     return args[0]
                 graph_break("torch_call", "requires_grad_ changes a tensor that existed before")
+            if name == "storage_offset":
+                self._rely_on_offset(args[0])
+            if name in ("_is_view", "is_set_to") and any(id(given) in self.input_info for given in args):
+                graph_break("torch_call", f"Tensor.{name} of an input: how it came to be is not looked at")
             if name in UNMODELLED_METHODS:
                 self.refuse_method(name, args[0])
             if name in _OPERATORS:
@@ -505,6 +509,14 @@ class Recorder:
             graph_break("torch_call", "Tensor.is_inference of a tensor made inside")
         with DisableTorchFunction():
             return known[1].is_inference()
+
+    def _rely_on_offset(self, tensor: Any) -> None:
+        """The program looks at where a tensor begins in its storage, which may be that of inputs."""
+        if type(tensor) is not FakeTensor or self.fake_mode.env is None:
+            return
+        for fake, real, source in self.input_info.values():
+            if fake.storage_token is tensor.storage_token:
+                self.fake_mode.env.rely_on_offset(source, real.storage_offset())
 
     def _value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`bool(x)`, `x.item()` and the like: known for small constants, else a break."""

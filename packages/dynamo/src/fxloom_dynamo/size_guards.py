@@ -1,7 +1,7 @@
 """What a trace decided about sizes, as guards that C++ checks without SymPy.
 
 In: the symbol environment when the backend has returned. Out: one guard per symbol (its places hold one number, in its
-range), one per statement, and one per float whose value the trace relied on. From here on the environment only answers.
+range), one per statement, and one per float or storage offset whose value the trace relied on. From here on the environment only answers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fxloom_dynamo.guards import Guard, GuardKind
-from fxloom_interfaces.sources import Source
+from fxloom_interfaces.sources import SizeSource, Source
 from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes import SymbolEnv
 from fxloom_shapes.env import LARGEST, Symbol
@@ -54,6 +54,8 @@ def size_guards(env: SymbolEnv) -> list[Guard]:
                 guards.append(Guard(symbol.sources[0], GuardKind.EQUALITY, symbol.hint, pin.site))
             continue
         guards.append(_symbol_guard(env, symbol))
+    for source, (offset, site) in env.offsets.items():
+        guards.append(Guard(SizeSource(source, "storage_offset"), GuardKind.EQUALITY, offset, site))
     for guard in env.size_guards():
         symbols = [env.symbols[atom.text] for atom in symbols_of(guard.statement)]
         sources = tuple(symbol.sources[0] for symbol in symbols)

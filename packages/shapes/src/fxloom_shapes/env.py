@@ -97,6 +97,8 @@ class SymbolEnv:
         self.capture_shapes = False
         #: called when a symbol is made
         self.on_symbol: Callable[[], None] = lambda: None
+        #: storage offsets of inputs that the trace relied on
+        self.offsets: dict[Source, tuple[int, Site | None]] = {}
         #: float symbols whose very value the trace relied on
         self.pinned_floats: dict[str, SizeGuard] = {}
         #: place -> values of a changing number there that code was made for: operators are not to insist on another one
@@ -433,6 +435,16 @@ class SymbolEnv:
                 self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.site())
             elif symbol.hint is not None:
                 self.specialize_number(of_atom(symbol.atom))
+
+    def rely_on_offset(self, source: Source, offset: int) -> None:
+        """The trace holds only where the tensor at `source` begins at `offset` in its storage."""
+        known = self.offsets.get(source)
+        if known is None:
+            if self.frozen:
+                from fxloom_interfaces.errors import InternalError
+
+                raise InternalError("shapes", f"the offset of {source.name} is relied on after the guards were taken")
+            self.offsets[source] = (offset, self.site())
 
     def expect_finite(self, real: Real) -> None:
         """A guard that the float is a number; raises what Python does where it is none in this call."""
