@@ -422,3 +422,24 @@ def test_without_being_asked_a_number_is_a_graph_break() -> None:
     compiled = fxloom.compile(item_float, backend="eager")
     compiled(torch.ones(3))
     assert fxloom.stats().graph_breaks
+
+
+@torch.library.custom_op("fxloom_test_value_dependent::count", mutates_args=())
+def _count(x: torch.Tensor) -> int:
+    return int((x > 0).sum())
+
+
+@_count.register_fake
+def _(x: torch.Tensor) -> Any:
+    return torch.library.get_ctx().new_dynamic_size()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_custom_operator_that_counts(backend: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(_count(x)) + 1
+
+    options = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    compiled = fxloom.compile(fn, backend=backend, fullgraph=True, options=options)
+    for x in (torch.tensor([1.0, -1.0, 2.0, 3.0]), torch.ones(5), -torch.ones(2)):
+        assert torch.equal(compiled(x), fn(x))

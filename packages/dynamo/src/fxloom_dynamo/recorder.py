@@ -209,7 +209,7 @@ class Recorder:
                 return symbolic_index.OPERATORS[target](self, *args)
         with self._in_operator():
             value = run(*args, **kwargs)
-        if not _has_tensor(value) and value is not None and not _is_effect(target):
+        if not _has_tensor(value) and value is not None and not _is_effect(target) and not self._is_new_number(value):
             return value  # metadata: answered by the fake
         node = self.graph.create_node(op, target, self._argument(args), self._argument(kwargs))
         self._keep.append((args, kwargs))
@@ -229,6 +229,14 @@ class Recorder:
             yield
         finally:
             env.in_operator -= 1
+
+    def _is_new_number(self, value: Any) -> bool:
+        """Whether only the run tells the number, and this call is what does: a custom operator counts something."""
+        env = self.fake_mode.env
+        if env is None or type(value) not in SYMBOLIC:
+            return False
+        names = symbols_made(env, value)
+        return any(name not in self.symbols and name not in self._sized and not env.symbols[name].sources for name in names)
 
     def record_as(self, target: Callable[..., Any], args: tuple[Any, ...], value: Any) -> Any:
         """Record a call of `target` whose result on fakes is known to be `value`."""
