@@ -264,7 +264,7 @@ class _Program:
 
     def _check_modes(self) -> None:
         if not self.grad_mode and torch.is_grad_enabled():
-            raise RuntimeError("called with grad mode on, and compiled with it off, without a backward graph: call it under torch.no_grad()")
+            raise RuntimeError("called with grad mode on, and compiled with it off, without a backward: call it under torch.no_grad()")
         modes = _modes()
         if modes != self.modes:
             name = next(name for name, mode in modes.items() if mode != self.modes[name])
