@@ -298,6 +298,37 @@ def test_several_results_written_to_one_memory_are_refused() -> None:
         compile_program(lambda x: torch.ops.aot_tests.two_writes(x[:3], x[1:4]), [torch.ones(5)])
 
 
+def test_an_operator_that_reads_what_it_wrote_is_refused() -> None:
+    @torch.library.custom_op("aot_tests::accumulate", mutates_args=("out",))
+    def accumulate(x: torch.Tensor, out: torch.Tensor) -> None:
+        out.add_(1)
+        out.add_(x)
+
+    with pytest.raises(GraphRejected, match="shares memory with another"):
+        compile_program(lambda x: torch.ops.aot_tests.accumulate(x, x), [torch.ones(5)])
+    check(lambda x: (torch.ops.aot_tests.accumulate(x + 1, x), x * 1)[1], lambda: [torch.ones(5)])
+
+
+def test_one_tensor_as_both_statistics_is_refused() -> None:
+    with pytest.raises(GraphRejected, match="share memory"):
+        compile_program(lambda x, m: F.batch_norm(x, m, m, training=True), [torch.randn(4, 3), torch.ones(3)])
+
+
+def test_operators_whose_names_are_alike() -> None:
+    library = torch.library.Library("aot_alike", "DEF")
+    for name in ("w.c", "w_c"):
+        library.define(f"{name}(Tensor(a!) x) -> ()")
+    library.impl("w.c", lambda x: (x.add_(1), None)[1], "CompositeExplicitAutograd")
+    library.impl("w_c", lambda x: (x.mul_(3), None)[1], "CompositeExplicitAutograd")
+    check(lambda x: (torch.ops.aot_alike.w.c(x), torch.ops.aot_alike.w_c(x), x * 1)[2], lambda: [torch.ones(1)])
+
+
+@pytest.mark.parametrize("size", [2, 0])
+def test_a_result_written_to_a_tensor_of_another_size_is_rejected(size: int) -> None:
+    with pytest.raises(GraphRejected, match=r"resizes an out= tensor of \(.,\) to \(4,\)"):
+        compile_program(lambda x, out: torch.sin(x, out=out), [torch.ones(4), torch.ones(size)])
+
+
 def test_the_same_tensor_given_twice() -> None:
     def make() -> list[Any]:
         x = torch.randn(3, generator=torch.Generator().manual_seed(0))

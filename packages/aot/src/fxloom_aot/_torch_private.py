@@ -20,10 +20,14 @@ __all__ = [
     "plain_batch_norm",
     "saved_without_check",
     "set_grad_enabled",
+    "version_kept",
 ]
 
 #: context manager: below, operators go past autograd and its bookkeeping of views, which insists that a view is a new tensor
 below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
+
+#: context manager: below, changing the tensor in place doesn't count as a new version of it, which autograd would refuse
+version_kept = torch.autograd._unsafe_preserve_version_counter
 
 #: sets grad mode at once; the public name is an object with more to it
 set_grad_enabled = torch._C._set_grad_enabled

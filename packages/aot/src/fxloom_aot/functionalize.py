@@ -264,6 +264,8 @@ class Functionalizer:
         rewrite = LIARS[op](*args) if op in LIARS else None
         if rewrite is not None:
             twin, twin_args, own, written = rewrite
+            if len({id(self.view_of(args[position]).memory) for position in written}) < len(written):
+                self.reject(entry, f"{op} writes to several tensors that share memory")
             self._write_results(twin, self.read(twin_args), {}, out, own, [args[position] for position in written])
             return
         facts = facts_of(op)
@@ -341,6 +343,8 @@ class Functionalizer:
             self._one_by_one(entry)
             return
         twin = twin_of(op)
+        if twin is not None and twin.namespace == MADE:
+            self._refuse_sharing(entry, targets, given)
         if twin is None:
             self.reject(entry, f"{op} writes to its arguments and has no functional form")
             return
@@ -377,6 +381,13 @@ class Functionalizer:
             if type(value) in (tuple, list)
             for number, fake in enumerate(value)
         )
+
+    def _refuse_sharing(self, entry: Entry, targets: list[Any], given: Mapping[str, Any]) -> None:
+        """An operator of others may read, through another argument, what it wrote."""
+        written = [id(self.view_of(fake).memory) for fake in values_of(targets)]
+        used = [id(self.view_of(fake).memory) for fake in values_of([list(given.values())])]
+        if any(used.count(memory) > 1 for memory in written):
+            self.reject(entry, f"{entry.op} writes to an argument that shares memory with another")
 
     def _one_by_one(self, entry: Entry) -> None:
         """A foreach operator treats one place of its lists after the other."""

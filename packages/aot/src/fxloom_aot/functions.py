@@ -146,7 +146,7 @@ def _first_of_each(tensors: Sequence[torch.Tensor]) -> list[int]:
 def _sharing(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
     """By tensor: number of the first on the same memory, and the way from that one's first element to its own, in bytes."""
     storages: dict[tuple[torch.device, int], int] = {}
-    starts = [tensor.storage_offset() * tensor.element_size() for tensor in tensors]
+    starts = [int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors]
     result = []
     for number, tensor in enumerate(tensors):
         storage = tensor.untyped_storage()

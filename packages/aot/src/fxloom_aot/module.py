@@ -45,7 +45,7 @@ def compile_traced(traced: Traced, compiler: Compiler, backward_compiler: Compil
     """The callable of graphs that were traced."""
     forward = _compiled(compiler, traced.forward)
     if traced.backward is None:
-        return inference_wrapper(forward, traced.forward.signature, traced.checks)
+        return inference_wrapper(forward, traced.forward.signature, traced.checks, starts_with_grad=traced.starts_with_grad)
     compile_backward = backward_compiler or compiler
     backward = CompiledBackward(_compiled(compile_backward, traced.backward), traced.backward.signature, traced.tangents)
     variants = None

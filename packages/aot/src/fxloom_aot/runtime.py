@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fxloom_aot._torch_private import below_autograd, set_grad_enabled
+from fxloom_aot._torch_private import below_autograd, set_grad_enabled, version_kept
 from fxloom_aot.late import is_symbolic, late
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.signature import (
@@ -31,11 +31,17 @@ Compiled = Callable[[list[Any]], Sequence[Any]]
 
 
 def inference_wrapper(
-    compiled: Compiled, signature: GraphSignature, checks: Sequence[StorageCheck] = ()
+    compiled: Compiled, signature: GraphSignature, checks: Sequence[StorageCheck] = (), *, starts_with_grad: bool = True
 ) -> Callable[..., list[Any]]:
-    """The callable for a graph without a backward part."""
+    """The callable for a graph without a backward part.
+
+    starts_with_grad: False for a graph that is entered with grad mode off; where it turns it on, views that it makes of inputs
+    have a history.
+    """
     gather = input_gatherer(signature, checks)
     finish = finisher(signature)
+    if finish is not None and not starts_with_grad and any(map(_is_tracked_view, signature.results)):
+        finish = torch.enable_grad()(finish)
     # nothing here is for autograd to see: an input may require grad where no output does
     quiet = set_grad_enabled
 
@@ -53,6 +59,10 @@ def inference_wrapper(
         return finish(args, outputs) if finish is not None else list(outputs)
 
     return run
+
+
+def _is_tracked_view(result: Result) -> bool:
+    return isinstance(result, (FromInput, FromOutput)) and bool(result.steps) and result.requires_grad
 
 
 class StorageChanged(InternalError):
@@ -164,7 +174,8 @@ def _updater(signature: GraphSignature, places: Mapping[str, int]) -> Callable[[
                 else:
                     target.copy_(outputs[position])
         for index, layout in changes:
-            with torch.no_grad():
+            # what the graph saved of it is what it was
+            with torch.no_grad(), version_kept(args[index]):
                 args[index].as_strided_(*layout(args))
 
     return update

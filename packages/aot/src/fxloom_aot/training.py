@@ -251,6 +251,9 @@ def training_wrapper(
     device = whole.device
     # parameters are leaves
     others = [spec.index for spec in signature.inputs if spec.kind in (InputKind.BUFFER, InputKind.USER)]
+    # saved inputs whose shape the epilogue changes: autograd would keep the very tensor
+    changes = {change.index for change in signature.metadata}
+    reshaped = [n for n, (is_input, place) in enumerate(saved_from) if is_input and signature.inputs[place].index in changes]
     everything = (1 << len(differentiable)) - 1
     several = len(differentiable) > 1
 
@@ -306,6 +309,8 @@ def training_wrapper(
             with below_autograd():  # an output that is a view of something in the graph must not look like one
                 outputs = list(forward(inputs))
             values = [kept[place] if is_input else outputs[place] for is_input, place in saved_from]
+            for number in reshaped:
+                values[number] = values[number].detach()
             ctx.numbers = {n: value for n, value in enumerate(values) if not isinstance(value, torch.Tensor)}
             ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
             ctx.kept = None

@@ -49,6 +49,7 @@ def own_results(op: Op) -> int:
 
 #: where twins that are made live, for the life of the process
 MADE = "fxloom_functional"
+_made_names: set[str] = set()
 _LIBRARY = torch.library.Library(MADE, "DEF")
 _ALIAS = re.compile(r"\([a-z0-9]+!?(?: -> [^)]*)?\)")
 
@@ -65,6 +66,9 @@ def _made_twin(op: Op) -> Op | None:
     own_types = _ALIAS.sub("", results).strip("()").split(", ")[:own] if own else []
     types = [*own_types, *(parts[position].rpartition(" ")[0] for position in written)]
     name = re.sub(r"\W", "_", f"{schema.name}_{schema.overload_name}" if schema.overload_name else schema.name)
+    while name in _made_names:  # `a::b.c` and `a::b_c`, say
+        name += "_"
+    _made_names.add(name)
     _LIBRARY.define(f"{name}({_ALIAS.sub('', arguments).rstrip(')')}) -> ({', '.join(types)})")
 
     def on_copies(*args: Any, **kwargs: Any) -> Any:

@@ -8,8 +8,9 @@ Invariant: two outputs or inputs share a storage token exactly when the operator
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -404,6 +405,7 @@ def _ask_meta_kernel(
     device = common_device(func, args, kwargs)
     tensors = list(tensors_of(args, kwargs))
     metas = _meta_tensors(tensors)
+    has_outs = any(is_out for _, _, is_out in facts.writes)
 
     def to_meta(value: Any) -> Any:
         if type(value) is FakeTensor:
@@ -421,10 +423,19 @@ def _ask_meta_kernel(
     if meta_kwargs.get("generator") is not None:
         meta_kwargs["generator"] = None
     try:
-        with disable_torch_dispatch(), torch.no_grad(), symbolic_kernels(_is_symbolic(args, kwargs)):
+        with (
+            disable_torch_dispatch(), torch.no_grad(), symbolic_kernels(_is_symbolic(args, kwargs)),
+            # that one is resized is said when the program runs
+            warnings.catch_warnings(action="ignore") if has_outs else nullcontext(),
+        ):  # fmt: skip
             result = kernel(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
         raise NoFakeKernel(str(func), f"{func}: {str(error).splitlines()[0]}") from error
+    if has_outs:
+        for tensor in tensors:
+            after = metas[id(tensor)].size()
+            if after != tensor.size():
+                raise NoFakeKernel(str(func), f"{func} resizes an out= tensor of {tuple(tensor.size())} to {tuple(after)}")
     storages: dict[int, int] = {}
     for index, tensor in enumerate(tensors):
         storages.setdefault(storage_identity(metas[id(tensor)]), index)

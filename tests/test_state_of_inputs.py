@@ -1,4 +1,4 @@
-"""What a region does to the autograd state of tensors that existed before: the caller's tensors change as in eager."""
+"""What a region does to tensors that existed before, beside their values: the caller's tensors change as in eager."""
 
 from __future__ import annotations
 
@@ -101,3 +101,57 @@ def test_truncated_backpropagation_through_time(backend: str) -> None:
         return [losses, [parameter.grad for parameter in cell.parameters()]]
 
     torch.testing.assert_close(train(lambda fn: fxloom.compile(fn, backend=backend)), train(lambda fn: fn))
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("backend", ["eager", *BACKENDS])
+@pytest.mark.parametrize("size", [2, 4])
+def test_results_are_written_to_tensors_of_another_size(size: int, backend: str) -> None:
+    def program(x: Tensor, out: Tensor) -> Any:
+        with torch.no_grad():
+            torch.sin(x, out=out)
+        return out * x, out.shape[0] * 2
+
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        x, out = torch.ones(4), torch.zeros(size)
+        seen.append((run(x, out), out))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_views_made_with_grad_after_a_break_without_have_a_history(backend: str) -> None:
+    def program(x: Tensor) -> Any:
+        x.add_(1)
+        with torch.no_grad():
+            x.transpose_(0, -1)
+            untracked = x[1]
+        return x[0], x.unflatten(0, (-1, 1)), untracked
+
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        source = torch.ones(3, 3, requires_grad=True)
+        row, parts, untracked = run(source * torch.arange(9.0).view(3, 3))
+        (row * 2).sum().backward(retain_graph=True)
+        parts.square().sum().backward()
+        seen.append((source.grad, row.is_leaf, parts.is_leaf, untracked.grad_fn is None, untracked.requires_grad))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_input_that_changes_its_shape_and_is_saved(backend: str) -> None:
+    def program(x: Tensor, w: Tensor) -> Any:
+        w.unsqueeze_(0)
+        return x * w
+
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        x, w = torch.ones(3, requires_grad=True), torch.arange(3.0)
+        y = run(x, w)
+        y.sum().backward()
+        seen.append((x.grad, w, w.shape))
+        y = run(x, w.view(3))
+        w.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+    torch.testing.assert_close(seen[1], seen[0])
