@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
 below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
 
 #: context manager: below, changing the tensor in place doesn't count as a new version of it, which autograd would refuse
-version_kept = torch.autograd._unsafe_preserve_version_counter
+version_kept = _unsafe_preserve_version_counter
 
 #: sets grad mode at once; the public name is an object with more to it
 set_grad_enabled = torch._C._set_grad_enabled
