@@ -267,7 +267,7 @@ class _Tracer:
                 self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad(), _anomalies_unseen(), no_autocast(),
             ):  # fmt: skip
                 return torch.autograd.grad(programs, leaves, stand_ins, retain_graph=True, allow_unused=True)
-        except (RuntimeError, GraphBreak) as error:
+        except (RuntimeError, ArithmeticError, GraphBreak) as error:
             # eager would raise this, or ask for the values, in its backward pass only: its forward has to run there
             node = self.recorder.cause() or self._last_node()
             raise GraphRejected(node, f"the derivative raises {type(error).__name__}: {error}") from error

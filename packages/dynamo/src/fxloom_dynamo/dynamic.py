@@ -237,6 +237,8 @@ class Policy:
                 moved.add(dim)
             if dim in asked:
                 policy = found.get(dim)
+                if policy is not None and policy.pinned and policy.duck_key is None:
+                    found[dim] = policy = replace(policy, duck_key=(source.name, dim))  # equal to another by chance only
                 if policy is not None and policy.pinned and changed and int(real.shape[dim]) in SPECIAL:
                     found[dim] = replace(policy, pinned=False)  # the other sizes have code of their own
                 continue

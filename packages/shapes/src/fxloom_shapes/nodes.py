@@ -6,6 +6,7 @@ Out: new nodes, or answers of the environment. A node holds no knowledge of its 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -688,12 +689,25 @@ for _name in UNARY:
 
 
 def _computed(env: SymbolEnv, real: Real) -> FloatNode:
-    """The node of a float; what Python raises instead of giving a number is raised here, and guarded to."""
-    if not real.symbols():
-        return FloatNode(env, Real("const", (float(real.value({})),)))
-    if real.kind in _MAY_RAISE:
-        env.expect_finite(real)
+    """The node of a float. What the program's arithmetic raises instead of giving a number is raised here, and guarded to."""
+    try:
+        if not real.symbols():
+            return FloatNode(env, Real("const", (float(real.value({})),)))
+        if real.kind in _MAY_RAISE:
+            env.expect_finite(real)
+    except ZeroDivisionError:
+        if not env.in_operator or real.kind != "truediv":
+            raise
+        # an operator's own division, which is that of C++; the sizes are guarded to be those that make it one by zero
+        return FloatNode(env, Real("const", (_divided_by_zero(env, real),)))
     return FloatNode(env, real)
+
+
+def _divided_by_zero(env: SymbolEnv, real: Real) -> float:
+    above, below = (float(part.value(env.hints)) for part in real.args)
+    if above == 0 or math.isnan(above):
+        return math.nan
+    return math.copysign(math.inf, above) * math.copysign(1.0, below)
 
 
 #: operations that raise for some numbers

@@ -1,0 +1,57 @@
+"""Operators that divide by what sizes make zero: eager gives inf or nan, and so do other sizes' compilations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import fxloom
+
+pytestmark = [pytest.mark.usefixtures("counters_at_zero"), pytest.mark.filterwarnings("ignore:.*degrees of freedom")]
+
+PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "variance": lambda x: x.var(0, correction=2),
+    "deviation": lambda x: x.std(0, correction=2),
+    "loss of nothing": lambda x: F.mse_loss(x[2:], x[:-2]),
+    "mean of nothing": lambda x: x[2:].mean(0),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_gradients_where_a_later_size_makes_a_divisor_zero(program: Callable[[Tensor], Tensor], dynamic: bool | None, backend: str) -> None:
+    run = fxloom.compile(program, backend=backend, dynamic=dynamic)
+    for size in (5, 4, 2, 6):
+        x, y = (torch.randn(size, 3, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
+        got, expected = run(x), program(y)
+        torch.testing.assert_close(got, expected, equal_nan=True)
+        got.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(x.grad, y.grad, equal_nan=True)
+    breaks = fxloom.stats().graph_breaks  # torch's Meta kernel for the derivative of this loss divides as Python does
+    assert (breaks, fxloom.stats().compiles <= 3) == (0, True) or program is PROGRAMS["loss of nothing"]
+
+
+def test_the_programs_own_division_by_zero_raises() -> None:
+    run = fxloom.compile(lambda x: x * (1 / (x.shape[0] - 2)), backend="aot_eager")
+    for size in (5, 4, 3):
+        run(torch.ones(size))
+    with pytest.raises(ZeroDivisionError):
+        run(torch.ones(2))
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_dimensions_asked_to_be_dynamic_are_equal_by_chance_only(backend: str) -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        return x.sum() + y.sum()
+
+    run = fxloom.compile(program, backend=backend, dynamic_shapes={"x": {0: True}, "y": {0: True}})
+    for sizes in ((4, 4), (5, 5), (6, 7)):
+        x, y = (torch.ones(size, 3) for size in sizes)
+        assert torch.equal(run(x, y), program(x, y))
+    assert fxloom.stats().compiles == 1
