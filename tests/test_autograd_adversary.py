@@ -913,3 +913,20 @@ SIBLINGS = {
     "hooks_of_an_intermediate_and_its_descendant_over_a_break": "results of one compiled graph are siblings for autograd: a "
     "hook of one does not see what another, made of it, adds to its gradient",
 }
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_operators_whose_results_are_lists_among_others(backend: str) -> None:
+    """The fused optimizers' and GradScaler's operators run in eager, between graphs."""
+    losses = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 3)
+        optimizer = torch.optim.Adam(layer.parameters(), fused=True)
+        step = fxloom.compile(optimizer.step, backend=backend) if compiled else optimizer.step
+        for _ in range(3):
+            optimizer.zero_grad()
+            layer(torch.ones(2, 3)).square().sum().backward()
+            step()
+        losses.append(layer.weight.detach().clone())
+    torch.testing.assert_close(losses[0], losses[1])

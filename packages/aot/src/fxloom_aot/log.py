@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
-from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.philox import PHILOX_SEEDS
 from fxloom_shapes import DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.devices import meant
@@ -218,6 +218,8 @@ class FunctionalLog(TorchDispatchMode):
             self.origins[id(out)] = Origin(number)
         elif type(out) in (tuple, list):
             for item, value in enumerate(out):
+                if type(value) in (tuple, list) and self.node is not None:
+                    raise GraphRejected(self.node, f"{op} returns lists of tensors among its results")
                 if type(value) is FakeTensor:
                     self.origins.setdefault(id(value), Origin(number, item))
 

@@ -424,14 +424,8 @@ class _Attempt:
 
 
     def _guard_tensor_aliasing(self) -> None:
-        """Tensors that were different objects still are; where the graph writes, sharing of storage is as it was.
-
-        So is a tensor's place in its storage, if the program asked for it.
-        """
+        """Tensors that were different objects still are; where the graph writes, sharing of storage is as it was."""
         heap, recorder = self.ev.heap, self.ev.recorder
-        for key in recorder.offsets:
-            _, real, source = recorder.input_info[key]
-            heap.guards.append(Guard(SizeSource(source, "storage_offset"), GuardKind.EQUALITY, real.storage_offset(), None))
         known = [(real, source) for _, real, source in recorder.input_info.values() if not _constant(source)]
         if len(known) < 2:
             return

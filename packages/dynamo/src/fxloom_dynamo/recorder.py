@@ -82,7 +82,6 @@ class Recorder:
         self.overriding = False  # whether there are tensors whose class overrides torch functions
         self.plain = 0  # depth of places where none is overridden
         self.override: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = lambda func, args, kwargs: NotImplemented
-        self.offsets: set[int] = set()  # inputs whose place in their storage the program asked for, by the identity of their fakes
         self.calls = 0
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
@@ -434,8 +433,6 @@ class Recorder:
         if isinstance(func, types.MethodWrapperType):  # a property's __get__, __set__ or __delete__
             return self._property(func, args)
         name: str = _PYTHON_METHODS.get(func) or getattr(func, "__name__", None) or ""
-        if name in _ASKS_OFFSET and args and type(args[0]) is FakeTensor:
-            self._ask_offset(args[0])
         owner = getattr(func, "__objclass__", None)
         if name in number_arguments.NAMES:
             with DisableTorchFunction():
@@ -504,12 +501,6 @@ class Recorder:
             graph_break("torch_call", "reading .grad of an input is not modelled")
         return None  # made inside: backward() is a graph break, so it has none
 
-    def _ask_offset(self, tensor: FakeTensor) -> None:
-        """What the program does depends on where `tensor` lies in its storage, so on where the inputs over the same storage do."""
-        for key, (fake, _, _) in self.input_info.items():
-            if fake.storage_token is tensor.storage_token:
-                self.offsets.add(key)
-
     def _is_inference(self, tensor: Any) -> bool:
         """Whether the tensor was made in inference mode: the fake of one that was not may be made in it."""
         known = self.input_info.get(id(tensor))
@@ -524,7 +515,7 @@ class Recorder:
             return
         for fake, real, source in self.input_info.values():
             if fake.storage_token is tensor.storage_token:
-                self.fake_mode.env.rely_on_offset(source, real.storage_offset())
+                self.fake_mode.env.rely_on_offset(source, int(real.storage_offset()))
 
     def _value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`bool(x)`, `x.item()` and the like: known for small constants, else a break."""
@@ -603,13 +594,11 @@ class Recorder:
 _ASKS_VALUES = frozenset(
     {"__bool__", "__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__", "is_nonzero"}
 )
-#: answered or run with a place in the storage
-_ASKS_OFFSET = frozenset({"storage_offset", "as_strided", "as_strided_", "as_strided_scatter", "as_strided_copy"})
 #: methods of Tensor that change what no graph can say, or tell what only a real tensor knows
 UNMODELLED_METHODS = frozenset(
     {"backward", "register_hook", "data_ptr", "untyped_storage", "storage", "set_", "resize_", "share_memory_", "__reduce_ex__",
      "register_post_accumulate_grad_hook", "retain_grad", "__deepcopy__", "__repr__", "__format__", "__str__", "to_sparse",
-     "apply_", "map_", "map2_", "as_subclass", "_make_subclass", "_is_view", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
+     "apply_", "map_", "map2_", "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
 )
 #: Python methods of Tensor that only arrange calls of others: run them, what they call is recorded
 _PLAIN_METHODS = frozenset({"__len__", "__hash__", "dim_order"})
