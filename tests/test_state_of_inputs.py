@@ -103,6 +103,45 @@ def test_truncated_backpropagation_through_time(backend: str) -> None:
     torch.testing.assert_close(train(lambda fn: fxloom.compile(fn, backend=backend)), train(lambda fn: fn))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_way_leads_to_inputs_that_get_no_gradient(backend: str) -> None:
+    """The step detaches what it reads of the earlier one, so backward must not enter that again."""
+
+    def train(compile: Callable[[Any], Any]) -> list[Any]:
+        torch.manual_seed(0)
+        run, x, unused, entered = compile(lambda x, h, u: ((x * h.detach()).sin(), x + u.detach())), leaf(), leaf(), []
+        h = torch.ones(3)
+        for _ in range(3):
+            if h.requires_grad:
+                h.register_hook(lambda gradient: entered.append(gradient is None))
+            h, _ = run(x, h, unused)
+            h.sum().backward()
+        with pytest.raises(RuntimeError, match="not have been used in the graph"):
+            torch.autograd.grad(run(x, h, unused)[0].sum(), unused)
+        return [h.detach(), x.grad, unused.grad, entered]
+
+    torch.testing.assert_close(train(lambda fn: fxloom.compile(fn, backend=backend)), train(lambda fn: fn))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_input_without_a_gradient_is_written_and_seen_as_a_view(backend: str) -> None:
+    def program(x: Tensor, h: Tensor) -> Any:
+        out = x.sin() + h.detach()
+        with torch.no_grad():
+            h.mul_(2)
+        return out, h[1:]
+
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        torch.manual_seed(0)
+        x, start = leaf(), leaf()
+        h = start * 1
+        out, part = run(x, h)
+        (out.sum() + part.sum()).backward()
+        seen.append([out.detach(), h.detach(), x.grad, start.grad])
+    torch.testing.assert_close(seen[1], seen[0])
+
+
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("backend", ["eager", *BACKENDS])
 @pytest.mark.parametrize("size", [2, 4])

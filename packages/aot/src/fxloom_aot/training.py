@@ -227,7 +227,7 @@ def training_wrapper(
     *,
     only_plain_backward: bool = False,
     shared: Sequence[int] = (),
-    reached: Sequence[int] = (),
+    reached: Sequence[int],
     variants: Variants | None = None,
     starts_with_grad: bool = True,
 ) -> Callable[..., list[Any]]:
@@ -235,8 +235,8 @@ def training_wrapper(
 
     only_plain_backward: refuse what a reentrant checkpoint refuses. shared: by differentiable output, a bit mask of those that
     can't be differentiated after it; the others still can. reached: by differentiable output, a bit mask of the gradients that it
-    has a part in. variants: for gradients of some outputs; zeros stand in without.
-    starts_with_grad: False for a graph that is entered with grad mode off and turns it on itself.
+    has a part in; an input that none reaches is handed to autograd without its history. variants: for gradients of some outputs;
+    zeros stand in without. starts_with_grad: False for a graph that is entered with grad mode off and turns it on itself.
     """
     gather = input_gatherer(signature, checks)
     finish = finisher(signature)
@@ -364,6 +364,10 @@ def training_wrapper(
 
     apply = CompiledFunction.apply
     apply_part = Part.apply
+    # eager has no way from the outputs to these: autograd must not enter the passes that made them
+    reaching = functools.reduce(operator.or_, reached, 0)
+    ends = {index for number, index in enumerate(gradient_of) if reaching >> number & 1}
+    apart = [index for index in range(count) if index not in ends] if ends else []
     total = len(signature.outputs)
     later = [[gradient_of[position] for position in part] for part in reversed(parts[1:])]
 
@@ -376,7 +380,8 @@ def training_wrapper(
     start = apply if len(parts) == 1 else apply_chain
 
     def run(*args: Any) -> list[Any]:
-        shown = start(*args)
+        cut = [index for index in apart if isinstance(args[index], torch.Tensor) and args[index].requires_grad]
+        shown = start(*_with_detached(args, cut)) if cut else start(*args)
         outputs: Sequence[Any] = shown
         if saved_outputs and finish is not None:
             full: list[Any] = [None] * total
@@ -392,6 +397,13 @@ def training_wrapper(
             return run(*args)
 
     return run if starts_with_grad else run_with_grad
+
+
+def _with_detached(args: Sequence[Any], cut: Sequence[int]) -> list[Any]:
+    result = list(args)
+    for index in cut:
+        result[index] = args[index].detach()  # counts writes with it
+    return result
 
 
 def _token(running: Iterator[list[Any]], device: torch.device) -> torch.Tensor:
