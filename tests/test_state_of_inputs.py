@@ -194,3 +194,40 @@ def test_an_input_that_changes_its_shape_and_is_saved(backend: str) -> None:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
     torch.testing.assert_close(seen[1], seen[0])
+
+
+def transposed(x: Tensor) -> Any:
+    x.transpose_(0, 1)
+    return x.sin()
+
+
+def transposed_and_returned(x: Tensor) -> Any:
+    x.t_()
+    return x
+
+
+def unsqueezed(x: Tensor) -> Any:
+    return x.unsqueeze_(0) * 2
+
+
+def squeezed_to_the_same(x: Tensor) -> Any:
+    y = x * 2
+    x.squeeze_()
+    return y + x.detach()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [transposed, transposed_and_returned, unsqueezed, squeezed_to_the_same], ids=lambda p: p.__name__)
+def test_a_shape_changed_in_place_is_part_of_the_history(program: Callable[..., Any], backend: str) -> None:
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        source = torch.ones(2, 3, requires_grad=True)
+        x = source * 1
+        out = run(x)
+        weight = torch.arange(6.0).view(x.shape)
+        (x * weight).sum().backward(retain_graph=True)
+        (out * weight).sum().backward()
+        assert x.grad_fn is not None
+        seen.append((out.detach(), x.detach(), source.grad, out is x, type(x.grad_fn).__name__))
+    torch.testing.assert_close(seen[1][:3], seen[0][:3])
+    assert seen[1][3:] == seen[0][3:]

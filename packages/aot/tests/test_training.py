@@ -186,6 +186,28 @@ def test_an_input_that_is_detached_in_place_is_rejected(program) -> None:
     assert not run(base(), base(seed=1))[0].requires_grad
 
 
+def quietly_transposed(x, y):
+    with torch.no_grad():
+        x.t_()
+    return x * y.t()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x, y: x.t_() * y.t(), lambda x, y: (x.unsqueeze_(0).mul_(y), x * 2)[1], quietly_transposed],
+    ids=["transposed", "then written", "without grad"],
+)
+def test_an_input_with_a_history_that_changes_its_shape_is_rejected(program) -> None:
+    with pytest.raises(GraphRejected, match="changes its shape in place"):
+        compile_program(program, [non_leaf(base()), grad(base(seed=1))])
+    compile_program(program, [base(), base(seed=1)])
+
+
+def test_an_input_that_gets_a_history_and_changes_its_shape_is_rejected() -> None:
+    with pytest.raises(GraphRejected, match="changes its shape in place"):
+        compile_program(lambda x, y: x.mul_(y).t_() * 2, [base(), grad(base(seed=1))])
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_an_input_whose_requires_grad_changes_is_rejected(before: bool) -> None:
     with pytest.raises(GraphRejected, match="in place"):

@@ -457,6 +457,9 @@ class Functionalizer:
             return
         assert entry.before is not None and entry.after is not None
         view = self.view_of(target)
+        if target.requires_grad and any(given.fake is target for given in self.inputs):
+            # the caller's tensor gets another history as well, or keeps one that no longer fits
+            self.reject(entry, "an input that requires grad changes its shape in place")
         if name == "set_":
             source = self.view_of(entry.args[1])
             if view.memory.members:

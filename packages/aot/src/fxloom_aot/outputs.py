@@ -113,8 +113,6 @@ def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autogra
             continue
         owner = memory.owner
         differentiable = owner is not None and id(owner) in changed_by_autograd
-        if differentiable and id(owner) in state.metadata_changed:
-            raise UnsupportedView("an input that requires grad is mutated and changes shape in place")
         spec = OutputSpec(OutputKind.NEW_VALUE, placeholder.input, number, differentiable)
         found.add(spec, memory.value, owner if differentiable else None)
     for number, given in enumerate(state.inputs):
