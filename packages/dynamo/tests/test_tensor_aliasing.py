@@ -120,3 +120,14 @@ def test_a_place_in_the_storage_that_was_asked_for(fn: Any) -> None:
     compiled = optimize("eager")(fn)
     for x in (base[0:4], base[1:5], base[2:6].clone(), base[1:5]):
         assert torch.equal(compiled(x), fn(x))
+
+
+def test_swapped_tensors() -> None:
+    def fn(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.utils.swap_tensors(a, b)
+        return a * 2, b + 1
+
+    a, b = torch.ones(2), torch.zeros(3)
+    first, second = optimize("eager")(fn)(a, b)
+    assert first.tolist() == [0, 0, 0] and second.tolist() == [2, 2]
+    assert a.shape == (3,) and b.shape == (2,)

@@ -305,6 +305,11 @@ def _numpy(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return arrays.from_tensor(ev, args[0])
 
 
+@function(torch.utils.swap_tensors)
+def _swap_tensors(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    graph_break("torch_call", "torch.utils.swap_tensors makes one tensor another")
+
+
 @function(torch.is_tensor)
 def _is_tensor(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return is_instance(ev, args[0], torch.Tensor)
