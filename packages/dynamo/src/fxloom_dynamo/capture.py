@@ -302,6 +302,7 @@ class _Attempt:
         """Let go of the program's objects. Nothing else refers to the attempt; the collector would find it much later."""
         if self.config.on_heap is None:
             self.ev.close()
+            self.context.fake_mode.close()
         vars(self).clear()
 
     def _site(self, frame: Frame) -> Site | None:

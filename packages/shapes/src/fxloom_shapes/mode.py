@@ -83,6 +83,13 @@ class FakeMode(TorchDispatchMode):
                 return known[1]  # type: ignore[no-any-return]  # the environment doesn't know the type
         return describe_tensor(real, device)
 
+    def close(self) -> None:
+        """Forget which real tensors the fakes stand for: a program can tell that weak references to its tensors are left."""
+        self._fakes.clear()
+        self._storages.clear()
+        if self.env is not None:
+            self.env.descriptors.clear()
+
     def is_known(self, real: torch.Tensor) -> bool:
         """True when `from_tensor` has made a fake for this very tensor."""
         known = self._fakes.get(id(real))
