@@ -231,3 +231,45 @@ def test_a_shape_changed_in_place_is_part_of_the_history(program: Callable[..., 
         seen.append((out.detach(), x.detach(), source.grad, out is x, type(x.grad_fn).__name__))
     torch.testing.assert_close(seen[1][:3], seen[0][:3])
     assert seen[1][3:] == seen[0][3:]
+
+
+def view_of_a_quiet_view(x: Tensor) -> Any:
+    with torch.no_grad():
+        v = x.view(-1)
+    return v, v.expand(2, 4)
+
+
+def view_of_a_quiet_view_of_a_result(x: Tensor) -> Any:
+    y = x * 2
+    with torch.no_grad():
+        v = y.view(-1)
+    return y, v.expand(2, 4)
+
+
+def quiet_view_of_a_view(x: Tensor) -> Any:
+    v = x.view(-1)
+    with torch.no_grad():
+        w = v[1:]
+    return w, v.expand(2, 4)
+
+
+def quiet_strided_view(x: Tensor) -> Any:
+    with torch.no_grad():
+        v = x.as_strided((3,), (1,))
+    return v, v[1:]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "program",
+    [view_of_a_quiet_view, view_of_a_quiet_view_of_a_result, quiet_view_of_a_view, quiet_strided_view],
+    ids=lambda program: program.__name__,
+)
+def test_no_gradient_flows_through_a_view_made_without_grad(program: Callable[..., Any], backend: str) -> None:
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        source = torch.ones(2, 2, requires_grad=True)
+        first, last = run(source * torch.arange(4.0).view(2, 2))
+        last.sum().backward()
+        seen.append((source.grad, first.detach(), last.detach(), first.grad_fn is None, first.requires_grad, last.requires_grad))
+    torch.testing.assert_close(seen[1], seen[0])

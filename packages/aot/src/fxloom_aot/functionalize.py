@@ -308,7 +308,7 @@ class Functionalizer:
             self.reject(entry, f"result {item or 0} of {entry.op} shares memory with something that is not its first argument")
             return
         source = self.view_of(base)
-        step = ViewStep(entry.op, tuple(entry.args[1:]), tuple(entry.kwargs.items()), item)
+        step = ViewStep(entry.op, tuple(entry.args[1:]), tuple(entry.kwargs.items()), item, entry.tracked)
         if any(True for _ in values_of([*entry.args[1:], entry.kwargs])):
             self.reject(entry, f"{entry.op} makes a view with the help of other tensors")
         if entry.op is aten.as_strided.default:
@@ -323,7 +323,7 @@ class Functionalizer:
         if desc.dtype != memory.whole.dtype:
             raise UnsupportedView("as_strided of memory seen with another element type")
         self.offset_sensitive.update(memory.members)
-        strided = ViewStep(step.op, (list(desc.size), list(desc.stride), desc.offset))
+        strided = ViewStep(step.op, (list(desc.size), list(desc.stride), desc.offset), tracked=step.tracked)
         chain = (Step(strided, memory.whole),)
         value = replay(self.log, memory.value, chain)
         self.views[id(fake)] = View(memory, chain, value, memory.version, desc)
@@ -478,7 +478,7 @@ class Functionalizer:
             twin = twin_of(entry.op)
             if twin is None:
                 raise UnsupportedView(f"{entry.op} changes metadata and has no functional form")
-            step = Step(ViewStep(twin, tuple(entry.args[1:]), tuple(entry.kwargs.items())), view.desc)
+            step = Step(ViewStep(twin, tuple(entry.args[1:]), tuple(entry.kwargs.items()), tracked=entry.tracked), view.desc)
             chain = (*view.chain, step)
             value = self.log.emit(step.view.op, (value, *step.view.args), dict(step.view.kwargs))
         self.views[id(target)] = View(view.memory, chain, value, view.memory.version, after)

@@ -42,6 +42,7 @@ class Entry:
     before, after: metadata of the first argument around an in-place change of metadata, else None.
     region: entries of different regions are never merged (0 for the program itself, else the number of a recomputation).
     checkpoint: number of the checkpointed function that it is part of, 0 for none; backward is to make its results again.
+    tracked: grad mode was on.
     """
 
     op: Op
@@ -53,6 +54,7 @@ class Entry:
     after: Where | None = None
     region: int = 0
     checkpoint: int = 0
+    tracked: bool = True
 
 
 @dataclass(slots=True)
@@ -119,8 +121,9 @@ class Recorder(TorchDispatchMode):
                 return result
         if func is not torch.ops.aten.lift_fresh.default:
             args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
+        tracked = torch.is_grad_enabled()
         # a recomputation (checkpoint) runs the forward program, with grad mode on, inside of the backward pass
-        region = 1 if self.in_backward and torch.is_grad_enabled() else 0
+        region = 1 if self.in_backward and tracked else 0
         cause, checkpoint = self._cause()
         if facts.inplace_view:
             target = args[0]
@@ -128,10 +131,10 @@ class Recorder(TorchDispatchMode):
             out = propagate(func, args, kwargs, self.fake_mode)
             after = (target.desc, target.storage_token)
             self.made.setdefault(id(target), before[0])
-            self.log.append(Entry(func, args, kwargs, out, cause, before, after, region, checkpoint))
+            self.log.append(Entry(func, args, kwargs, out, cause, before, after, region, checkpoint, tracked))
             return out
         out = propagate(func, args, kwargs, self.fake_mode)
-        self.log.append(Entry(func, args, kwargs, out, cause, region=region, checkpoint=checkpoint))
+        self.log.append(Entry(func, args, kwargs, out, cause, region=region, checkpoint=checkpoint, tracked=tracked))
         return out
 
     def asserts(self, statement: Any) -> None:

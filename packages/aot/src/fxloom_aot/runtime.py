@@ -207,7 +207,7 @@ def _late_steps(steps: tuple[ViewStep, ...], places: Mapping[str, int]) -> Calla
     if not any(is_symbolic((step.args, tuple(value for _, value in step.kwargs))) for step in steps):
         return lambda args: steps
     made = [(step, late(step.args, places), late(step.kwargs, places)) for step in steps]
-    return lambda args: tuple(ViewStep(step.op, at(args), named(args), step.item) for step, at, named in made)
+    return lambda args: tuple(ViewStep(step.op, at(args), named(args), step.item, step.tracked) for step, at, named in made)
 
 
 def _replay(tensor: torch.Tensor, steps: tuple[ViewStep, ...], requires_grad: bool) -> torch.Tensor:
@@ -216,7 +216,11 @@ def _replay(tensor: torch.Tensor, steps: tuple[ViewStep, ...], requires_grad: bo
         with torch.no_grad():
             return _replay(tensor, steps, True)
     for step in steps:
-        tensor = step.op(tensor, *step.args, **dict(step.kwargs))
+        if step.tracked:
+            tensor = step.op(tensor, *step.args, **dict(step.kwargs))
+        else:
+            with torch.no_grad():
+                tensor = step.op(tensor, *step.args, **dict(step.kwargs))
         if step.item is not None:
             tensor = tensor[step.item]
     return tensor

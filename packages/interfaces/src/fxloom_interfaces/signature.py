@@ -97,12 +97,16 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class ViewStep:
-    """One view operator of a replay: `op(x, *args)`, then `[item]` of its result where `item` is not None."""
+    """One view operator of a replay: `op(x, *args)`, then `[item]` of its result where `item` is not None.
+
+    tracked: False where it is to be applied with grad mode off, as the program did.
+    """
 
     op: torch._ops.OpOverload
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...] = ()
     item: int | None = None
+    tracked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
