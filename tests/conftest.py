@@ -4,6 +4,8 @@ import pytest
 
 import fxloom
 
+pytest.register_assert_rewrite("training_programs")  # its comparison explains itself as a test's would
+
 
 @pytest.fixture
 def counters_at_zero() -> None:

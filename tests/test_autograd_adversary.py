@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,39 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
+from training_programs import Compile, both, grads, leaf, mlp, raising, registry, same
 
 import fxloom
 
-Compile = Callable[[Any], Any]
-Program = Callable[[Compile], Any]
-PROGRAMS: dict[str, Program] = {}
-
-
-def program(fn: Program) -> Program:
-    PROGRAMS[fn.__name__] = fn
-    return fn
-
-
-def leaf(*size: int) -> Tensor:
-    return torch.randn(*size, requires_grad=True)
-
-
-def grads(module: nn.Module) -> list[Tensor | None]:
-    return [parameter.grad for parameter in module.parameters()]
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-
-
-def raising(run: Callable[[], Any]) -> str:
-    """The kind of the error and the beginning of what it says."""
-    try:
-        run()
-    except Exception as error:
-        return f"{type(error).__name__}: {str(error)[:40]}"
-    return "no error"
-
+PROGRAMS, program = registry()
 
 # ---- GradScaler -----------------------------------------------------------------------------------------------------
 
@@ -868,33 +839,13 @@ def backward_in_another_thread(compile: Compile) -> Any:
 # ---- the comparison -------------------------------------------------------------------------------------------------
 
 
-def same(got: Any, wanted: Any, where: str, tolerance: float = 2e-5) -> None:
-    if isinstance(wanted, Tensor):
-        assert isinstance(got, Tensor), f"{where}: {got!r}, eager {wanted!r}"
-        assert got.requires_grad == wanted.requires_grad, f"{where}: requires_grad {got.requires_grad}"
-        assert got.is_leaf == wanted.is_leaf, f"{where}: is_leaf {got.is_leaf}"
-        assert got.stride() == wanted.stride(), f"{where}: strides {got.stride()}, eager {wanted.stride()}"
-        options = {"rtol": tolerance, "atol": tolerance, "equal_nan": True, "msg": lambda m: f"{where}: {m}"}
-        torch.testing.assert_close(got.detach(), wanted.detach(), **options)
-    elif isinstance(wanted, (list, tuple)):
-        assert type(got) is type(wanted) and len(got) == len(wanted), f"{where}: {got!r}, eager {wanted!r}"
-        for number, pair in enumerate(zip(got, wanted, strict=True)):
-            same(*pair, f"{where}[{number}]", tolerance)
-    else:
-        assert got == wanted, f"{where}: {got!r}, eager {wanted!r}"
-
-
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_in_eager(name: str, backend: str, request: pytest.FixtureRequest) -> None:
     fxloom.reset()
     if name in SIBLINGS and backend != "eager":
         request.applymarker(pytest.mark.xfail(strict=True, reason=SIBLINGS[name]))
-    torch.manual_seed(0)
-    wanted = PROGRAMS[name](lambda fn: fn)
-    options = {"eager_numbers": True} if backend == "inductor" else None
-    torch.manual_seed(0)
-    got = PROGRAMS[name](lambda fn: fxloom.compile(fn, backend=backend, options=options))
+    got, wanted = both(PROGRAMS[name], backend)
     # kernels round chains of bfloat16 once
     same(got, wanted, name, 3e-2 if backend == "inductor" and name.startswith("scaler") else 2e-5)
     assert (fxloom.stats().graphs >= 1) == (name not in NO_GRAPH)

@@ -1,6 +1,6 @@
 """Small training programs of many kinds: operators, modules, optimizers, views and writes, ways to differentiate.
 
-As in `test_autograd_adversary`: a program gets a function that compiles or, for eager, does nothing, and returns what it saw.
+As in `training_programs`: a program gets a function that compiles or, for eager, does nothing, and returns what it saw.
 """
 
 from __future__ import annotations
@@ -9,24 +9,17 @@ import copy
 import dataclasses
 import gc
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from test_autograd_adversary import grads, leaf, mlp, raising, same
 from torch import Tensor, nn
+from training_programs import both, grads, leaf, mlp, raising, registry, same
 
 import fxloom
 
-Program = Callable[[Callable[[Any], Any]], Any]
-PROGRAMS: dict[str, Program] = {}
-
-
-def program(fn: Program) -> Program:
-    PROGRAMS[fn.__name__] = fn
-    return fn
+PROGRAMS, program = registry()
 
 
 @program
@@ -797,9 +790,5 @@ def backward_inside_twice_with_item(c):
 @pytest.mark.filterwarnings("ignore")  # of torch's own, about nested tensors, old kernels and the like
 def test_as_in_eager(name: str, backend: str) -> None:
     fxloom.reset()
-    torch.manual_seed(0)
-    wanted = PROGRAMS[name](lambda fn: fn)
-    options = {"eager_numbers": True} if backend == "inductor" else None
-    torch.manual_seed(0)
-    got = PROGRAMS[name](lambda fn: fxloom.compile(fn, backend=backend, options=options))
+    got, wanted = both(PROGRAMS[name], backend)
     same(got, wanted, name, 1e-4)

@@ -1,6 +1,6 @@
 """Training programs over graph breaks, through checkpoints, optimizers, custom functions and transforms; what is done to results.
 
-As in `test_autograd_adversary`: a program gets a function that compiles or, for eager, does nothing, and returns what it saw.
+As in `training_programs`: a program gets a function that compiles or, for eager, does nothing, and returns what it saw.
 """
 
 from __future__ import annotations
@@ -8,25 +8,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from test_autograd_adversary import SIBLINGS, grads, leaf, mlp, same
+from test_autograd_adversary import SIBLINGS
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
+from training_programs import both, grads, leaf, mlp, registry, same
 
 import fxloom
 
-Program = Callable[[Callable[[Any], Any]], Any]
-PROGRAMS: dict[str, Program] = {}
-
-
-def program(fn: Program) -> Program:
-    PROGRAMS[fn.__name__] = fn
-    return fn
+PROGRAMS, program = registry()
 
 
 @program
@@ -748,9 +741,5 @@ def test_as_in_eager(name: str, backend: str, request: pytest.FixtureRequest) ->
     if name in SIBLING_PROGRAMS and backend != "eager":
         request.applymarker(pytest.mark.xfail(strict=True, reason=next(iter(SIBLINGS.values()))))
     fxloom.reset()
-    torch.manual_seed(0)
-    wanted = PROGRAMS[name](lambda fn: fn)
-    options = {"eager_numbers": True} if backend == "inductor" else None
-    torch.manual_seed(0)
-    got = PROGRAMS[name](lambda fn: fxloom.compile(fn, backend=backend, options=options))
+    got, wanted = both(PROGRAMS[name], backend)
     same(got, wanted, name, 1e-4)

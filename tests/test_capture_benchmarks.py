@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import warnings
-from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-_FOLDER = Path(__file__).parent.parent / "benchmarks"
-
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", _FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+from benchmark_modules import load
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "mixtral", "convnext", "hubert"])
 def test_an_architecture_is_one_correct_graph_in_both_modes(name):
     pytest.importorskip("transformers")
-    models = _load("capture_models")
+    models = load("capture_models")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outcome = models.check(next(item for item in models.ARCHITECTURES if item.name == name))
@@ -41,7 +28,7 @@ _OPERATORS = {
 
 
 def test_samples_of_operators_are_captured_and_equal():
-    databases = _load("databases")
+    databases = load("databases")
     tally = databases.Tally()
     for label, name, fn, args, kwargs in databases.operator_samples(_OPERATORS, 3, every_dtype=False):
         databases.check(tally, label, name, fn, args, kwargs)
@@ -51,7 +38,7 @@ def test_samples_of_operators_are_captured_and_equal():
 
 
 def test_samples_of_modules_are_captured_and_equal():
-    databases = _load("databases")
+    databases = load("databases")
     tally = databases.Tally()
     wanted = {"nn.Linear", "nn.BatchNorm2d", "nn.Embedding", "nn.LayerNorm", "nn.MultiheadAttention", "nn.GRUCell", "nn.TransformerEncoderLayer"}
     for label, name, fn, args, kwargs in databases.module_samples(wanted):

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from benchmark_modules import load
 from torch import Tensor, nn
 
 import fxloom
 from fxloom_inductor_core.compile import CompiledGraph
 
+peak_bytes = load("training").peak_bytes
 PARTS = {"early_gradients_nbytes": 1}
 
 
@@ -131,17 +133,6 @@ def test_as_in_eager(ask: Any, parts_seen: list[int]) -> None:
 def test_gradients_of_some_outputs() -> None:
     got, wanted = both(one_output)
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
-
-
-def peak_bytes(run: Callable[[], Tensor]) -> int:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        run().backward()
-    now = peak = 0
-    for event in sorted(profile.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            peak = max(peak, now)
-    return peak
 
 
 def test_peak_is_about_eagers() -> None:

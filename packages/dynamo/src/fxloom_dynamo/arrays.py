@@ -260,7 +260,7 @@ def to_tensor(ev: Evaluator, array: Array, copied: bool) -> Any:
 def _apply(ev: Evaluator, real: Callable[..., Any], own: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call `own` on arrays over fakes, with the kind of result that `real` has on samples."""
     name = getattr(real, "__name__", str(real))
-    ev.heap.fill_deep([value for value in (*args, *kwargs.values()) if type(value) is not Array and not _holds(value)])
+    ev.heap.fill_deep([value for value in (*args, *kwargs.values()) if not involved((value,))])
     pairs: list[tuple[Any, Array]] = []
     sampled = [_replaced(value, _sampler(pairs), _now, name) for value in args]
     sampled_named = {key: _replaced(value, _sampler(pairs), _now, name) for key, value in kwargs.items()}
@@ -284,10 +284,6 @@ def _apply(ev: Evaluator, real: Callable[..., Any], own: Callable[..., Any], arg
     except Exception as error:  # Raised, too: NumPy's own error would be another one
         graph_break("native_call", f"numpy.{name} ({type(error).__name__}: {error})")
     return _wrapped(ev, expected, result, pairs, given, name)
-
-
-def _holds(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and involved(value)
 
 
 def _same(array: Array) -> Any:
