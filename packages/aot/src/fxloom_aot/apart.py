@@ -48,6 +48,14 @@ def leaves_reached(grad_fns: Sequence[Any], leaves: Sequence[Any]) -> list[int]:
     return [reached[node] for node in grad_fns]
 
 
+def reaches(node: Any, tensor: Any) -> bool:
+    """True when gradients that come to an autograd node flow on to `tensor`."""
+    target = tensor.grad_fn
+    return any(
+        below is target if target is not None else getattr(below, "variable", None) is tensor for below in [node, *_topological([node])]
+    )
+
+
 def _topological(roots: Sequence[Any]) -> list[Any]:
     """All nodes, each before those that it hands gradients to."""
     done: dict[Any, None] = {}

@@ -62,13 +62,19 @@ class Memory:
 
 @dataclass(slots=True)
 class View:
-    """What a fake of the program is: a chain on a memory. value: as of `version` of the memory; desc: its metadata now."""
+    """What a fake of the program is: a chain on a memory. value: as of `version` of the memory; desc: its metadata now.
+
+    made: the operators that the program made it by from the memory's owner, for autograd: where `chain` sees only the memory
+    (as_strided), these still tell what the program applied as_strided to. entry: the last of them.
+    """
 
     memory: Memory
     chain: Chain
     value: FakeTensor
     version: int
     desc: Descriptor
+    made: tuple[ViewStep, ...] = ()
+    entry: Entry | None = None
 
 
 @dataclass(slots=True)
@@ -312,21 +318,21 @@ class Functionalizer:
         if any(True for _ in values_of([*entry.args[1:], entry.kwargs])):
             self.reject(entry, f"{entry.op} makes a view with the help of other tensors")
         if entry.op is aten.as_strided.default:
-            self._define_strided(fake, value, source, step)
+            self.views[id(fake)] = self._strided(source, self.desc_of(fake), entry)
             return
         chain = (*source.chain, Step(step, source.desc))
-        self.views[id(fake)] = View(source.memory, chain, value, source.memory.version, self.desc_of(fake))
+        made = (*source.made, step)
+        self.views[id(fake)] = View(source.memory, chain, value, source.memory.version, self.desc_of(fake), made, entry)
 
-    def _define_strided(self, fake: FakeTensor, value: FakeTensor, source: View, step: ViewStep) -> None:
-        """as_strided sees the memory, not the view that it is applied to."""
-        memory, desc = source.memory, self.desc_of(fake)
+    def _strided(self, source: View, desc: Descriptor, entry: Entry) -> View:
+        """as_strided of `source`, which sees the memory, not the view that it is applied to. desc: of its result."""
+        memory = source.memory
         if desc.dtype != memory.whole.dtype:
             raise UnsupportedView("as_strided of memory seen with another element type")
         self.offset_sensitive.update(memory.members)
-        strided = ViewStep(step.op, (list(desc.size), list(desc.stride), desc.offset), tracked=step.tracked)
-        chain = (Step(strided, memory.whole),)
-        value = replay(self.log, memory.value, chain)
-        self.views[id(fake)] = View(memory, chain, value, memory.version, desc)
+        step = ViewStep(aten.as_strided.default, (list(desc.size), list(desc.stride), desc.offset), tracked=entry.tracked)
+        chain = (Step(step, memory.whole),)
+        return View(memory, chain, replay(self.log, memory.value, chain), memory.version, desc, (*source.made, step), entry)
 
     def _mutate(self, entry: Entry) -> None:
         op, args, kwargs = entry.op, entry.args, entry.kwargs
@@ -457,31 +463,28 @@ class Functionalizer:
             return
         assert entry.before is not None and entry.after is not None
         view = self.view_of(target)
-        if target.requires_grad and any(given.fake is target for given in self.inputs):
-            # the caller's tensor gets another history as well, or keeps one that no longer fits
-            self.reject(entry, "an input that requires grad changes its shape in place")
+        if target.requires_grad and view.memory.members:
+            # the caller's tensor gets another history as well, or keeps one that no longer fits; so does what this is a view of
+            self.reject(entry, "an input that requires grad, or a view of one, changes its shape in place")
         if name == "set_":
             source = self.view_of(entry.args[1])
             if view.memory.members:
                 self.reject(entry, "set_ of an input of the graph")
             self.read(entry.args[1])
-            self.views[id(target)] = View(source.memory, source.chain, source.value, source.version, entry.after[0])
+            self.views[id(target)] = View(source.memory, source.chain, source.value, source.version, entry.after[0], source.made, entry)
             return
         value = self.read(target)
         after = entry.after[0]
         if name in ("as_strided_", "resize_"):
-            strided = ViewStep(aten.as_strided.default, (list(after.size), list(after.stride), after.offset))
-            self.offset_sensitive.update(view.memory.members)
-            chain: Chain = (Step(strided, view.memory.whole),)
-            value = replay(self.log, view.memory.value, chain)
+            self.views[id(target)] = self._strided(view, after, entry)
         else:
             twin = twin_of(entry.op)
             if twin is None:
                 raise UnsupportedView(f"{entry.op} changes metadata and has no functional form")
-            step = Step(ViewStep(twin, tuple(entry.args[1:]), tuple(entry.kwargs.items()), tracked=entry.tracked), view.desc)
-            chain = (*view.chain, step)
-            value = self.log.emit(step.view.op, (value, *step.view.args), dict(step.view.kwargs))
-        self.views[id(target)] = View(view.memory, chain, value, view.memory.version, after)
+            step = ViewStep(twin, tuple(entry.args[1:]), tuple(entry.kwargs.items()), tracked=entry.tracked)
+            chain = (*view.chain, Step(step, view.desc))
+            value = self.log.emit(step.op, (value, *step.args), dict(step.kwargs))
+            self.views[id(target)] = View(view.memory, chain, value, view.memory.version, after, (*view.made, step), entry)
         self.metadata_changed[id(target)] = target
 
 

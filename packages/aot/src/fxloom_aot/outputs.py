@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
+from fxloom_aot.apart import reaches
 from fxloom_aot.functionalize import Functionalizer, Memory, View
 from fxloom_aot.log import numbers_of
-from fxloom_aot.recorder import has_history
-from fxloom_aot.views import LAZY, Chain, UnsupportedView, is_dense, with_strides_of
+from fxloom_aot.recorder import has_history, history_is_error
+from fxloom_aot.views import LAZY, UnsupportedView, is_dense, with_strides_of
 from fxloom_interfaces.signature import (
     FromConstant,
     FromInput,
@@ -76,6 +77,8 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             continue
         view = state.view_of(output)
         memory = view.memory
+        if view.entry is not None and history_is_error(output):
+            state.reject(view.entry, "what becomes of a view raises when autograd looks at it")
         if memory.constant:
             if view.chain:
                 raise UnsupportedView("an output is a view of a constant of the graph")
@@ -91,7 +94,7 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             base = bases.get(id(memory))
             if base is None:
                 base = bases[id(memory)] = _add_base(state, found, memory)
-            found.results.append(FromOutput(base, _steps(state, found, view.chain), _is_tracked(output)))
+            found.results.append(FromOutput(base, _steps(state, found, view, output), _is_tracked(output)))
         else:
             value = with_strides_of(state.log, state.read(output), output.desc)
             spec = OutputSpec(OutputKind.USER, differentiable=output.requires_grad)
@@ -153,7 +156,7 @@ def _from_input(state: Functionalizer, found: ForwardOutputs, output: FakeTensor
         # metadata changes of the input itself come first in the wrapper, so the chain must start from what it then is
         if memory.owner is not None and id(memory.owner) in state.metadata_changed:
             return FromInput(number, (_whole_view(state, memory, view, output),), _is_tracked(output))
-        return FromInput(number, _steps(state, found, view.chain), _is_tracked(output))
+        return FromInput(number, _steps(state, found, view, output), _is_tracked(output))
     return FromInput(memory.members[0], (_whole_view(state, memory, view, output),), _is_tracked(output))
 
 
@@ -165,9 +168,14 @@ def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeT
     return ViewStep(aten.as_strided.default, (list(output.desc.size), list(output.desc.stride), output.desc.offset))
 
 
-def _steps(state: Functionalizer, found: ForwardOutputs, chain: Chain) -> tuple[ViewStep, ...]:
+def _steps(state: Functionalizer, found: ForwardOutputs, view: View, output: FakeTensor) -> tuple[ViewStep, ...]:
     """The views to replay. Numbers in them that only running the graph tells become outputs of it."""
-    steps = tuple(step.view for step in chain)
+    steps = view.made
+    owner = view.memory.owner
+    if _is_tracked(output) and not all(step.tracked for step in steps) and owner is not None and view.entry is not None:
+        # autograd gives a view that was made without grad a history when its memory, or its shape, changes
+        if reaches(output.grad_fn, owner):
+            state.reject(view.entry, "a view made with grad mode off has a history afterwards")
     known = {spec.symbol for spec in found.specs}
     for name in symbol_names(number for step in steps for number in numbers_of([step.args, dict(step.kwargs)])):
         if name in state.log.symbol_calls and name not in known:

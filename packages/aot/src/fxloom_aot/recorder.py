@@ -209,6 +209,15 @@ def has_history(fake: FakeTensor) -> bool:
         return True
 
 
+def history_is_error(fake: FakeTensor) -> bool:
+    """True for a view that was written in a way which autograd refuses, once somebody looks at its history."""
+    try:
+        fake.grad_fn  # noqa: B018  # working it out is what raises
+    except RuntimeError:
+        return True
+    return False
+
+
 def _run_checkpoint(node: torch.fx.Node, args: Sequence[Any], recorder: Recorder) -> tuple[Any, ...]:
     """Run the body once, with gradients; the partitioner lets backward make again what it needs of it."""
     body, *inputs = args

@@ -1,0 +1,108 @@
+"""What autograd makes of views whose shape or memory changes in place, or that see past what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fxloom
+
+BACKENDS = ["aot_eager", "inductor"]
+
+
+def strided_past_a_view(x: Tensor) -> Any:
+    """Some of its elements are no elements of the view, and autograd gives these no gradient."""
+    return x[..., ::2].as_strided((2, 2), (1, 2))
+
+
+def strided_past_a_view_of_a_result(x: Tensor) -> Any:
+    y = x.sin()
+    return y[..., ::2].as_strided((2, 2), (1, 2)), y
+
+
+def reshaped_quietly(x: Tensor) -> Any:
+    v = x[:, 1]
+    with torch.no_grad():
+        v.transpose_(0, -1)
+    return v
+
+
+def result_reshaped_quietly(x: Tensor) -> Any:
+    y = x * 1
+    v = y[:, 1]
+    with torch.no_grad():
+        v.unsqueeze_(0)
+    return v, y
+
+
+def result_reshaped(x: Tensor) -> Any:
+    y = x * 1
+    v = y[:, :2]
+    v.t_()
+    return v, y
+
+
+def result_unsqueezed(x: Tensor) -> Any:
+    y = x * 1
+    v = y[:, :2]
+    v.unsqueeze_(0)
+    return v, y
+
+
+def view_of_an_input_reshaped(x: Tensor) -> Any:
+    y = x * 1
+    v = x[0]
+    v.unsqueeze_(0)
+    return v * 2, y
+
+
+def quiet_view_of_what_is_written(x: Tensor) -> Any:
+    with torch.no_grad():
+        v = x.view(-1)
+        x.add_(1)
+    return v
+
+
+def quiet_view_of_a_written_result(x: Tensor) -> Any:
+    y = x * 1
+    with torch.no_grad():
+        v = y.view(-1)
+        y.add_(1)
+    return v.detach(), y
+
+
+PROGRAMS: list[Callable[..., Any]] = [
+    strided_past_a_view, strided_past_a_view_of_a_result, reshaped_quietly, result_reshaped_quietly, result_reshaped,
+    result_unsqueezed, view_of_an_input_reshaped, quiet_view_of_what_is_written, quiet_view_of_a_written_result,
+]  # fmt: skip
+
+
+def seen_by(run: Callable[..., Any], make: Callable[[Tensor], Tensor]) -> Any:
+    source = torch.arange(9.0).view(3, 3).requires_grad_()
+    x = make(source)
+    try:
+        out = run(x)
+        outputs = out if isinstance(out, tuple) else (out,)
+        facts = [(t.requires_grad, t.is_leaf, t.shape, t.stride()) for t in [*outputs, x]]
+        total = sum((t * torch.arange(t.numel()).view(t.shape)).sum() for t in [*outputs, x])
+        total.backward()  # type: ignore[union-attr]
+    except RuntimeError as error:
+        return str(error)[:60]
+    return facts, [t.detach() for t in outputs], source.grad
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x * 1, lambda x: (x * 1)[:]], ids=["leaf", "history", "view"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_as_in_eager(program: Callable[..., Any], make: Callable[[Tensor], Tensor], backend: str) -> None:
+    fxloom.reset()
+    got, wanted = seen_by(fxloom.compile(program, backend=backend), make), seen_by(program, make)
+    if isinstance(wanted, str):
+        assert got == wanted
+    else:
+        torch.testing.assert_close(got, wanted)
+    assert fxloom.stats().graphs >= 1 or isinstance(wanted, str)
