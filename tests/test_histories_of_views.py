@@ -106,3 +106,61 @@ def test_as_in_eager(program: Callable[..., Any], make: Callable[[Tensor], Tenso
     else:
         torch.testing.assert_close(got, wanted)
     assert fxloom.stats().graphs >= 1 or isinstance(wanted, str)
+
+
+def rows_moved(x: Tensor) -> Any:
+    x[1:] = x[:-1]
+    return x + 1
+
+
+def copied_from_its_transpose(x: Tensor) -> Any:
+    x.copy_(x.t())
+    return x
+
+
+def multiplied_by_its_transpose(x: Tensor) -> Any:
+    x.mul_(x.t())
+    return x
+
+
+def one_row_from_another(x: Tensor) -> Any:
+    x[0].copy_(x[1])
+    x[:, 0] += x[:, 1]
+    return x * 2
+
+
+def written_to_a_part_of_itself(x: Tensor) -> Any:
+    torch.exp(x[:-1], out=x[1:])
+    return x
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "program",
+    [rows_moved, copied_from_its_transpose, multiplied_by_its_transpose, one_row_from_another, written_to_a_part_of_itself],
+    ids=lambda program: program.__name__,
+)
+def test_what_is_written_overlaps_what_is_read(program: Callable[..., Any], backend: str) -> None:
+    fxloom.reset()
+    seen: list[Any] = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        x = torch.arange(9.0).view(3, 3)
+        try:
+            seen.append((run(x), x))
+        except RuntimeError as error:
+            seen.append(str(error)[:60])
+    if isinstance(seen[0], str):
+        assert seen[1] == seen[0]
+    else:
+        torch.testing.assert_close(seen[1], seen[0])
+    assert fxloom.stats().graph_breaks == (0 if program is one_row_from_another else 1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_part_of_a_larger_memory_says_so(backend: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        return (x * 2).chunk(2)[1]
+
+    got, wanted = (run(torch.ones(4, 3)) for run in (fxloom.compile(program, backend=backend, fullgraph=True), program))
+    assert (got.storage_offset(), got.untyped_storage().nbytes()) == (wanted.storage_offset(), wanted.untyped_storage().nbytes()) == (6, 48)
+    torch.testing.assert_close(got.as_strided((4, 3), (3, 1), 0), wanted.as_strided((4, 3), (3, 1), 0))

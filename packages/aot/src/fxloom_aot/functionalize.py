@@ -26,6 +26,7 @@ from fxloom_aot.views import (
     dense_order,
     is_contiguous,
     is_dense,
+    overlap_in_part,
     overlaps_itself,
     replay,
     with_strides_of,
@@ -343,11 +344,13 @@ class Functionalizer:
         given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
         targets = [given.get(name) for _, name, _ in facts.writes]
         if op is aten.copy_.default:
+            self._refuse_overlap(entry, targets, given)
             self.write(args[0], self.read(args[1]))
             return
         if self._meets_own_writes(targets, given):
             self._one_by_one(entry)
             return
+        self._refuse_overlap(entry, targets, given)
         twin = twin_of(op)
         if twin is not None and twin.namespace == MADE:
             self._refuse_sharing(entry, targets, given)
@@ -387,6 +390,16 @@ class Functionalizer:
             if type(value) in (tuple, list)
             for number, fake in enumerate(value)
         )
+
+    def _refuse_overlap(self, entry: Entry, targets: list[Any], given: Mapping[str, Any]) -> None:
+        """What an operator writes overlaps in part with what it reads: eager raises, or goes by its order of elements."""
+        written = list(values_of(targets))
+        for read in values_of([list(given.values())]):
+            for target in written:
+                if read is target or read.storage_token is not target.storage_token:
+                    continue
+                if overlap_in_part(self.view_of(read).desc, self.view_of(target).desc):
+                    self.reject(entry, f"{entry.op} writes to a part of the memory that it reads")
 
     def _refuse_sharing(self, entry: Entry, targets: list[Any], given: Mapping[str, Any]) -> None:
         """An operator of others may read, through another argument, what it wrote."""

@@ -31,6 +31,7 @@ from fxloom_interfaces.signature import (
     ViewStep,
 )
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.descriptor import equal
 from fxloom_shapes.nodes import symbol_names, symbol_number
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -88,6 +89,7 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
         elif (
             id(memory) in shared
             or not is_dense(output.desc)
+            or not equal(output.desc.offset, memory.whole.offset)  # it has more memory than it shows
             or any(step.view.op in LAZY for step in view.chain)
             or (output.requires_grad and not _is_tracked(output))  # autograd tells it by its base
         ):

@@ -92,6 +92,8 @@ class Recorder(TorchDispatchMode):
     def starts(self, node: torch.fx.Node) -> None:
         """The program reaches `node`."""
         self.node = node
+        if node.op == "output":  # makes nothing: what autograd works out only now belongs to what came before
+            return
         self._first_numbers.append(next_autograd_number())
         self._numbered.append((node, self.checkpoint))
 

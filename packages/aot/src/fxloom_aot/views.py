@@ -224,6 +224,26 @@ def overlaps_itself(desc: Descriptor) -> bool:
     return int(cells.unique().numel()) != cells.numel()
 
 
+def overlap_in_part(a: Descriptor, b: Descriptor) -> bool:
+    """True when two tensors on one memory have some cells in common, and are not the very same."""
+    if is_empty(a.size) or is_empty(b.size):
+        return False
+    if same_size(a.size, b.size) and same_size(a.stride, b.stride) and equal(a.offset, b.offset) and a.dtype == b.dtype:
+        return False
+    if a.dtype == b.dtype and (extent_of(a) <= b.offset or extent_of(b) <= a.offset):
+        return False
+    scale_a, scale_b = a.dtype.itemsize, b.dtype.itemsize
+    cells = torch.zeros(max(int(extent_of(a)) * scale_a, int(extent_of(b)) * scale_b), dtype=torch.bool)
+    for desc, scale, read in ((a, scale_a, False), (b, scale_b, True)):
+        size = [*(int(extent) for extent in desc.size), scale]
+        stride = [*(int(step) * scale for step in desc.stride), 1]
+        seen = cells.as_strided(size, stride, int(desc.offset) * scale)
+        if read:
+            return bool(seen.any())
+        seen.fill_(True)
+    return False
+
+
 #: make views that carry a bit saying that elements are conjugated or negated on reading
 LAZY = frozenset({aten._conj.default, aten._neg_view.default})
 
