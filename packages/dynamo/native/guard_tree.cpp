@@ -115,19 +115,6 @@ bool has_attribute_is(PyObject* value, PyObject* expected) {
 
 }  // namespace
 
-std::uint64_t dict_version(PyObject* object) {
-    if (!PyDict_CheckExact(object)) return 0;
-    const auto* dict = reinterpret_cast<PyDictObject*>(object);
-#if PY_VERSION_HEX >= 0x030D0000
-    // The values of a split dict may lie in its object, and attribute writes to that change them without a new version.
-    if (dict->ma_values != nullptr) return 0;
-#endif
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    return dict->ma_version_tag;
-#pragma GCC diagnostic pop
-}
-
 bool check_holds(const Check& check, PyObject* value) {
     PyObject* expected = check.expected.ptr();
     switch (check.kind) {
@@ -490,8 +477,9 @@ std::shared_ptr<const GuardTape> GuardTree::record(const FrameRoots& roots) cons
 
 void GuardTree::record(GuardTape& tape, int number, PyObject* value, bool lasting) const {
     const Node& node = nodes_[static_cast<std::size_t>(number)];
-    const std::uint64_t version = dict_version(value);
     const bool stable = !unstable_[static_cast<std::size_t>(number)];
+    if (stable) give_version(value);
+    const std::uint64_t version = dict_version(value);
     if (stable && version != 0) tape.compare(GuardTape::Kind::kDictVersion, number, value, version);
     if (!stable || !record_checks(tape, number, value, lasting)) {
         tape.rest.emplace_back(number, value);

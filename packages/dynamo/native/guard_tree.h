@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "dict_versions.h"
 #include "guard_tape.h"
 #include "size_program.h"
 #include "tensor_checks.h"
@@ -98,9 +99,6 @@ struct Relation {
     // What is compared of a value; nullptr for a tensor without storage, which shares it with none.
     const void* pointer(PyObject* value) const { return of_storages() ? tensor_storage(value) : value; }
 };
-
-// The version of a dict whose every change gives it a new one; 0 for others.
-std::uint64_t dict_version(PyObject* object);
 
 bool check_holds(const Check& check, PyObject* value);
 
