@@ -149,3 +149,17 @@ def test_objects_at_the_address_of_dead_ones(entries: list[Any]) -> None:
     for number in range(40):
         value = 1.5 if number < 20 else 2.5
         assert torch.equal(compiled(Holder(value), x), x + value)
+
+
+def test_attributes_stay_where_they_are(entries: list[Any]) -> None:
+    """Guards may move an instance's attributes into its dict: their order, and those who are reading them, see nothing."""
+    model = layers()
+    before = [list(vars(module)) for module in model.modules()]
+    going = iter(vars(model[0]).items())
+    next(going)
+    compiled = optimize("eager")(model)
+    for _ in range(8):
+        compiled(torch.ones(2, 4))
+    assert entries[-1].short_hits
+    assert [list(vars(module)) for module in model.modules()] == before
+    assert [name for name, _ in going] == before[1][1:]

@@ -12,6 +12,7 @@ import torch
 
 from fxloom_dynamo import graph_break, optimize, skip
 from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.runtime import compile_callable
 
 
@@ -75,7 +76,45 @@ def breaks_in_closure(x: torch.Tensor, thing: Thing) -> torch.Tensor:
     return inner(x)
 
 
-@pytest.mark.parametrize("program", [whole, breaks, raises, breaks_in_handler, leaves_generator, breaks_in_closure])
+def raises_in_c_code(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    def divide(p: Any) -> Any:
+        return p / (len(thing.items) - 2)
+
+    return x + sum(map(divide, [1]))
+
+
+def handles_what_c_code_raises(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    def key(item: Any) -> Any:
+        return thing.items[item]
+
+    try:
+        return x + max([5, 6], key=key)
+    except IndexError:
+        return x + thing.t
+
+
+def a_generator_raises(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    def made() -> Any:
+        yield thing.t
+        raise ValueError(thing)
+
+    return sum(made(), x)
+
+
+PROGRAMS = [
+    whole,
+    breaks,
+    raises,
+    breaks_in_handler,
+    leaves_generator,
+    breaks_in_closure,
+    raises_in_c_code,
+    handles_what_c_code_raises,
+    a_generator_raises,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_nothing_that_capture_looked_at_lives_on(program: Any) -> None:
     compiled = optimize()(program)
     for run in (program, compiled, compiled):
@@ -83,10 +122,11 @@ def test_nothing_that_capture_looked_at_lives_on(program: Any) -> None:
         alive = weakref.ref(thing)
         try:
             run(torch.ones(2), thing)
-        except ValueError:
+        except (ValueError, ZeroDivisionError):
             pass
         del thing
         assert alive() is None, run
+        assert not [left for left in gc.get_objects(0) if isinstance(left, Frame)], "a cycle keeps what was evaluated"
 
 
 def _both(program: Any, *args: Any) -> int:

@@ -148,7 +148,8 @@ class Evaluator:
             except Raised as raised:
                 if self.current_exception is None:
                     self.handling_since = self.steps - 1
-                self.unwind(frame, index, raised)
+                if not self.unwind(frame, index, raised):
+                    raise
                 continue
             except Exception as error:
                 self.note_break(error)
@@ -188,7 +189,8 @@ class Evaluator:
                         self._sample(frame)
                     signal = run(self, frame, inst)
                 except Raised as raised:
-                    self.unwind(frame, index, raised)
+                    if not self.unwind(frame, index, raised):
+                        raise
                     continue
                 except Exception as error:
                     self.note_break(error)
@@ -198,8 +200,8 @@ class Evaluator:
         finally:
             self.frames.pop()
 
-    def unwind(self, frame: Frame, index: int, raised: Raised) -> None:
-        """Go to the handler of the instruction at `index`, or let the exception leave the frame."""
+    def unwind(self, frame: Frame, index: int, raised: Raised) -> bool:
+        """Go to the handler of the instruction at `index`; False when there is none: the exception leaves the frame."""
         exc = raised.exc
         if not raised.settled:
             raised.settled = True
@@ -209,12 +211,13 @@ class Evaluator:
         self.created_at[id(traceback)] = self.steps - 1
         region = frame.info.regions[index]
         if region is None:
-            raise raised
+            return False
         del frame.stack[region.depth :]
         if region.lasti:
             frame.stack.append(index)
         frame.stack.append(exc)
         frame.ip = region.handler
+        return True
 
     def _set_context(self, exc: BaseException) -> None:
         """An exception raised while another is handled refers to it, without a cycle (CPython's _PyErr_SetObject)."""
@@ -241,7 +244,8 @@ class Evaluator:
 
     def throw_into(self, frame: Frame, exc: BaseException) -> Any:
         """Resume a suspended generator frame by raising at its yield; the loop's signal."""
-        self.unwind(frame, frame.ip - 1, Raised(exc))
+        if not self.unwind(frame, frame.ip - 1, Raised(exc)):
+            raise Raised(exc, settled=True)
         return self._loop(frame)
 
     # ------------------------------------------------------------------ running C code
@@ -288,11 +292,10 @@ class Evaluator:
         try:
             return calls.call_bound(self, function, values)
         except Raised as raised:
-            exc = raised.exc
+            self.throw_to_native(raised.exc)
         except GraphBreak as error:
             self._lost = error
             raise
-        self.throw_to_native(exc)
 
     def throw_to_native(self, exc: BaseException) -> NoReturn:
         """Raise the program's exception into the C code that called back."""
@@ -302,6 +305,7 @@ class Evaluator:
             raise exc
         finally:
             exc.__context__ = context  # not what the evaluator happens to handle
+            del exc  # no cycle through the traceback
 
     def is_the_programs(self, exc: BaseException) -> bool:
         """True for what the program raised, GeneratorExit and its like included, and not for a break or a fault of ours."""
@@ -502,8 +506,7 @@ class TracedGenerator:
         try:
             return self._ev.off_net(act)
         except Raised as raised:
-            exc = raised.exc
-        self._ev.throw_to_native(exc)
+            self._ev.throw_to_native(raised.exc)
 
     def advance(self, value: Any) -> Any:
         """The next yielded value; Raised(StopIteration) at the end."""
