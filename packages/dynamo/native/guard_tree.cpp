@@ -521,6 +521,14 @@ void GuardTree::record_child(GuardTape& tape, int parent, int child, PyObject* b
             record(tape, child, *where, false);
             return;
         }
+        case Access::kAttribute: {
+            const bool bases = lasting && PyType_Check(base) && PyUnicode_CompareWithASCIIString(node.key.ptr(), "__mro__") == 0;
+            if (!bases || Py_TYPE(base)->tp_getattro != PyType_Type.tp_getattro) break;
+            PyObject** where = &reinterpret_cast<PyTypeObject*>(base)->tp_mro;
+            tape.compare(Kind::kPointer, child, where, reinterpret_cast<std::uint64_t>(*where));
+            record(tape, child, *where, true);
+            return;
+        }
         case Access::kSequenceItem: {
             const bool tuple = PyTuple_CheckExact(base);
             if ((!tuple && !PyList_CheckExact(base)) || node.index >= Py_SIZE(base)) break;

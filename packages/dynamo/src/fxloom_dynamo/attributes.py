@@ -18,10 +18,12 @@ from fxloom_dynamo import arrays, gradients, polyfills, symbolic
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
+from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
 from fxloom_dynamo.subclasses import TensorSuper, own_class
 from fxloom_dynamo.symbolic import concrete
+from fxloom_interfaces.sources import InstanceDictSource
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -100,7 +102,7 @@ def _instance(ev: Evaluator, obj: Any, name: str) -> Any:
             raise
         if fallback is _module_getattr:
             return _module_attribute(ev, obj, name)
-        return ev.call(ev.heap.class_value(cls, "__getattr__", fallback), [obj, name])
+        return ev.call(bind(ev, fallback, "__getattr__", obj, cls, cls), [name])
 
 
 def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
@@ -127,7 +129,7 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
                 return ev.traceback_of(obj)
             if name == "__weakref__":
                 graph_break("opaque_object", "weak references of an object")
-            return ev.native(raw.__get__, obj, cls)
+            return _followed(ev, obj, name, ev.native(raw.__get__, obj, cls))
         if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
             return _descriptor_get(ev, raw, name, obj, cls)
     if cls.__dictoffset__:
@@ -150,8 +152,6 @@ def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
 
 def _opaque_dict(ev: Evaluator, obj: Any, record: Any) -> dict[str, Any]:
     """The stand-in of the instance dict of an object that stands for itself."""
-    from fxloom_interfaces.sources import InstanceDictSource
-
     found = ev.heap.translate(own_dict(obj), InstanceDictSource(record.source))
     return found  # type: ignore[no-any-return]  # a dict
 
@@ -278,8 +278,12 @@ def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
     raw = getattr(torch.Tensor, name, ABSENT)
     if raw is ABSENT:
         info = ev.recorder.input_info.get(id(obj))
-        if info is not None and name not in obj.__dict__ and hasattr(info[1], name):
-            return ev.heap.translate(getattr(info[1], name), ev.heap.attr_source(info[2], name))
+        if info is not None and name not in obj.__dict__:
+            _, real, source = info
+            if hasattr(real, name):
+                return ev.heap.translate(getattr(real, name), ev.heap.attr_source(source, name))
+            ev.heap.class_lookup(type(real), name)
+            ev.heap.guard(ev.heap.derive(InstanceDictSource, source), GuardKind.CONTAINS, (name, False), name)
     if name in ("device", "is_cuda", "is_cpu"):
         return getattr(obj, name)
     if name == "requires_grad" and id(obj) not in ev.recorder.input_info:
@@ -304,8 +308,6 @@ def _of_subclass(ev: Evaluator, obj: FakeTensor, cls: type, name: str) -> Any:
 
 
 def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
-    from fxloom_interfaces.sources import InstanceDictSource
-
     heap = ev.heap
     namespace = heap.namespaces.get(id(obj.__dict__))
     if namespace is None:
@@ -323,6 +325,8 @@ def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
                 return bind(ev, raw, name, obj, type(obj), type(obj))
             raise _missing(ev, obj, name)
         value = ev.native(getattr, obj, name)
+        if type(value) in LITERALS:  # a setting, such as torch.backends.cudnn.benchmark
+            return heap.translate(value, heap.attr_source(heap.source_of(obj), name))
         return heap.adopt(value)
     fallback = heap.name_get(namespace, "__getattr__")
     if fallback is not ABSENT:
@@ -428,16 +432,12 @@ def _function(ev: Evaluator, obj: types.FunctionType, name: str) -> Any:
     if raw is not ABSENT and isinstance(raw, (types.MethodWrapperType, types.WrapperDescriptorType)):
         return ev.native(getattr, obj, name)
     if not hasattr(obj, name):
-        from fxloom_interfaces.sources import InstanceDictSource
-
         own = ev.heap.translate(obj.__dict__, InstanceDictSource(record.source))
         value = ev.heap.dict_get(own, name)
         if value is ABSENT:
             raise Raised(AttributeError(f"'function' object has no attribute '{name}'"))
         return value
     if name == "__dict__":
-        from fxloom_interfaces.sources import InstanceDictSource
-
         return ev.heap.translate(obj.__dict__, InstanceDictSource(record.source))
     if name == "__code__":
         ev.heap.adopt(obj.__code__)
@@ -479,16 +479,21 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
         return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
     if isinstance(obj, BaseException) and name == "__traceback__":
         return ev.traceback_of(obj)
-    value = ev.native(getattr, obj, name)
-    if type(value) in LITERALS:
+    try:
+        value = ev.native(getattr, obj, name)
+    except Raised as raised:
         record = ev.heap.record(obj)
-        if record is not None and record.kind == "opaque":
-            return ev.heap.translate(value, ev.heap.attr_source(record.source, name))
-        return value
-    if isinstance(value, _CALLABLES):
-        return value
-    if isinstance(obj, BaseException) or cls in (slice, functools.partial, types.MethodType, types.CellType, super):
-        return value
+        if not isinstance(raised.exc, AttributeError) or record is None:
+            raise
+        if record.stand_in is not record.original and hasattr(record.original, name):  # of a partial
+            return ev.heap.translate(getattr(record.original, name), ev.heap.attr_source(record.source, name))
+        ev.heap.guard(record.source, GuardKind.HAS_ATTRIBUTE, (name, False), name)
+        raise
+    return value if isinstance(value, _CALLABLES) else _followed(ev, obj, name, value)
+
+
+def _followed(ev: Evaluator, obj: Any, name: str, value: Any) -> Any:
+    """What C code gave for `obj.name`: of an object that was there before, another value may be there at the next call."""
     record = ev.heap.record(obj)
     if record is not None and record.kind == "opaque":
         return ev.heap.translate(value, ev.heap.attr_source(record.source, name))
@@ -553,11 +558,18 @@ def store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
             ev.call(ev.heap.class_value(type(obj), "__setattr__", custom), [obj, name, value])
         else:
             store_class(ev, obj, name, value)
-    elif cls.__flags__ & _HEAPTYPE and isinstance(ev.heap.class_lookup(cls, "__setattr__"), types.FunctionType):
-        custom = ev.heap.class_value(cls, "__setattr__", ev.heap.class_lookup(cls, "__setattr__"))
-        ev.call(custom, [obj, name, value])
+    elif (custom := _custom(ev, cls, "__setattr__")) is not None:
+        ev.call(bind(ev, custom, "__setattr__", obj, cls, cls), [name, value])
     else:
         generic_store(ev, obj, name, value)
+
+
+def _custom(ev: Evaluator, cls: type, name: str) -> Any:
+    """What a class has for `__setattr__` or `__delattr__` in place of a C type's own; None for such."""
+    if not cls.__flags__ & _HEAPTYPE:
+        return None
+    found = ev.heap.class_lookup(cls, name)
+    return None if isinstance(found, types.WrapperDescriptorType) and found.__name__ == name else found
 
 
 def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
@@ -578,8 +590,6 @@ def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
 
 
 def _module_namespace(ev: Evaluator, obj: types.ModuleType) -> Any:
-    from fxloom_interfaces.sources import InstanceDictSource
-
     if type(obj) is not types.ModuleType:
         graph_break("mutates_foreign_state", f"writes an attribute of {type(obj).__qualname__} {obj.__name__}")
     return ev.heap.namespace(obj.__dict__, InstanceDictSource(ev.heap.object_source(obj)))
@@ -653,12 +663,11 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
 def delete(ev: Evaluator, obj: Any, name: str) -> None:
     """del obj.name"""
     cls = type(obj)
-    if cls.__flags__ & _HEAPTYPE and not isinstance(obj, type):
-        custom = ev.heap.class_lookup(cls, "__delattr__")
-        if isinstance(custom, types.FunctionType):
-            ev.call(ev.heap.class_value(cls, "__delattr__", custom), [obj, name])
-            return
-    generic_delete(ev, obj, name)
+    custom = None if isinstance(obj, type) else _custom(ev, cls, "__delattr__")
+    if custom is not None:
+        ev.call(bind(ev, custom, "__delattr__", obj, cls, cls), [name])
+    else:
+        generic_delete(ev, obj, name)
 
 
 def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:

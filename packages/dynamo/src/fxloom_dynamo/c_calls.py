@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, natives, subclasses, symbolic
+from fxloom_dynamo import arrays, natives, queries, subclasses, symbolic
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, native_construct
@@ -143,7 +143,9 @@ def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         if not is_plain(arg):
             ev.heap.refuse(arg)
             graph_break("torch_call", f"{fn.__qualname__} of a {type(arg).__qualname__}")
-    return ev.torch_native(fn, *args, **kwargs)
+    answer = ev.torch_native(fn, *args, **kwargs)
+    queries.note(ev.heap, fn, args, kwargs, answer)
+    return answer
 
 
 def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[Any], kwargs: Kwargs) -> Any:

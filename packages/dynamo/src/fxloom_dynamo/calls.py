@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, effort, natives, polyfills, scans
+from fxloom_dynamo import arrays, effort, natives, polyfills, queries, scans
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -178,7 +178,9 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
         if natives.is_refused_torch(filename, code.co_name):
             graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
         if all(is_plain(arg) for arg in args) and all(is_plain(arg) for arg in kwargs.values()):
-            return ev.torch_native(fn, *args, **kwargs)
+            answer = ev.torch_native(fn, *args, **kwargs)
+            queries.note(ev.heap, fn, args, kwargs, answer)
+            return answer
     if kwargs.get("capturable") is False and natives.reads_steps(fn) and _steps_can_stay(fn, args, kwargs):
         at = fn.__code__.co_varnames.index("state_steps")
         return call(ev, polyfills.update_with_wide_steps, [fn, at, tuple(args), kwargs], {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,8 @@ def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwa
         graph_break("finalizer", f"makes a {cls.__qualname__}, which defines __del__")
     if issubclass(owner, type):
         return classes.make_class(ev, cls, args, kwargs)
+    if isinstance(cls, enum.EnumMeta) and not ev.heap.is_fresh(cls):
+        graph_break("native_call", f"makes another member of {cls.__qualname__}")
     if owner is object:
         if getattr(cls, "__abstractmethods__", None):
             ev.native(object.__new__, cls)  # raises TypeError

@@ -58,6 +58,9 @@ from fxloom_interfaces.sources import (
 )
 from fxloom_shapes import FakeMode, FakeTensor
 
+#: looked up by C code that searches, sorts or hashes what it finds in containers
+_COMPARISONS = ("__eq__", "__hash__", "__lt__")
+
 
 @dataclass(slots=True, eq=False)
 class Record:
@@ -407,6 +410,9 @@ class Heap:
             record = self.by_stand_in.get(id(value))
             for part in record.read["over"] if record is not None and record.kind == "iterator" else ():
                 self.fill_deep(part, seen)
+        elif is_mutable_type(type(value)) and not issubclass(type(value), type):
+            for name in _COMPARISONS:
+                self.class_lookup(type(value), name)
 
     # ------------------------------------------------------------------ classes
 
@@ -486,6 +492,9 @@ class Heap:
                 else:
                     kind = GuardKind.EQUALITY if type(found) in LITERALS else GuardKind.IDENTITY
                     self.guard(self.key_source(source, name), kind, found)
+        for cls in dict.fromkeys(cls for cls, _ in self.class_reads):
+            if is_mutable_type(cls):
+                self.guard(self.attr_source(self.object_source(cls), "__mro__"), GuardKind.IDENTITY, cls.__mro__)
         for (cls, name), found in self.class_reads.items():
             for base in cls.__mro__:
                 if not is_mutable_type(base):

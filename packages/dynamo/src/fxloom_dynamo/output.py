@@ -18,18 +18,44 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo import calls
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import LITERALS
+from fxloom_dynamo.runtime import without_capture
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.frame import Frame
 
 
 @dataclass(frozen=True, slots=True)
 class PutOff:
-    """A call that replacement code makes after the graph."""
+    """A call that replacement code makes after the graph. caller: makes it, see `stand_in_caller`."""
 
+    caller: Any
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+
+def put_off(ev: Evaluator, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> None:
+    """Have replacement code make this call at its end."""
+    ev.put_off.append(PutOff(stand_in_caller(ev.frames[-1]), function, tuple(args), kwargs or {}))
+
+
+def stand_in_caller(frame: Frame) -> Any:
+    """`lambda function, args, kwargs: function(*args, **kwargs)`, at the place of the call that is put off.
+
+    Who looks up the stack for it, as loggers do, finds the program's file, function and line there.
+    """
+    code = _CALL.__code__.replace(
+        co_filename=frame.code.co_filename,
+        co_name=frame.code.co_name,
+        co_qualname=frame.code.co_qualname,
+        co_firstlineno=frame.site().line,
+    )
+    # handlers and streams are the program's, but not what it wants compiled
+    return without_capture(types.FunctionType(code, frame.globals))
+
+
+_CALL = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731  # all in one line
 
 
 def print_(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -40,14 +66,14 @@ def print_(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
         graph_break("native_call", "print() of more than texts and numbers, or into a file")
     if "stdout" in ev.heap.namespace(vars(sys)).written:
         graph_break("native_call", "print() while sys.stdout is redirected")
-    ev.put_off.append(PutOff(builtins.print, tuple(args), dict(kwargs)))
+    put_off(ev, builtins.print, args, kwargs)
 
 
 def log(method: Any, ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of a logger's methods."""
     if not args or not isinstance(args[0], logging.Logger) or kwargs or not _are_literals(args[1:], {}):
         return calls.inline_function(ev, method, args, kwargs)
-    ev.put_off.append(PutOff(method, tuple(args), {}))
+    put_off(ev, method, args)
     return None
 
 
@@ -58,7 +84,7 @@ def log_once(ev: Evaluator, cached: Any, args: list[Any], kwargs: dict[str, Any]
     wrapped = cached.__wrapped__
     if not isinstance(wrapped, types.FunctionType) or not returns_nothing(wrapped.__code__):
         return False
-    ev.put_off.append(PutOff(cached, tuple(args), {}))
+    put_off(ev, cached, args)
     return True
 
 
@@ -87,8 +113,3 @@ def returns_nothing(code: types.CodeType) -> bool:
 
 
 LOGGER_METHODS = tuple(getattr(logging.Logger, name) for name in ("debug", "info", "warning", "error", "critical", "log"))
-
-
-def call_put_off(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Make one call; runs in replacement code."""
-    function(*args, **kwargs)

@@ -12,8 +12,6 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fxloom_dynamo import _native, effects, gradients, iterators
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
@@ -27,11 +25,9 @@ from fxloom_dynamo.kinds import ordered_keys, same_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL
 from fxloom_dynamo.modes import set_modes
-from fxloom_dynamo.output import call_put_off
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
-from fxloom_dynamo.runtime import without_capture
 from fxloom_dynamo.subclasses import to_class
 from fxloom_interfaces.sources import Source
 
@@ -241,7 +237,7 @@ class Residual:
     def _make_calls(self) -> None:
         """What the program printed and logged."""
         for call in self.ev.put_off:
-            self.rebuilder.begin_call(_CALL_PUT_OFF)
+            self.rebuilder.begin_call(call.caller)
             self.out.extend(emit.load_const(call.function))
             for value in call.args:
                 self.rebuilder.load(value)
@@ -555,7 +551,3 @@ def _group(instructions: list[Instruction], index: int) -> tuple[int, int]:
         start -= 1
     return start, end
 
-
-#: handlers and streams are the program's, but not what it wants compiled
-_CALL_PUT_OFF = without_capture(call_put_off)
-_ = torch

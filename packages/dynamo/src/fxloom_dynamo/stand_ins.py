@@ -234,6 +234,8 @@ def _opaque(heap: Heap, original: Any, source: Source) -> Any:
     heap.add(original, original, source, "opaque")
     if not isinstance(source, ObjectSource):
         heap.guard(source, GuardKind.IDENTITY, original)
+    if issubclass(type(original), BaseException):
+        heap.translate(original.args, heap.attr_source(source, "args"))  # C code reads them: its text, a copy
     return original
 
 

@@ -223,6 +223,9 @@ class _RealTensor(Exception):
 def _key(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
     parts: list[Any] = [func]
     add = parts.append
+    default = torch.get_default_dtype()
+    if default is not torch.float32:
+        add(default)  # the dtype of factories, and of what integers are divided into
     for value in args:
         kind = type(value)
         if kind is FakeTensor:

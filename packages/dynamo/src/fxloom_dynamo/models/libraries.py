@@ -47,8 +47,44 @@ def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
             return member
     if len(args) == 1 and type(args[0]) is cls:
         return args[0]
+    if _makes_flags(ev, cls) and not kwargs and all(type(arg) in LITERALS for arg in args):
+        return _of_constants(ev, cls, args)
     meta = type(cls)
     return ev.call(ev.heap.class_value(meta, "__call__", enum.EnumMeta.__call__), [cls, *args], kwargs)
+
+
+def _of_constants(ev: Evaluator, fn: Any, args: Args) -> Any:
+    """Combinations of flags are made once and are constants of their class from then on, like any member."""
+    try:
+        return ev.off_net(lambda: fn(*args))
+    except (ValueError, TypeError) as exc:
+        raise Raised(ev.clean(exc)) from None
+
+
+def _operator_of_flags(fn: types.FunctionType) -> None:
+    @function(fn)
+    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        constants = all(isinstance(arg, enum.Flag) or type(arg) in LITERALS for arg in args)
+        if constants and not kwargs and all(_makes_flags(ev, type(arg)) for arg in args if isinstance(arg, enum.Flag)):
+            return _of_constants(ev, fn, args)
+        return calls.inline_function(ev, fn, args, kwargs)  # type: ignore[arg-type]  # a list
+
+
+for _name in ("__or__", "__and__", "__xor__", "__invert__"):
+    for _fn in {vars(_kind)[_name] for _kind in (enum.Flag, enum.IntFlag) if _name in vars(_kind)}:
+        _operator_of_flags(_fn)
+
+
+def _makes_flags(ev: Evaluator, cls: Any) -> bool:
+    """True for a class of flags whose combinations the standard library makes, without code of the program."""
+    if not issubclass(cls, enum.Flag) or ev.heap.is_fresh(cls):
+        return False
+    return all(_of_the_library(ev.heap.class_lookup(cls, name)) for name in ("_missing_", "_new_member_", "__new__", "__hash__", "__eq__"))
+
+
+def _of_the_library(raw: Any) -> bool:
+    function = getattr(raw, "__func__", raw)
+    return not isinstance(function, types.FunctionType) or function.__module__ == "enum"
 
 
 METACLASS_CALLS[enum.EnumMeta] = _enum_call

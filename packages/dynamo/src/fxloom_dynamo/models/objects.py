@@ -18,6 +18,7 @@ from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS
 from fxloom_dynamo.marks import ABSENT, Address, Raised
 from fxloom_dynamo.models.tables import Args, Kwargs, constructor, function, method
+from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -59,15 +60,27 @@ def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
         if meta.__module__ == "typing":
             return isinstance(value, wanted)
         return ev.truth(ev.call(ev.heap.class_value(meta, "__instancecheck__", check), [wanted, value]))
-    return bool(ev.native(isinstance, value, wanted))
+    return _note_subclass(ev, cls, wanted, bool(ev.native(isinstance, value, wanted)))
 
 
 @function(builtins.issubclass, arity=(2, 2))
 def _issubclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     cls, wanted = args
-    if not isinstance(cls, type):
-        return bool(ev.native(issubclass, cls, wanted))
-    return bool(ev.native(issubclass, cls, wanted))
+    answer = bool(ev.native(issubclass, cls, wanted))
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        if isinstance(cls, type) and isinstance(one, type):
+            _note_subclass(ev, cls, one, bool(ev.native(issubclass, cls, one)))
+    return answer
+
+
+def _note_subclass(ev: Evaluator, cls: type, wanted: type, answer: bool) -> bool:
+    """Guard what an abstract class said: classes can be registered with it, or get the methods that it asks for."""
+    builtin = not cls.__flags__ & HEAPTYPE and wanted.__module__ in ("collections.abc", "numbers")
+    if isinstance(wanted, abc.ABCMeta) and not builtin and not ev.heap.is_fresh(cls) and not ev.heap.is_fresh(wanted):
+        check = type(wanted).__subclasscheck__.__get__(wanted)
+        label = f"issubclass({{}}, {wanted.__module__}.{wanted.__qualname__})"
+        ev.heap.guard(CallSource(ev.heap.object_source(cls), getter=check, label=label), GuardKind.EQUALITY, answer)
+    return answer
 
 
 @constructor(type)
@@ -88,6 +101,7 @@ def _build_class(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @function(builtins.callable, arity=(1, 1))
 def _callable(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    ev.heap.class_lookup(type(args[0]), "__call__")
     return callable(args[0])
 
 
