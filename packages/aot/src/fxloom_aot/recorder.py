@@ -24,7 +24,7 @@ from fxloom_aot._torch_private import (
     plain_batch_norm,
 )
 from fxloom_aot.log import adopted
-from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError
+from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError, Site
 from fxloom_interfaces.meta import get_site
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
 from fxloom_shapes.devices import meant
@@ -94,8 +94,15 @@ class Recorder(TorchDispatchMode):
         self.node = node
         if node.op == "output":  # makes nothing: what autograd works out only now belongs to what came before
             return
+        if self.fake_mode.env is not None:
+            self.fake_mode.env.guesses.clear()
         self._first_numbers.append(next_autograd_number())
         self._numbered.append((node, self.checkpoint))
+
+    def site(self) -> Site | None:
+        """The user's line that the current operator belongs to."""
+        cause = self.cause()
+        return None if cause is None else get_site(cause)
 
     def cause(self) -> torch.fx.Node | None:
         """The node that the current operator belongs to."""

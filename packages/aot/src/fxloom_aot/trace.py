@@ -19,6 +19,7 @@ from fxloom_aot._torch_private import no_autocast, set_grad_enabled
 from fxloom_aot.apart import leaves_reached, shared_with
 from fxloom_aot.build_fx import build_graph
 from fxloom_aot.functionalize import Functionalizer, ProgramInput, check_checkpoints
+from fxloom_aot.guessed_copies import refuse_guessed_copies
 from fxloom_aot.log import Decompositions, numbers_of, values_of
 from fxloom_aot.outputs import ForwardOutputs, classify_outputs
 from fxloom_aot.partition import Joint, Partitioner, backward_from, save_all
@@ -133,11 +134,15 @@ class _Tracer:
         fakes = [given.fake for given in self.inputs if given.fake is not None]
         before = {id(fake): (fake.requires_grad, fake.grad_fn) for fake in fakes}
         if self.mode.env is not None:
+            self.mode.env.site = self.recorder.site
             self.mode.env.on_deferred = self.recorder.asserts
             self.mode.env.in_operator += 1  # the program's own questions were answered when it was captured
         with phase("aot.trace"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
             outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)
         self._refuse_leaves(outputs)
+        if self.mode.env is not None and self.mode.env.has_unbacked:
+            results = [output for output in outputs if type(output) is FakeTensor]
+            refuse_guessed_copies(self.recorder.log, fakes, results, self.mode.env)
         self._refuse_detached_inputs(before)
         with phase("aot.functionalize"), self._rejecting(), torch.no_grad():
             forward_entries = list(self.recorder.log)

@@ -224,6 +224,7 @@ class Recorder:
             yield
             return
         env.in_operator += 1
+        env.guesses.clear()
         try:
             yield
         finally:

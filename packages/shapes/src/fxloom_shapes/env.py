@@ -88,6 +88,8 @@ class SymbolEnv:
         #: operators may take for granted what holds of ordinary sizes; how deep in operators the present question is
         self.assumes = False
         self.in_operator = 0
+        #: answers by default since the program's last call (`fake.GuessedCopy`)
+        self.guesses: list[tuple[Statement, bool]] = []
         #: what is expected now holds in any case, and needs no check
         self.certain = False
         #: numbers and counts that were read from memory before, by what was read
@@ -302,7 +304,14 @@ class SymbolEnv:
         try:
             return self.decide(statement, assume=False)
         except DataDependent:
+            assert not isinstance(statement, bool)
+            self.guesses.append((statement, default))
             return default
+
+    def settle(self, guess: tuple[Statement, bool]) -> bool:
+        """True where an answer by default is certain to be right, or is taken for granted and checked; DataDependent else."""
+        statement, answer = guess
+        return self.decide(statement) is answer
 
     def expect(self, statement: Statement | bool, reason: str = "") -> bool:
         """The program asserts it: a guard, or a check at run time where unbacked symbols are in it. reason: for its message."""

@@ -1,7 +1,8 @@
 """Fake tensors: metadata, autograd and aliasing of a tensor, without its elements.
 
 A `FakeTensor` is a wrapper subclass without storage. Its metadata is a `Descriptor`, its memory a `FakeStorage` token:
-two fakes alias exactly when they have the same token. Operators on fakes arrive below autograd, so `requires_grad`,
+two fakes alias exactly when they have the same token,
+save where only running the program tells (`GuessedCopy`). Operators on fakes arrive below autograd, so `requires_grad`,
 `grad_fn` and version counters are torch's own. A small fake made from known numbers may know its value (`constant`).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,14 +22,29 @@ from fxloom_shapes.errors import DataDependent
 _identities = itertools.count()
 
 
-class FakeStorage:
-    """Identity of a piece of memory. writes: how many operators wrote to it; a known value is void after one."""
+@dataclass(frozen=True, slots=True)
+class GuessedCopy:
+    """Why memory was taken for new: `reshape` and its kind copy where they can't give a view of `origin`.
 
-    __slots__ = ("__weakref__", "ident", "writes")
+    guesses: what was asked on the way, with the answer that was taken for granted of numbers that only running tells.
+    """
+
+    origin: FakeStorage
+    guesses: tuple[tuple[Any, bool], ...]
+
+
+class FakeStorage:
+    """Identity of a piece of memory. writes: how many operators wrote to it; a known value is void after one.
+
+    guessed_copy: None where it is certain that the memory is that of no other.
+    """
+
+    __slots__ = ("__weakref__", "guessed_copy", "ident", "writes")
 
     def __init__(self) -> None:
         self.ident = next(_identities)
         self.writes = 0
+        self.guessed_copy: GuessedCopy | None = None
 
     def __repr__(self) -> str:
         return f"storage{self.ident}"

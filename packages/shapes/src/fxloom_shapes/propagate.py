@@ -29,7 +29,7 @@ from fxloom_shapes._torch_private import (
 from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_contiguous, describe_tensor, extent_of, usable
 from fxloom_shapes.devices import meant
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
-from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
+from fxloom_shapes.fake import FakeStorage, FakeTensor, GuessedCopy, make_fake
 from fxloom_shapes.nodes import FloatNode, IntNode
 from fxloom_shapes.operators import Op, OpFacts, facts_of
 from fxloom_shapes.unbacked import CustomContext, dynamic_shape, unbacked_number
@@ -128,6 +128,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
     """What `func(*args, **kwargs)` returns, as fakes. Written-to fakes keep their identity."""
     if kwargs:
         kwargs = meant(kwargs)
+    guesses = _guesses_before_copy(args) if func in _COPIES else ()
     handler = _HANDLERS.get(func)
     if handler is not None:
         return handler(func, args, kwargs or {}, mode)
@@ -176,6 +177,10 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         out.storage_token = FakeStorage()
         if desc.bits:
             set_lazy_bits(out, bool(desc.bits & CONJ), bool(desc.bits & NEG))
+        if guesses:
+            out.storage_token.guessed_copy = GuessedCopy(args[0].storage_token, guesses)
+        elif func is aten._unsafe_view.default:  # `reshape` copies, and then looks at the copy
+            out.storage_token.guessed_copy = args[0].storage_token.guessed_copy
     else:
         out = _build(plan, args, kwargs)
     facts = facts_of(func)
@@ -184,6 +189,16 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
     elif not facts.seeded and args and (func in _KNOWN_FACTORIES or _may_be_constant(args)):
         _carry_constant(func, args, kwargs or {}, out)
     return out
+
+
+#: copies that torch's own functions (`reshape`, `contiguous`, `to`) make where they can't give a view
+_COPIES = frozenset({aten.clone.default, aten._to_copy.default})
+
+
+def _guesses_before_copy(args: tuple[Any, ...]) -> tuple[tuple[Any, bool], ...]:
+    """What the function that copies now asked before, with answers by default."""
+    env = args[0].desc.env if type(args[0]) is FakeTensor else None
+    return () if env is None else tuple(env.guesses)
 
 
 class SymbolicKey:
