@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 __all__ = [
     "TorchDispatchMode",
     "below_autograd",
+    "current_autograd_name",
     "current_autograd_number",
     "disable_torch_dispatch",
     "is_plain_backward",
@@ -71,6 +72,12 @@ def saved_without_check(ctx: Any) -> list[torch.Tensor] | None:
 def next_autograd_number() -> int:
     """The sequence number that the next recorded autograd node of this thread gets."""
     return int(torch._C._autograd._get_sequence_nr())
+
+
+def current_autograd_name() -> str:
+    """What the engine is running in this thread (`MmBackward0`); empty for nothing."""
+    node = torch._C._current_autograd_node()
+    return "" if node is None else str(node.name())
 
 
 def current_autograd_number() -> int | None:

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fxloom_aot._torch_private import (
     TorchDispatchMode,
+    current_autograd_name,
     current_autograd_number,
     next_autograd_number,
     plain_batch_norm,
@@ -30,6 +31,10 @@ from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propaga
 from fxloom_shapes.devices import meant
 from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.operators import Op, facts_of
+
+#: derivatives that take a shorter way for some sizes. Products: the layout of the factors says which one is transposed.
+#: Sums along an axis of one element are that element.
+_EITHER_WAY = frozenset({"MmBackward0", "AddmmBackward0", "CumsumBackward0"})
 
 Where = tuple[Descriptor, FakeStorage]
 
@@ -103,6 +108,10 @@ class Recorder(TorchDispatchMode):
         """The user's line that the current operator belongs to."""
         cause = self.cause()
         return None if cause is None else get_site(cause)
+
+    def either_way(self) -> bool:
+        """What is asked of sizes now chooses between two ways to the same result."""
+        return self.in_backward and current_autograd_name() in _EITHER_WAY
 
     def cause(self) -> torch.fx.Node | None:
         """The node that the current operator belongs to."""

@@ -34,6 +34,7 @@ from fxloom_shapes import (
     Descriptor,
     FakeMode,
     FakeTensor,
+    SymbolEnv,
     contiguous_stride,
     describe,
     make_fake,
@@ -42,6 +43,7 @@ from fxloom_shapes import (
     trace_context,
 )
 from fxloom_shapes.devices import absent_devices
+from fxloom_shapes.facts import symbols_of
 from fxloom_shapes.nodes import symbol_names, symbol_number
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -136,7 +138,9 @@ class _Tracer:
         if self.mode.env is not None:
             self.mode.env.site = self.recorder.site
             self.mode.env.on_deferred = self.recorder.asserts
+            self.mode.env.either_way = self.recorder.either_way
             self.mode.env.in_operator += 1  # the program's own questions were answered when it was captured
+            self._assert_of_inputs(self.mode.env)
         with phase("aot.trace"), _restoring_modes(), symbolic_kernels(self._is_symbolic()):
             outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)
         self._refuse_leaves(outputs)
@@ -156,6 +160,12 @@ class _Tracer:
             return self._joint(found)
         with phase("aot.build_fx"):
             return Traced(self._forward_graph(found, self.state.log.live_calls(found.values), []), None, (), self._checks())
+
+    def _assert_of_inputs(self, env: SymbolEnv) -> None:
+        """Have the graph check what capture took for granted of unbacked sizes of its inputs; here it is a known fact."""
+        for statement in list(env.deferred):
+            if all(env.symbols[atom.text].sources for atom in symbols_of(statement)):
+                self.recorder.asserts(statement)
 
     def _is_symbolic(self) -> bool:
         """Some number is a symbol: one that the caller passes, one that the trace specialized, or one that running it tells."""

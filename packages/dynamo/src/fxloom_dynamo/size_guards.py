@@ -66,7 +66,7 @@ def size_guards(env: SymbolEnv) -> list[Guard]:
 
 
 def _symbol_guard(env: SymbolEnv, symbol: Symbol) -> Guard:
-    low, high = env.range_of(symbol)
+    low, high = env.range_of(symbol) if symbol.hint is not None else symbol.promised
     load = [_OPCODES["load"], 0]
     parts = []
     if low is not None:

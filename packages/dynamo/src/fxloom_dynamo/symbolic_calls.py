@@ -70,14 +70,22 @@ def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: 
     if _unusual(options) or type(steps) is int and steps < 2:
         return NotImplemented
     place = torch.arange(steps, dtype=dtype, **options)
-    step = torch.scalar_tensor((end - start) / (steps - 1), dtype=dtype, device=place.device)
-    return torch.where(place < (steps // 2), start + step * place, end - step * (steps - 1 - place))
+    # the larger of 1: a number of steps that only running the program tells may be 1, and the line is its start then
+    step = torch.scalar_tensor((end - start) / torch.sym_max(steps - 1, 1), dtype=dtype, device=place.device)
+    return torch.where(place < torch.sym_max(steps // 2, 1), start + step * place, end - step * (steps - 1 - place))
 
 
 @rule(torch.logspace)
 def logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, **options: Any) -> Any:
     line = linspace(start, end, steps, dtype=dtype, **options)
     return NotImplemented if line is NotImplemented or isinstance(base, Tensor) else torch.pow(float(base), line)
+
+
+def _if_single(length: Any, value: float, otherwise: Tensor) -> Tensor:
+    """`otherwise`; but `value` where the length is 1, which for some lengths only running the program tells."""
+    if type(length) is int or length.node.has_hint():
+        return otherwise
+    return torch.where(torch.scalar_tensor(length, dtype=torch.int64, device=otherwise.device) == 1, value, otherwise)
 
 
 def _is_complex(*values: Any) -> bool:
@@ -108,25 +116,25 @@ def _cosines(place: Tensor, *weights: float) -> Tensor:
 @rule(torch.hann_window)
 def hann_window(window_length: Any, periodic: Any = True, **options: Any) -> Any:
     place = _window(periodic, window_length, options)
-    return NotImplemented if place is None else _cosines(place, 0.5, -0.5)
+    return NotImplemented if place is None else _if_single(window_length, 1, _cosines(place, 0.5, -0.5))
 
 
 @rule(torch.hamming_window)
 def hamming_window(window_length: Any, periodic: Any = True, alpha: Any = 0.54, beta: Any = 0.46, **options: Any) -> Any:
     place = _window(periodic, window_length, options)
-    return NotImplemented if place is None else _cosines(place, alpha, -beta)
+    return NotImplemented if place is None else _if_single(window_length, 1, _cosines(place, alpha, -beta))
 
 
 @rule(torch.blackman_window)
 def blackman_window(window_length: Any, periodic: Any = True, **options: Any) -> Any:
     place = _window(periodic, window_length, options)
-    return NotImplemented if place is None else _cosines(place, 0.42, -0.5, 0.08)
+    return NotImplemented if place is None else _if_single(window_length, 1, _cosines(place, 0.42, -0.5, 0.08))
 
 
 @rule(torch.bartlett_window)
 def bartlett_window(window_length: Any, periodic: Any = True, **options: Any) -> Any:
     place = _window(periodic, window_length, options)
-    return NotImplemented if place is None else 1 - torch.abs(2 * place - 1)
+    return NotImplemented if place is None else _if_single(window_length, 1, 1 - torch.abs(2 * place - 1))
 
 
 @rule(torch.kaiser_window)
@@ -135,7 +143,7 @@ def kaiser_window(window_length: Any, periodic: Any = True, beta: Any = 12.0, **
     if place is None or type(beta) in SYMBOLIC:
         return NotImplemented
     top = torch.i0(torch.scalar_tensor(float(beta), dtype=place.dtype, device=place.device))
-    return torch.i0(beta * torch.sqrt(torch.clamp(1 - (2 * place - 1) ** 2, min=0))) / top
+    return _if_single(window_length, 1, torch.i0(beta * torch.sqrt(torch.clamp(1 - (2 * place - 1) ** 2, min=0))) / top)
 
 
 @rule(torch.vander)
@@ -195,8 +203,10 @@ def combinations(input: Tensor, r: Any = 2, with_replacement: Any = False) -> An
 @rule(F.one_hot, always=True)
 def one_hot(tensor: Tensor, num_classes: Any = -1) -> Any:
     """Always, since torch's own version reads the largest and the smallest class. A scatter checks each class, too."""
-    if type(num_classes) is int and num_classes <= 0 or tensor.dtype is not torch.int64:
+    if type(num_classes) is int and num_classes <= 0 and num_classes != -1 or tensor.dtype is not torch.int64:
         return NotImplemented
+    if type(num_classes) is int and num_classes == -1:
+        num_classes = tensor.max().item() + 1
     result = torch.zeros((*tensor.shape, num_classes), dtype=torch.int64, device=tensor.device)
     return result.scatter(-1, tensor.unsqueeze(-1), 1)
 
@@ -283,7 +293,7 @@ def affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) -
     options: dict[str, Any] = {"dtype": theta.dtype, "device": theta.device}
 
     def line(extent: Any) -> Tensor:
-        place = torch.linspace(-1, 1, extent, **options)
+        place = _if_single(extent, 0, torch.linspace(-1, 1, extent, **options))
         return place if align_corners else place * ((extent - 1) / extent)
 
     x = line(w).expand(h, w)
@@ -459,15 +469,50 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Any:
     return torch.lerp(input, end, torch.scalar_tensor(weight, dtype=input.dtype, device=input.device))
 
 
-@rule(F.scaled_dot_product_attention)
+def _is_late(*tensors: Tensor) -> bool:
+    """Some size is told by running the program only."""
+    return any(type(extent) is not int and not extent.node.has_hint() for tensor in tensors for extent in tensor.shape)
+
+
+@rule(torch.masked_select, torch.Tensor.masked_select, any_size=True)
+def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Any:
+    """Its derivative looks at sizes."""
+    if out is not None or mask.dtype is not torch.bool or input.shape != mask.shape or not input.dim():
+        return NotImplemented
+    return input[mask]
+
+
+@rule(F.scaled_dot_product_attention, any_size=True)
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
     scale: Any = None, enable_gqa: Any = False,
 ) -> Any:  # fmt: skip
+    if _is_late(query, key, value):
+        return NotImplemented if enable_gqa else _attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if type(scale) not in SYMBOLIC:
         return NotImplemented
     scaled = query * (scale * query.shape[-1] ** 0.5)
     return F.scaled_dot_product_attention(scaled, key, value, attn_mask, dropout_p, is_causal, enable_gqa=enable_gqa)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout_p: Any, is_causal: Any, scale: Any) -> Any:
+    """softmax(q @ k.T * scale + mask) @ v. Which kernel is the fastest torch decides by lengths, which are not known."""
+    if mask is not None and is_causal:
+        return NotImplemented
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query.to(wide) * scale) @ key.to(wide).transpose(-2, -1)
+    if is_causal:
+        rows = torch.arange(query.shape[-2], device=query.device)
+        mask = rows[:, None] >= torch.arange(key.shape[-2], device=query.device)
+    if mask is not None:
+        scores = scores.masked_fill(mask.logical_not(), -math.inf) if mask.dtype is torch.bool else scores + mask
+    weights = torch.softmax(scores, -1)
+    if mask is not None:  # of nothing but what is masked out: 0
+        weights = weights.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
+    if dropout_p:
+        weights = torch.dropout(weights, dropout_p, True)
+    return weights.to(value.dtype) @ value
 
 
 @rule(torch.Tensor.uniform_)

@@ -14,10 +14,12 @@ from fxloom_interfaces.errors import (
     Unsupported,
     UserError,
 )
+from fxloom_shapes.errors import ConstraintViolated
 
 __all__ = [
     "BackendCompilerFailed",
     "ConfigError",
+    "ConstraintViolated",
     "FxloomError",
     "GraphBreak",
     "GraphRejected",

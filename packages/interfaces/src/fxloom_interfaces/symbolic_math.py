@@ -47,6 +47,10 @@ def _function(name: str, method: str, plain: Callable[..., Any]) -> Callable[...
     return function
 
 
+def _quotient(a: Any, b: Any) -> float:
+    return a / b if b else a * math.inf
+
+
 UNARY_FUNCTIONS = {name: _function(name, name, getattr(math, name)) for name in UNARY}
 globals().update(UNARY_FUNCTIONS)
 floor = _function("floor", "floor", math.floor)
@@ -62,6 +66,8 @@ invert = _function("invert", "invert", operator.invert)
 power = _function("power", "pow", operator.pow)
 bit_length = _function("bit_length", "bit_length", int.bit_length)
 isqrt = _function("isqrt", "isqrt", math.isqrt)
+#: a / b as operators divide, in C++: infinite or NaN where b, a number of elements, is 0
+quotient = _function("quotient", "quotient", _quotient)
 is_integer = _function("is_integer", "is_integer", float.is_integer)
 gcd = _function("gcd", "gcd", math.gcd)
 as_int = _function("as_int", "sym_int", int)
@@ -71,7 +77,7 @@ negation = _function("negation", "sym_not", operator.not_)
 FUNCTIONS = frozenset(
     {
         *UNARY_FUNCTIONS.values(), floor, ceil, trunc, round_to_int, bitwise_and, bitwise_or, bitwise_xor, power, bit_length,
-        isqrt, gcd, as_int, is_finite, negation,
+        isqrt, gcd, as_int, is_finite, negation, quotient,
     }
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ expressions are one object, so fakes can be compared and cached by identity of t
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +33,15 @@ SPECIAL = (0, 1)
 LARGEST = (1 << 62) - 1
 #: sizes like any other, for what operators ask of sizes that only running the program tells
 _ORDINARY = (2, 3, 5, 24, 1000, 1 << 20)
-_REASON = (
+#: of more unknown sizes than that nothing is assumed together
+_MOST_UNKNOWN = 3
+_IN_ONE_GRAPH = (
     "an operator treats sizes like 0 and 1 apart, and with fullgraph=True one graph was made for all others; "
     "without fullgraph the operator runs in eager"
+)
+_OF_MARKED = (
+    "an operator treats sizes like 0 and 1 apart, and mark_unbacked asks for one graph; with mark_dynamic these sizes are "
+    "compiled for apart"
 )
 #: how names of integers begin that may be negative; all others are sizes or counts
 SIGNED = "n"
@@ -45,6 +52,7 @@ class Symbol:
     """One symbol. sources: all places that hold its number; every one is guarded to. hint: None for an unbacked one.
 
     pinned: the user asked for this dimension to be dynamic, so specializing it is an error; `label` names it then.
+    promised: the range that the user gave an unbacked dimension; what the trace takes for granted beyond is checked at run time.
     """
 
     atom: Atom
@@ -53,6 +61,7 @@ class Symbol:
     pinned: bool = False
     label: str = ""
     is_float: bool = False
+    promised: tuple[int | None, int | None] = (None, None)
 
     @property
     def name(self) -> str:
@@ -85,6 +94,8 @@ class SymbolEnv:
         self.site: Callable[[], Site | None] = lambda: None
         #: called when the program asserts something of a number that only running it tells
         self.on_deferred: Callable[[Statement], None] = lambda statement: None
+        #: whether what is asked now chooses between two ways to the same result
+        self.either_way: Callable[[], bool] = lambda: False
         #: operators may take for granted what holds of ordinary sizes; how deep in operators the present question is
         self.assumes = False
         self.in_operator = 0
@@ -148,11 +159,7 @@ class SymbolEnv:
                     "Mark it at calls with a larger one only, or use maybe_mark_dynamic; mark_unbacked serves 0 and 1 alike.",
                 )
             return hint
-        if low is not None and hint < low or high is not None and hint > high:
-            where = source.name if source is not None else label
-            raise ConstraintViolated(
-                where, f"{where} == {hint}, out of the promised range [{low}, {high}]", self.site(), "Promise a range that has it."
-            )
+        self.refuse_outside(hint, low, high, source.name if source is not None else label)
         key = ("label", label) if label else (hint, duck_key)
         shared = self._by_hint.get(key) if self.duck or label else None
         if shared is None:
@@ -174,16 +181,25 @@ class SymbolEnv:
         shared.label = shared.label or label
         return self.number(of_atom(shared.atom))
 
+    def refuse_outside(self, hint: int, low: int | None, high: int | None, where: str) -> None:
+        """Raise where a number is not in the range that the user promised for it."""
+        if low is not None and hint < low or high is not None and hint > high:
+            ends = f"[{'-inf' if low is None else low}, {'inf' if high is None else high}]"
+            raise ConstraintViolated(
+                where, f"{where} == {hint}, out of the promised range {ends}", self.site(), "Promise a range that has it."
+            )
+
     def _first_range(self, hint: int, low: int | None, high: int | None) -> tuple[int | None, int | None]:
         least = 2 if self.specialize else 0
         if hint >= least:
             return (least if low is None else max(low, least)), (LARGEST if high is None else high)
         return low, (-1 if high is None else high)
 
-    def create_unbacked(self, low: int | None = None, high: int | None = None) -> torch.SymInt:
-        """A number that only running the program tells."""
+    def create_unbacked(self, low: int | None = None, high: int | None = None, source: Source | None = None) -> torch.SymInt:
+        """A number that only running the program tells. source: the place of an input that nothing may look at."""
         made = self._new("u" if low is not None and low >= 0 else SIGNED, None)
-        self.facts.ranges[made.atom] = (low, high)
+        self.facts.ranges[made.atom] = made.promised = (low, high)
+        made.sources += [] if source is None else [source]
         result = self.number(of_atom(made.atom))
         assert not isinstance(result, int)
         return result
@@ -283,7 +299,7 @@ class SymbolEnv:
         return truth
 
     def _violated(self, statement: Statement) -> ConstraintViolated | None:
-        """What to raise where a dimension marked as unbacked is looked at."""
+        """What to raise where a dimension marked as unbacked is looked at. statement: what is to be known of it."""
         for atom in symbols_of(statement):
             symbol = self.symbols[atom.text]
             if symbol.hint is None and symbol.sources:
@@ -311,7 +327,7 @@ class SymbolEnv:
     def settle(self, guess: tuple[Statement, bool]) -> bool:
         """True where an answer by default is certain to be right, or is taken for granted and checked; DataDependent else."""
         statement, answer = guess
-        return self.decide(statement) is answer
+        return self.decide(statement, assume=self.assumes) is answer
 
     def expect(self, statement: Statement | bool, reason: str = "") -> bool:
         """The program asserts it: a guard, or a check at run time where unbacked symbols are in it. reason: for its message."""
@@ -350,26 +366,56 @@ class SymbolEnv:
         self.facts.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
 
     def _assumed(self, statement: Statement) -> bool | None:
-        """What holds of sizes that are neither 0 nor 1 nor special in another way; then checked when the program runs.
+        """What holds of ordinary sizes, whatever they are; then checked when the program runs.
 
-        For operators only, whose kernels treat such sizes apart, and only where the user wants one graph: otherwise a break
-        there serves all sizes. None: the statement compares two such sizes, or has other unknown numbers.
+        For operators only, whose kernels treat 0 and 1 apart, and only where that is wanted (`_may_assume`). None: it depends
+        on more than that.
         """
-        if not self.assumes or not self.in_operator:
-            return None
         unknown = [s for s in (self.symbols[atom.text] for atom in symbols_of(statement)) if s.hint is None]
-        if len(unknown) != 1 or unknown[0].sources:
-            return None
-        low, high = self.range_of(unknown[0])
-        sizes = [size for size in _ORDINARY if high is None or size <= high]
-        answers = {statement.holds({**self._hints, unknown[0].name: size}) for size in sizes}
-        if low is None or low < 0 or len(sizes) < 2 or len(answers) > 1:
+        answers = {statement.holds({**self._hints, **sizes}) for sizes in self._ordinary(unknown)}
+        if len(answers) != 1:
             return None
         (truth,) = answers
         if isinstance(statement, Relation) and any(atom.kind == "Max" for atom in statement.poly.atoms()):
             return truth  # strides are made of max(size, 1); they decide on layouts, not on values
-        self._defer(statement if truth else statement.negated(), _REASON)
+        if self.either_way():
+            return truth
+        self._defer(statement if truth else statement.negated(), self._why_ordinary())
         return truth
+
+    def _assumed_number(self, poly: Poly) -> int | None:
+        """The number that `poly` is for ordinary sizes, whatever they are (how many pieces `chunk(2)` gives); then checked."""
+        unknown = [s for s in (self.symbols[atom.text] for atom in poly.symbols()) if s.hint is None]
+        values = {poly.value({**self._hints, **sizes}) for sizes in self._ordinary(unknown)}
+        if len(values) != 1:
+            return None
+        (value,) = values
+        self._defer(Relation("==", poly - const(value)), self._why_ordinary())
+        return value
+
+    def _why_ordinary(self) -> str:
+        site, reason = self.site(), _IN_ONE_GRAPH if self.assumes else _OF_MARKED
+        return reason if site is None else f"{reason}; at {site}"
+
+    def _ordinary(self, unknown: Sequence[Symbol]) -> list[dict[str, int]]:
+        """Ordinary sizes for unknown symbols, in all combinations; none where nothing may be assumed of them.
+
+        Assumed is of dimensions marked as unbacked, and of all such sizes where the user wants one graph: otherwise a break
+        at the operator serves them all.
+        """
+        if not self.in_operator or not 1 <= len(unknown) <= _MOST_UNKNOWN:
+            return []
+        choices = []
+        either_way = self.either_way()
+        for symbol in unknown:
+            low, high = self.range_of(symbol)
+            if not either_way and (low is None or low < 0 or not (self.assumes or symbol.sources)):
+                return []
+            sizes = [size for size in _ORDINARY if (high is None or size <= high) and (low is None or size >= low)]
+            if symbol.is_float or len(sizes) < 2:
+                return []
+            choices.append([(symbol.name, size) for size in sizes])
+        return [dict(chosen) for chosen in itertools.product(*choices)]
 
     def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
         """What torch's Python helpers (`guard_or_false` and its kin) ask of an environment."""
@@ -409,7 +455,11 @@ class SymbolEnv:
             return value
         value = self.hint(poly)
         if value is None:
-            raise DataDependent("size", f"{poly} is a number that only running the program tells")
+            assumed = self._assumed_number(poly)
+            if assumed is not None:
+                return assumed
+            violated = self._violated(Relation("==", poly))
+            raise DataDependent("size", f"{poly} is a number that only running the program tells", violated)
         self._refuse_reluctant([self.symbols[atom.text] for atom in poly.symbols()])
         self.decide(relation("==", poly - const(value)))
         return value

@@ -293,6 +293,9 @@ class IntNode(Node):
 
     float_truediv = truediv = int_truediv
 
+    def quotient(self, other: Node) -> Node:
+        return _real("quotient", self, other)
+
     def pow_by_natural(self, other: Node) -> Node:
         if not isinstance(other, IntNode):
             return _real("pow", self, other)
@@ -658,7 +661,7 @@ def _binary_real(name: str) -> Any:
 
 for _method, _operation in {
     "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "float_truediv": "truediv", "int_truediv": "truediv",
-    "floordiv": "floordiv", "int_floordiv": "floordiv", "mod": "mod", "pow": "pow", "float_pow": "pow",
+    "quotient": "quotient", "floordiv": "floordiv", "int_floordiv": "floordiv", "mod": "mod", "pow": "pow", "float_pow": "pow",
     "pow_by_natural": "pow", "sym_min": "min", "sym_max": "max",
 }.items():  # fmt: skip
     setattr(FloatNode, _method, _binary_real(_operation))
@@ -693,6 +696,8 @@ def _computed(env: SymbolEnv, real: Real) -> FloatNode:
     try:
         if not real.symbols():
             return FloatNode(env, Real("const", (float(real.value({})),)))
+        if real.kind == "truediv" and env.in_operator and _may_be_zero(env, real.args[1]):
+            return FloatNode(env, Real("quotient", real.args))  # raises nothing, whatever running the program tells
         if real.kind in _MAY_RAISE:
             env.expect_finite(real)
     except ZeroDivisionError:
@@ -701,6 +706,15 @@ def _computed(env: SymbolEnv, real: Real) -> FloatNode:
         # an operator's own division, which is that of C++; the sizes are guarded to be those that make it one by zero
         return FloatNode(env, Real("const", (_divided_by_zero(env, real),)))
     return FloatNode(env, real)
+
+
+def _may_be_zero(env: SymbolEnv, real: Real) -> bool:
+    """True for a number that only running the program tells, and that may be 0."""
+    try:
+        real.value(env.hints)
+    except KeyError:
+        return real.kind != "int" or env.proven(relation("!=", real.args[0])) is not True
+    return False
 
 
 def _divided_by_zero(env: SymbolEnv, real: Real) -> float:

@@ -15,6 +15,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "truediv": lambda a, b: a / b,
+    "quotient": lambda a, b: a / b if b else a * math.inf,
     "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b,
     "pow": lambda a, b: a**b,
@@ -129,6 +130,8 @@ def text(real: Real, names: Mapping[str, str]) -> str:
     args = [text(argument, names) for argument in real.args]
     if real.kind in _INFIX:
         return f"({args[0]} {_INFIX[real.kind]} {args[1]})"
+    if real.kind == "quotient":
+        return f"({args[0]} / {args[1]} if {args[1]} else {args[0]} * math.inf)"
     if real.kind == "neg":
         return f"(-{args[0]})"
     name = real.kind if real.kind in ("min", "max", "abs", "float") else f"math.{real.kind}"

@@ -43,6 +43,7 @@ REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sub": operator.sub,
     "mul": operator.mul,
     "truediv": operator.truediv,
+    "quotient": symbolic_math.quotient,
     "floordiv": operator.floordiv,
     "mod": operator.mod,
     "pow": symbolic_math.power,

@@ -80,9 +80,8 @@ def symbolize(
 
 def _size(env: SymbolEnv, hint: int, source: Source, policy: DimPolicy) -> Any:
     if policy.unbacked:
-        made = env.create_unbacked(policy.low if policy.low is not None else 0, policy.high)
-        env.symbols[str(made)].sources.append(source)
-        return made
+        env.refuse_outside(hint, policy.low, policy.high, source.name)
+        return env.create_unbacked(max(policy.low or 0, 0), policy.high, source)
     return env.create(
         hint,
         source,

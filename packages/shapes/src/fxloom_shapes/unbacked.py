@@ -102,7 +102,17 @@ def dynamic_shape(env: SymbolEnv, op: Any, args: tuple[Any, ...], kwargs: dict[s
         bins: Any = env.create_unbacked(given["minlength"], None)
         dtype = torch.int64 if weights is None else weights.desc.dtype if weights.desc.dtype is torch.float32 else torch.float64
         return make_fake(describe_contiguous((bins,), dtype, args[0].desc.device))
+    if op in (aten._ctc_loss.default, aten._ctc_loss.Tensor) and len(args[0].desc.size) == 3:
+        return _ctc_loss(env, args[0].desc)
     return None
+
+
+def _ctc_loss(env: SymbolEnv, desc: Descriptor) -> tuple[FakeTensor, ...]:
+    """The losses; and the sums of the paths so far, by sequence, step and place in the longest target with its blanks."""
+    steps, batch, _ = desc.size
+    places: Any = env.create_unbacked(1, None)
+    losses = make_fake(describe_contiguous((batch,), desc.dtype, desc.device))
+    return losses, make_fake(describe_contiguous((batch, steps, places), desc.dtype, desc.device))
 
 
 def _given(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,11 @@ def _power(base: Any, exponent: Any) -> Any:
     return infix("**", base, exponent)
 
 
+def _quotient(a: Any, b: Any) -> Any:
+    whole, infinite = infix("/", a, b), infix("*", a, Float("math.inf"))
+    return Float(f"({whole.text} if {infix('!=', b, 0).text} else {infinite.text})")
+
+
 SIZE_OPS: dict[Any, Callable[..., Any]] = {
     operator.add: _integers(_plain(operator.add), "+"),
     operator.sub: _integers(_plain(operator.sub), "-"),
@@ -56,6 +61,7 @@ SIZE_OPS: dict[Any, Callable[..., Any]] = {
     operator.floordiv: _integers(floor_div, "//"),
     operator.mod: _integers(mod, "%"),
     operator.truediv: lambda a, b: infix("/", a, b),
+    symbolic_math.quotient: _quotient,
     operator.pow: _power,
     operator.abs: function("abs"),
     torch.sym_float: function("float"),

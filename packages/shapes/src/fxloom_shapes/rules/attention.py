@@ -97,6 +97,11 @@ def nll_loss_forward(device: torch.device, x: Any, target: Any, weight: Any, red
     return several(fresh(size, x.desc.dtype, device), fresh((), x.desc.dtype, device))
 
 
+@shape_rule(aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor)
+def ctc_loss_backward(device: torch.device, grad: Any, log_probs: Any, *rest: Any) -> Plan | None:
+    return fresh(log_probs.desc.size, log_probs.desc.dtype, device)
+
+
 @shape_rule(aten.nll_loss_backward.default)
 def nll_loss_backward(
     device: torch.device, grad: Any, x: Any, target: Any, weight: Any, reduction: int, ignore_index: int, total: Any

@@ -80,3 +80,11 @@ def _invalid(rest: tuple[Any, ...]) -> bool:
 @shape_rule(aten.nonzero_static.default)
 def nonzero_static(device: torch.device, x: Any, *, size: int, fill_value: int = -1) -> Plan | None:
     return fresh((size, len(x.desc.size)), torch.int64, device) if assume_size(size) else None
+
+
+@shape_rule(aten.roll.default)
+def roll(device: torch.device, x: Any, shifts: Any, dims: Any = ()) -> Plan | None:
+    whole = isinstance(shifts, (list, tuple)) and len(shifts) == 1 and isinstance(dims, (list, tuple)) and len(dims) == 1
+    if not whole or not -len(x.desc.size) <= dims[0] < len(x.desc.size) or not is_contiguous(x.desc):
+        return None
+    return fresh(x.desc.size, x.desc.dtype, device)

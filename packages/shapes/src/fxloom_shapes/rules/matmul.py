@@ -7,7 +7,15 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, is_empty
-from fxloom_shapes.layout import assume_equal, broadcast, channels_last_stride, is_contiguous, same_size, suggests_channels_last
+from fxloom_shapes.layout import (
+    assume_equal,
+    assume_size,
+    broadcast,
+    channels_last_stride,
+    is_contiguous,
+    same_size,
+    suggests_channels_last,
+)
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 
@@ -82,7 +90,7 @@ def convolution(
     for axis in range(rank):
         reach = dilation[axis] * (w.size[axis + 2] - 1) + 1
         room = a.size[axis + 2] + 2 * padding[axis] - reach
-        if room < 0 or stride[axis] <= 0:
+        if stride[axis] <= 0 or not assume_size(room):
             return None
         size.append(room // stride[axis] + 1)
     if rank == 2 and suggests_channels_last(a):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, is_empty
-from fxloom_shapes.layout import channels_last_stride, is_contiguous, suggests_channels_last
+from fxloom_shapes.layout import assume_size, channels_last_stride, is_contiguous, is_unbacked, suggests_channels_last
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
@@ -20,9 +20,11 @@ def _pooled(extent: int, kernel: int, stride: int, pad: int, dilation: int, ceil
         return None
     room = extent + 2 * pad - dilation * (kernel - 1) - 1
     count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and is_unbacked(extent):
+        return None
     if ceil_mode and (count - 1) * stride >= extent + pad:
         count -= 1
-    return count if count > 0 else None
+    return count if assume_size(count - 1) else None
 
 
 def _pair(value: Any, default: list[int] | None = None) -> list[int]:

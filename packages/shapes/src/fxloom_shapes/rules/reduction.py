@@ -47,6 +47,14 @@ def sum_dim(device: torch.device, x: Any, dim: Any, keepdim: bool = False, dtype
     return None if size is None else fresh(size, dtype or _widened(x.desc.dtype), device)
 
 
+@shape_rule(aten.logsumexp.default)
+def logsumexp(device: torch.device, x: Any, dim: Any, keepdim: bool = False) -> Plan | None:
+    if not is_contiguous(x.desc) or not x.desc.dtype.is_floating_point:
+        return None
+    size = _reduced(x.desc, dim, keepdim)
+    return None if size is None else fresh(size, x.desc.dtype, device)
+
+
 @shape_rule(aten.mean.default)
 def mean_all(device: torch.device, x: Any, dtype: torch.dtype | None = None) -> Plan | None:
     return mean_dim(device, x, None, False, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from fxloom_shapes.layout import (
     same_size,
     wrapped,
 )
+from fxloom_shapes.nodes import estimate
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
 from fxloom_shapes.rules.registry import shape_rule
 
@@ -158,6 +160,9 @@ def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | Non
             return desc.stride
         if is_contiguous(desc):
             return contiguous_stride(new)
+        aligned = _aligned_stride(desc, new)
+        if aligned is not None:
+            return aligned
     stride = [0] * len(new)
     place = len(new) - 1
     chunk_stride = desc.stride[-1] if desc.size else 1
@@ -178,6 +183,38 @@ def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | Non
     if not desc.size:
         return (1,) * len(new)
     return tuple(stride) if place == -1 else None
+
+
+def _aligned_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides of the view of size `new`, where it is one whatever the sizes are, 0 and 1 among them; None else.
+
+    From the innermost axes outwards, the fewest old and new axes of the same number of elements go together. Several old axes
+    can do so if they step through memory as one.
+    """
+    stride = [0] * len(new)
+    old, fresh = len(desc.size), len(new)  # axes before these are left
+    while old or fresh:
+        old_end, new_end = old, fresh
+        old, old_numel = (old - 1, desc.size[old - 1]) if old else (0, 1)
+        fresh, new_numel = (fresh - 1, new[fresh - 1]) if fresh else (0, 1)
+        while not equal(old_numel, new_numel):
+            if fresh and (not old or estimate(new_numel) < estimate(old_numel)):
+                fresh -= 1
+                new_numel *= new[fresh]
+            elif old:
+                old -= 1
+                old_numel *= desc.size[old]
+            else:
+                return None
+        together = [axis for axis in range(old, old_end) if not equal(desc.size[axis], 1)]
+        for outer, inner in itertools.pairwise(together):
+            if not equal(desc.stride[outer], desc.size[inner] * desc.stride[inner]):
+                return None
+        step = desc.stride[together[-1]] if together else 1
+        for axis in range(new_end - 1, fresh - 1, -1):
+            stride[axis] = step
+            step *= new[axis]
+    return tuple(stride)
 
 
 @shape_rule(aten._reshape_alias.default)
@@ -290,12 +327,14 @@ def clone(device: torch.device, x: Any, memory_format: torch.memory_format | Non
 
 def copy_of(desc: Descriptor, dtype: torch.dtype, device: torch.device, memory_format: torch.memory_format | None) -> Plan | None:
     """A copy in memory of its own (`empty_like` decides the strides)."""
-    from fxloom_shapes.layout import channels_last_stride, is_non_overlapping_and_dense
+    from fxloom_shapes.layout import channels_last_stride, elementwise_stride, is_non_overlapping_and_dense
 
     if memory_format in (None, torch.preserve_format):
-        if not is_non_overlapping_and_dense(desc):
-            return None
         stride = desc.stride
+        if not is_non_overlapping_and_dense(desc):
+            if not is_unbacked(*desc.size, *desc.stride):
+                return None
+            stride = elementwise_stride(desc.size, [desc], 1)  # which are its own where it turns out to be dense
     elif memory_format is torch.contiguous_format:
         stride = contiguous_stride(desc.size)
     elif memory_format is torch.channels_last and len(desc.size) == 4:

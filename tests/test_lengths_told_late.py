@@ -1,0 +1,125 @@
+"""Operators on tensors of a length that only running the program tells: one graph, eager's results and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import fxloom
+
+pytestmark = pytest.mark.filterwarnings("ignore:Since version 1.3.0, affine_grid behavior has changed")
+
+OPTIONS = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+Program = Callable[..., Tensor]
+BACKENDS = pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+
+
+def attention(x: Tensor, n: Tensor) -> Tensor:
+    part = x[:, :, : n.item()]
+    return F.scaled_dot_product_attention(part, part, part, is_causal=True)
+
+
+def masked_attention(x: Tensor, n: Tensor) -> Tensor:
+    part = x[:, :, : n.item()]
+    mask = torch.arange(part.shape[2])[:, None] > torch.arange(part.shape[2])  # nothing for the first
+    return F.scaled_dot_product_attention(part, part, part, mask, scale=0.5)
+
+
+def last_sum(x: Tensor, n: Tensor) -> Tensor:
+    return x[0, 0, : n.item()].flip(0).cumsum(0)[-1:]
+
+
+BY_LENGTH: dict[str, Program] = {
+    "convolution": lambda x, n: F.conv1d(x[:, 0, : n.item()].transpose(1, 2), torch.ones(4, 4, 3), padding=1),
+    "attention": attention,
+    "masked_attention": masked_attention,
+    "products": lambda x, n: x[:, :, : n.item()] @ x[:, :, : n.item()].transpose(-1, -2),
+    "pooling": lambda x, n: F.max_pool2d(x[:, :, : n.item()], (1, 2)),
+    "softmax": lambda x, n: x[:, :, : n.item()].softmax(2).sum(1),
+    "last_sum": last_sum,
+}
+
+OF_MASKS: dict[str, Program] = {
+    "cumsum": lambda x: x[x > 0].cumsum(0).flip(0),
+    "masked_select": lambda x: x.masked_select(x > 0) * 2,
+    "product": lambda x: x[x > 0].unsqueeze(1) @ torch.ones(1, 2),
+    "first_places": lambda x: x.nonzero()[:3].float().mean(0) + x.sum() * 0,
+    "convolution": lambda x: F.conv1d(x[x > -9].view(1, 1, -1), torch.ones(1, 1, 1)),
+}
+
+MADE: dict[str, Program] = {
+    "linspace": lambda n: torch.linspace(1, 3, n.item()),
+    "logspace": lambda n: torch.logspace(0, 1, n.item()),
+    "hann": lambda n: torch.hann_window(n.item()),
+    "hann_symmetric": lambda n: torch.hann_window(n.item(), periodic=False),
+    "hamming": lambda n: torch.hamming_window(n.item(), True, 0.3, 0.2),
+    "blackman": lambda n: torch.blackman_window(n.item(), False),
+    "bartlett": lambda n: torch.bartlett_window(n.item(), False),
+    "kaiser": lambda n: torch.kaiser_window(n.item(), False),
+    "affine_grid": lambda n: F.affine_grid(torch.eye(2, 3)[None], (1, 1, n.item() + 1, 3), align_corners=True),
+}
+
+
+def same_with_gradients(compiled: Program, program: Program, x: Tensor, *rest: Any) -> None:
+    found, expected = compiled(x, *rest), program(x, *rest)
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    if expected.requires_grad:
+        gradients = [torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)]
+        torch.testing.assert_close(*gradients, equal_nan=True)
+
+
+@BACKENDS
+@pytest.mark.parametrize("name", BY_LENGTH)
+def test_a_part_of_a_length(name: str, backend: str, counters_at_zero: None) -> None:
+    compiled = fxloom.compile(BY_LENGTH[name], backend=backend, options=OPTIONS)
+    for length in (3, 4, 2, 1, 9):
+        same_with_gradients(compiled, BY_LENGTH[name], torch.randn(2, 2, 9, 4, requires_grad=True), torch.tensor(length))
+    assert (fxloom.stats().compiles, fxloom.stats().graph_breaks) == (1, 0)
+
+
+@BACKENDS
+@pytest.mark.parametrize("name", OF_MASKS)
+def test_as_many_as_a_mask_is_true_at(name: str, backend: str, counters_at_zero: None) -> None:
+    compiled = fxloom.compile(OF_MASKS[name], backend=backend, options=OPTIONS)
+    for size in (13, 14, 5, 9):
+        same_with_gradients(compiled, OF_MASKS[name], torch.randn(size, requires_grad=True))
+    assert (fxloom.stats().compiles, fxloom.stats().graph_breaks) == (2, 0)
+
+
+@BACKENDS
+@pytest.mark.parametrize("name", MADE)
+def test_made_of_a_length(name: str, backend: str, counters_at_zero: None) -> None:
+    compiled = fxloom.compile(MADE[name], backend=backend, options=OPTIONS)
+    for length in (4, 1, 2, 0, 7):
+        torch.testing.assert_close(compiled(torch.tensor(length)), MADE[name](torch.tensor(length)), atol=1e-6, rtol=1e-6)
+    assert (fxloom.stats().compiles, fxloom.stats().graph_breaks) == (1, 0)
+
+
+@BACKENDS
+def test_as_many_classes_as_there_are(backend: str, counters_at_zero: None) -> None:
+    compiled = fxloom.compile(lambda x: F.one_hot(x) * 2, backend=backend, options=OPTIONS)
+    for classes in ([3, 0, 1], [0, 0, 0], [1, 7, 2]):
+        x = torch.tensor(classes)
+        assert torch.equal(compiled(x), F.one_hot(x) * 2)
+    with pytest.raises((RuntimeError, IndexError)):
+        compiled(torch.tensor([1, -1, 0]))
+    assert (fxloom.stats().compiles, fxloom.stats().graph_breaks) == (1, 0)
+
+
+@BACKENDS
+def test_targets_of_any_length(backend: str, counters_at_zero: None) -> None:
+    """The kernel of `ctc_loss` makes room for the longest target."""
+
+    def program(x: Tensor, steps: Tensor, lengths: Tensor) -> Tensor:
+        return F.ctc_loss(x.log_softmax(-1), torch.ones(x.shape[1], 3, dtype=torch.long), steps, lengths)
+
+    compiled = fxloom.compile(program, backend=backend, options=OPTIONS)
+    for batch, steps in ((2, 8), (3, 7), (2, 9)):
+        x = torch.randn(steps, batch, 5, requires_grad=True)
+        same_with_gradients(compiled, program, x, torch.full((batch,), steps), torch.arange(1, batch + 1))
+    assert (fxloom.stats().compiles, fxloom.stats().graph_breaks) == (2, 0)
