@@ -122,8 +122,13 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
             from fxloom_dynamo.operations import python_method
 
             found = python_method(ev, args[0], method)
-            if found is not ABSENT:
+            if found is not ABSENT and method != "__index__":
                 return ev.call(found, args, kwargs)
+            if found is not ABSENT and not isinstance(args[0], int):  # C code takes integers as they are
+                number = ev.call(found, [args[0]])
+                if not isinstance(number, int):
+                    raise Raised(TypeError(f"__index__ returned non-int (type {ev.type_of(number).__name__})"))
+                return ev.native(fn, number)
         ev.heap.fill_deep(args)
         return _own(ev, ev.native(fn, *args, **kwargs))
     if natives.is_torch_builtin(fn):
@@ -171,6 +176,9 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
             return ev.call(receiver, args[1:], kwargs)
     if owner is type and name == "__call__":
         return make_instance(ev, receiver, args[1:], kwargs)
+    changes = issubclass(owner, BaseException) and name in ("add_note", "with_traceback", "__setstate__", "__init__")
+    if changes and ev.heap.record(receiver) is not None:
+        graph_break("mutates_foreign_state", f"{owner.__qualname__}.{name} of an exception that was there before")
     if any(base in natives.PURE_TYPES for base in owner.__mro__[:-1]) or owner is object and name in _OBJECT_SAFE:
         heap = ev.heap
         heap.fill(receiver)

@@ -76,13 +76,16 @@ def new_instance(cls: type, base: type, args: tuple[Any, ...]) -> Any:
     return base.__new__(cls, *args)
 
 
-def new_exception(cls: type, base: type, made_of: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+def new_exception(cls: type, base: type, made_of: tuple[Any, ...], args: tuple[Any, ...], state: tuple[Any, ...]) -> Any:
     """An exception without running the program's code; base: the class written in C whose layout it has.
 
-    made_of: arguments of its `__new__`. args: the exception's own, as `__init__` got them.
+    made_of: arguments of its `__new__`. args: the exception's own. state: (descriptor, value, ...) of what C code keeps
+    beside them, such as `OSError.filename`.
     """
     exc = base.__new__(cls, *made_of)
-    base.__init__(exc, *args)  # type: ignore[misc]  # of a class written in C: sets `StopIteration.value` and the like
+    exc.args = args
+    for at in range(0, len(state), 2):
+        state[at].__set__(exc, state[at + 1])
     return exc
 
 

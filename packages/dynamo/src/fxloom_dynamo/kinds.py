@@ -147,6 +147,27 @@ def _is_plainly_made(cls: type) -> bool:
     return True
 
 
+def exception_layout(cls: type) -> type[BaseException]:
+    """The class of exceptions written in C whose layout `cls` has."""
+    return next(base for base in cls.__mro__ if not base.__flags__ & HEAPTYPE)
+
+
+def exception_state(exc: BaseException) -> list[tuple[types.MemberDescriptorType, Any]]:
+    """What C code keeps of an exception beside its arguments (`OSError.filename`, `StopIteration.value`), where it was set."""
+    layout = exception_layout(type(exc))
+    if issubclass(layout, BaseExceptionGroup):
+        return []  # both members are arguments of its `__new__`
+    fresh = layout.__new__(layout)
+    found = []
+    for base in layout.__mro__:
+        for name, member in vars(base).items():
+            if isinstance(member, types.MemberDescriptorType) and not name.startswith("__"):
+                held = member.__get__(exc)
+                if held is not member.__get__(fresh):
+                    found.append((member, held))
+    return found
+
+
 def is_plain(value: Any, depth: int = 0) -> bool:
     """True for tensors, literals and nests of them: what torch's own Python code may look into by itself."""
     kind = type(value)

@@ -120,7 +120,9 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         _fill_operand(ev, left)
         _fill_operand(ev, right)
         if text in ("%", "%=") and kind_left is str:
-            check_printable(ev, right)
+            from fxloom_dynamo import texts
+
+            right = texts.printable(ev, right)
         classes = kind_left is type or isinstance(left, type) or isinstance(right, type)
         if classes or is_own_instance(ev, left) and is_own_instance(ev, right):
             return ev.native(function, left, right)
@@ -466,7 +468,7 @@ def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None
         ev.call(found, [container, key, value])
         return
     if isinstance(container, list):
-        if not isinstance(key, int):
+        if isinstance(key, slice):
             ev.heap.fill(container)
             if isinstance(value, (list, tuple)):
                 ev.heap.fill(value)
@@ -566,80 +568,3 @@ def advance(ev: Evaluator, iterator: Any) -> Any:
     if not hasattr(type(iterator), "__next__"):
         raise Raised(TypeError(f"'{ev.type_of(iterator).__name__}' object is not an iterator"))
     graph_break("native_call", f"next() of {type(iterator).__qualname__}")
-
-
-def check_printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> None:
-    """Break when the text of `value` would show an address, a tensor's values or run Python code unseen."""
-    if id(value) in seen:
-        return
-    depth = (*seen, id(value))
-    cls = type(value)
-    if cls in LITERALS or isinstance(value, (enum.Enum, type)):
-        return
-    if cls is FakeTensor:
-        graph_break("data_dependent", "the text of a tensor shows its values")
-    if isinstance(value, (list, tuple, set, frozenset)):
-        ev.heap.fill(value)
-        for item in list(value):
-            check_printable(ev, item, depth)
-        return
-    if isinstance(value, dict):
-        ev.heap.fill(value)
-        for key, item in list(dict.items(value)):
-            check_printable(ev, key, depth)
-            check_printable(ev, item, depth)
-        return
-    if isinstance(value, BaseException):
-        for item in value.args:
-            check_printable(ev, item, depth)
-        return
-    if isinstance(value, (torch.finfo, torch.iinfo, slice)):
-        return
-    if isinstance(value, (int, float, complex, str, bytes, bytearray, range)) and not ev.heap.record(value):
-        return  # of a subclass whose text is C's or evaluated
-    if ev.heap.is_fresh(value) and python_method(ev, value, "__repr__") is not ABSENT:
-        return  # evaluated when C code asks for it
-    graph_break("identity", f"the text of a {cls.__qualname__}")
-
-
-def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
-    """str(value) or repr(value)."""
-    if ev.heap.untraceable:
-        ev.heap.refuse(value)
-    value = concrete(value)
-    cls = type(value)
-    function = str if how == "__str__" else repr
-    if cls in LITERALS:
-        return str(ev.native(function, value))
-    found = python_method(ev, value, how)
-    if found is ABSENT and how == "__str__" and getattr(cls, "__str__", None) is object.__str__:
-        found = python_method(ev, value, "__repr__")
-    if found is not ABSENT:
-        result = ev.call(found, [value])
-        if not isinstance(result, str):
-            raise Raised(TypeError(f"{how} returned non-string (type {ev.type_of(result).__name__})"))
-        return result
-    check_printable(ev, value)
-    return str(ev.native(function, value))
-
-
-def format_value(ev: Evaluator, value: Any, spec: str) -> str:
-    """format(value, spec)."""
-    if ev.heap.untraceable:
-        ev.heap.refuse(value)
-    value = concrete(value)
-    if type(value) in LITERALS:
-        return str(ev.native(format, value, spec))
-    found = python_method(ev, value, "__format__")
-    if found is not ABSENT:
-        result = ev.call(found, [value, spec])
-        if not isinstance(result, str):
-            raise Raised(TypeError(f"__format__ must return a str, not {ev.type_of(result).__name__}"))
-        return result
-    if not spec and getattr(type(value), "__format__", None) is object.__format__:
-        return to_text(ev, value)
-    check_printable(ev, value)
-    return str(ev.native(format, value, spec))
-
-
-_ = _SEQUENCES

@@ -26,7 +26,18 @@ from fxloom_dynamo.arrays import METHOD_NAMES, Array, to_array, to_scalar
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
 from fxloom_dynamo.heap import Record
-from fxloom_dynamo.kinds import FROZEN, HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, container_base, ordered_keys, same_keys
+from fxloom_dynamo.kinds import (
+    FROZEN,
+    HEAPTYPE,
+    LITERALS,
+    c_descriptor_of,
+    can_shadow,
+    container_base,
+    exception_layout,
+    exception_state,
+    ordered_keys,
+    same_keys,
+)
 from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
 from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_dynamo.numpy_values import DTYPES
@@ -201,6 +212,7 @@ class Rebuilder:
             parts.append(value.__func__)
         elif issubclass(type(value), BaseException):
             parts += [*value.args, value.__cause__, value.__context__]
+            parts += [held for _, held in exception_state(value)]
             if issubclass(type(value), BaseExceptionGroup):
                 parts += [value.message, value.exceptions]
         if cls.__dictoffset__ and not issubclass(type(value), (type, types.ModuleType)):
@@ -541,30 +553,33 @@ class Rebuilder:
             self._fill_instance(value, cls, None)
 
     def _exception(self, value: BaseException, cls: type) -> None:
-        in_c = next(base for base in cls.__mro__ if not base.__flags__ & HEAPTYPE)
         self.begin_call(effects.new_exception)
-        self.out += [*emit.load_const(cls), *emit.load_const(in_c)]
-        self.load_tuple((value.message, value.exceptions) if isinstance(value, BaseExceptionGroup) else value.args)
+        self.out += [*emit.load_const(cls), *emit.load_const(exception_layout(cls))]
+        self.load_tuple((value.message, value.exceptions) if isinstance(value, BaseExceptionGroup) else ())
         self.load_tuple(value.args)
-        self.out += emit.call(4)
+        state = exception_state(value)
+        for member, held in state:
+            self.out += emit.load_const(member)
+            self.load(held)
+        self.out += [*emit.build_tuple(2 * len(state)), *emit.call(5)]
         self._keep(value)
         traceback = self.ev.traceback_of(value)
         if traceback is not None:
             self._blame(traceback)
             graph_break("cannot_rebuild", f"a {cls.__qualname__} that was raised, with its traceback")
-        attributes = dict(own_dict(value))
-        for name in ("__cause__", "__suppress_context__"):
-            attributes.pop(name, None)
         self._fill_instance(value, cls, None)
-        suppress = value.__suppress_context__ and value.__cause__ is None
-        for name, link in (
-            ("__context__", value.__context__), ("__cause__", value.__cause__), ("__suppress_context__", suppress or None)
-        ):  # fmt: skip
-            if link is not None:
-                self.begin_call(setattr)
-                self.out += [*emit.load_fast(self._kept[id(value)]), *emit.load_const(name)]
-                self.load(link)
-                self.out += [*emit.call(3), *emit.pop()]
+        links: list[tuple[str, Any]] = []
+        if value.__context__ is not None:
+            links.append(("__context__", value.__context__))
+        if value.__cause__ is not None:
+            links.append(("__cause__", value.__cause__))  # sets the next one, too
+        if value.__suppress_context__ != (value.__cause__ is not None):
+            links.append(("__suppress_context__", value.__suppress_context__))
+        for name, link in links:
+            self.begin_call(setattr)
+            self.out += [*emit.load_fast(self._kept[id(value)]), *emit.load_const(name)]
+            self.load(link)
+            self.out += [*emit.call(3), *emit.pop()]
         # what `_fill_instance` left on the stack is the exception
 
     def _instance(self, value: Any, cls: type) -> None:

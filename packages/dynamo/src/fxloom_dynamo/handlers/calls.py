@@ -69,7 +69,7 @@ def call_function_ex(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     for name in kwargs:
         if not isinstance(name, str):
             raise Raised(TypeError("keywords must be strings"))
-    frame.stack.append(ev.call(fn, args if type(args) is list else ev.list_of(args), dict(kwargs)))
+    frame.stack.append(ev.call(fn, ev.list_of(args), dict(kwargs)))
 
 
 def _function_effect(inst: Instruction) -> tuple[int, int]:
@@ -132,6 +132,7 @@ def call_intrinsic_1(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     elif number == 5:
         frame.stack.append(operations_unary_plus(ev, value))
     elif number == 6:
+        ev.heap.fill(value)  # of a continuation, the list is one that was there before
         frame.stack.append(tuple(value))
     else:
         graph_break("unsupported_opcode", f"CALL_INTRINSIC_1 {number}")

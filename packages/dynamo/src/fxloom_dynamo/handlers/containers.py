@@ -50,7 +50,9 @@ def build_const_key_map(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 @opcode("LIST_TO_TUPLE", "list -- tuple", last=(3, 11))
 def list_to_tuple(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    frame.stack.append(tuple(frame.stack.pop()))
+    items = frame.stack.pop()
+    ev.heap.fill(items)  # of a continuation, the list is one that was there before
+    frame.stack.append(tuple(items))
 
 
 @opcode("LIST_APPEND", "item --")

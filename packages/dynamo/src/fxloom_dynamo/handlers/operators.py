@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxloom_dynamo import operations
+from fxloom_dynamo import operations, texts
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.predictions import branch
 from fxloom_dynamo.registry import opcode
@@ -106,8 +106,8 @@ _CONVERSIONS = {1: "__str__", 2: "__repr__", 3: "ascii"}
 
 def _convert(ev: Evaluator, value: object, how: int) -> object:
     if how == 3:
-        return ascii(operations.to_text(ev, value, "__repr__"))[1:-1]
-    return operations.to_text(ev, value, _CONVERSIONS[how]) if how else value
+        return ascii(texts.to_text(ev, value, "__repr__"))[1:-1]
+    return texts.to_text(ev, value, _CONVERSIONS[how]) if how else value
 
 
 @opcode("FORMAT_VALUE", lambda inst: (2 if (inst.arg or 0) & 4 else 1, 1), last=(3, 12))
@@ -115,7 +115,7 @@ def format_value(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     flags = inst.arg or 0
     spec = frame.stack.pop() if flags & 4 else ""
     value = _convert(ev, frame.stack.pop(), flags & 3)
-    frame.stack.append(operations.format_value(ev, value, spec))
+    frame.stack.append(texts.format_value(ev, value, spec))
 
 
 @opcode("CONVERT_VALUE", "value -- text", first=(3, 13))
@@ -125,13 +125,13 @@ def convert_value(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 @opcode("FORMAT_SIMPLE", "value -- text", first=(3, 13))
 def format_simple(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    frame.stack.append(operations.format_value(ev, frame.stack.pop(), ""))
+    frame.stack.append(texts.format_value(ev, frame.stack.pop(), ""))
 
 
 @opcode("FORMAT_WITH_SPEC", "value spec -- text", first=(3, 13))
 def format_with_spec(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     value, spec = frame.pop_many(2)
-    frame.stack.append(operations.format_value(ev, value, spec))
+    frame.stack.append(texts.format_value(ev, value, spec))
 
 
 @opcode("BUILD_STRING", "part* -- text")

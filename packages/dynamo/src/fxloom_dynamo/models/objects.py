@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import attributes, classes, operations, subclasses
+from fxloom_dynamo import attributes, classes, operations, subclasses, texts
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS
@@ -201,7 +201,7 @@ def _object_ne(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @method(object, "__str__", arity=(1, 1))
 def _object_str(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
-    return operations.to_text(ev, args[0], "__repr__")
+    return texts.to_text(ev, args[0], "__repr__")
 
 
 @method(object, "__format__", arity=(2, 2))

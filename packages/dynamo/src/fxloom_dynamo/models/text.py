@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations
+from fxloom_dynamo import operations, texts
 from fxloom_dynamo.marks import ABSENT
 from fxloom_dynamo.models.tables import CLASSES, Args, Kwargs, Model, constructor, function, method
 from fxloom_dynamo.predictions import number_of, truth_decides
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 @constructor(str)
 def _str(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
-        return operations.to_text(ev, args[0])
+        return texts.to_text(ev, args[0])
     return ev.native(str, *args, **kwargs)
 
 
 @function(builtins.repr, arity=(1, 1))
 def _repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
-    return operations.to_text(ev, args[0], "__repr__")
+    return texts.to_text(ev, args[0], "__repr__")
 
 
 @function(builtins.format, arity=(1, 2))
 def _format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
-    return operations.format_value(ev, args[0], args[1] if len(args) > 1 else "")
+    return texts.format_value(ev, args[0], args[1] if len(args) > 1 else "")
 
 
 @method(str, "format")
 def _str_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
-    for value in (*args[1:], *kwargs.values()):
-        operations.check_printable(ev, value)
-    return str(ev.native(str.format, *args, **kwargs))
+    shown = [texts.printable(ev, value) for value in args[1:]]
+    named = {name: texts.printable(ev, value) for name, value in kwargs.items()}
+    return str(ev.native(str.format, *args[:1], *shown, **named))
 
 
 @constructor(bool, arity=(0, 1))
@@ -57,6 +57,8 @@ def _number(target: type, *names: str) -> Model:
                 found = operations.python_method(ev, args[0], name)
                 if found is not ABSENT:
                     return ev.native(target, ev.call(found, [args[0]]), *args[1:], **kwargs)
+                if hasattr(type(args[0]), name):  # a subclass's, of a type written in C
+                    break
         return ev.native(target, *args, **kwargs)
 
     return model
