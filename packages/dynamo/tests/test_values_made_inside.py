@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import time
-from collections import namedtuple
+import typing
+from collections import OrderedDict, namedtuple
 from typing import Any
 
 import pytest
@@ -97,7 +98,7 @@ def test_notes_of_an_exception_that_was_there() -> None:
     [
         lambda x: f"{x.shape}",
         lambda x: str((x.shape[0], [x.shape])),
-        lambda x: "%s %d" % (x.shape, x.shape[0]),
+        lambda x: "%s %d" % (x.shape, x.shape[0]),  # noqa: UP031  # is what is tested
         lambda x: f"{x.shape[:1]} {x.size(0)}",
         lambda x: repr({"size": x.shape[0]}),
         lambda x: format(x.size()),
@@ -154,3 +155,71 @@ def test_a_break_after_a_star(program: Any) -> None:
     compiled = optimize("eager")(program)
     for _ in range(2):
         assert shown(compiled(X, [1, 2])) == shown(program(X, [1, 2]))
+
+
+def test_attributes_of_an_ordered_dict() -> None:
+    def program(x: torch.Tensor, names: OrderedDict[str, int]) -> Any:
+        made = OrderedDict(a=1)
+        made.extra = 10  # type: ignore[attr-defined]
+        found = names.old, getattr(names, "absent", 0)  # type: ignore[attr-defined]
+        names.new = 7  # type: ignore[attr-defined]
+        del names.old  # type: ignore[attr-defined]
+        return made, found, x + 1
+
+    compiled = optimize("eager", fullgraph=True)(program)
+    for run in (compiled, compiled, program):
+        names = OrderedDict(b=2)
+        names.old = 5  # type: ignore[attr-defined]
+        made, found, _ = run(X, names)
+        assert (vars(made), found, vars(names)) == ({"extra": 10}, (5, 0), {"new": 7})
+
+
+def test_views_of_a_dict_compared() -> None:
+    compiled = optimize("eager", fullgraph=True)(lambda x, d: (x + 1, d.items() == {"k": [1, 2]}.items(), d.keys() == {"k"}))
+    assert compiled(X, {"k": [1, 2]})[1:] == (True, True)
+    assert compiled(X, {"k": [1, 3]})[1:] == (False, True)
+
+
+class Property(property):
+    pass
+
+
+class Held:
+    def __init__(self) -> None:
+        self._value = 1
+
+    @Property
+    def value(self) -> int:
+        return self._value
+
+    @value.setter
+    def value(self, new: int) -> None:
+        self._value = new
+
+
+def test_subclasses_of_property() -> None:
+    def program(x: torch.Tensor, held: Held) -> Any:
+        held.value = 2
+        return held.value, x + 1
+
+    held = Held()
+    assert optimize("eager", fullgraph=True)(program)(X, held)[0] == 2
+    assert vars(held) == {"_value": 2}
+
+
+def test_types_made_of_types() -> None:
+    def program(x: torch.Tensor) -> Any:
+        made = typing.Union[int, str] | list, typing.Literal[1] | None, dict[str, int] | None
+        return x + 1, made, [one.__args__ for one in made], typing.get_origin(made[0])
+
+    found = optimize("eager", fullgraph=True)(program)(X)
+    assert found[1:] == program(X)[1:]
+    assert (typing.Union[int, str] | list).__args__ == (int, str, list)  # what the library remembers is whole
+
+
+def test_type_variables_made_inside() -> None:
+    def program(x: torch.Tensor) -> Any:
+        kind = typing.TypeVar("kind")
+        return list[kind][int], x + 1  # type: ignore[valid-type]
+
+    assert optimize("eager")(program)(X)[0] == list[int]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, gradients, polyfills, symbolic
+from fxloom_dynamo import arrays, gradients, polyfills, stand_ins, symbolic
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import FROZEN, LITERALS
+from fxloom_dynamo.kinds import EXACT_CONTAINERS, FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
 from fxloom_dynamo.subclasses import TensorSuper, own_class
 from fxloom_dynamo.symbolic import concrete
@@ -112,7 +112,7 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
     raw = heap.class_lookup(cls, name)
     kind = type(raw)
     if raw is not ABSENT and kind is not types.FunctionType:
-        if kind is property:
+        if _is_property(raw):
             if raw.fget is None:
                 return ev.native(raw.__get__, obj, cls)
             return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
@@ -147,6 +147,8 @@ def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
         return _opaque_dict(ev, obj, record)
     if record is None and not ev.heap.is_fresh(obj):
         return _foreign_dict(ev, obj)
+    if record is not None and type(obj) in EXACT_CONTAINERS:  # an OrderedDict, which all but never has attributes
+        stand_ins.load_attributes(ev.heap, record)
     return own_dict(obj)
 
 
@@ -212,6 +214,15 @@ def _descriptor_get(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type) -> 
     if getter is ABSENT:
         return descriptor
     graph_break("native_call", f"descriptor {name!r} of {cls.__qualname__} ({type(raw).__qualname__})")
+
+
+def _is_property(raw: Any) -> bool:
+    """True for a property, and one of a subclass (abc.abstractproperty) that reads and writes like one."""
+    kind = type(raw)
+    return kind is property or isinstance(raw, property) and (kind.__get__, kind.__set__, kind.__delete__) == _PROPERTY_ACCESS
+
+
+_PROPERTY_ACCESS = (property.__get__, property.__set__, property.__delete__)
 
 
 def kind_is_method_like(raw: Any) -> bool:
@@ -300,7 +311,7 @@ def _of_subclass(ev: Evaluator, obj: FakeTensor, cls: type, name: str) -> Any:
     raw = ev.heap.class_lookup(cls, name)
     if raw is ABSENT or raw is getattr(torch.Tensor, name, ABSENT) or raw is vars(torch.Tensor).get(name, ABSENT):
         return ABSENT
-    if isinstance(raw, property):
+    if _is_property(raw):
         return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
     if isinstance(raw, (types.FunctionType, classmethod, staticmethod)) or not hasattr(type(raw), "__get__"):
         return bind(ev, raw, name, obj, cls, cls)
@@ -348,7 +359,7 @@ def _class(ev: Evaluator, obj: type, name: str) -> Any:
         kind = type(raw_meta)
         if name == "__class__":
             return meta
-        if kind is property:
+        if _is_property(raw_meta):
             return ev.call(_member(ev, meta, name, raw_meta, raw_meta.fget), [obj])
         if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
             value = ev.native(getattr, obj, name)
@@ -399,7 +410,7 @@ def _super(ev: Evaluator, obj: Any, name: str) -> Any:
         if name in base.__dict__ or (base, name) in ev.heap.class_writes:
             if receiver is owner:
                 return bind_to_class(ev, raw, name, owner, base)
-            if type(raw) is property:
+            if _is_property(raw):
                 return ev.call(_member(ev, base, name, raw, raw.fget), [receiver])
             if type(raw) is types.GetSetDescriptorType and type(receiver) is FakeTensor:
                 return ev.torch_native(raw.__get__, receiver)
@@ -471,7 +482,7 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
         raw = ev.heap.class_lookup(cls, name)
         if isinstance(raw, types.FunctionType):
             return types.MethodType(ev.heap.class_value(cls, name, raw), obj)
-        if type(raw) is property:
+        if _is_property(raw):
             return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
         if isinstance(raw, types.DynamicClassAttribute) and isinstance(raw.fget, types.FunctionType):
             return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
@@ -611,7 +622,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
     cls = type(obj)
     raw = heap.class_lookup(cls, name)
     kind = type(raw)
-    if kind is property:
+    if _is_property(raw):
         if raw.fset is None:
             ev.native(raw.__set__, obj, value)
         ev.call(_member(ev, cls, name, raw, raw.fset), [obj, value])
@@ -657,7 +668,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
         graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
     if not cls.__dictoffset__:
         raise _missing(ev, obj, name)
-    own_dict(obj)[name] = value
+    _own_dict(ev, obj)[name] = value
 
 
 def delete(ev: Evaluator, obj: Any, name: str) -> None:
@@ -687,7 +698,7 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
         _module_namespace(ev, obj).set(name, DELETED)
         return
     raw = heap.class_lookup(cls, name)
-    if type(raw) is property:
+    if _is_property(raw):
         if raw.fdel is None:
             ev.native(raw.__delete__, obj)
         ev.call(_member(ev, cls, name, raw, raw.fdel), [obj])
@@ -701,7 +712,7 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
     record = heap.record(obj)
     if not cls.__dictoffset__ or (record is not None and record.stand_in is record.original):
         graph_break("mutates_foreign_state", f"deletes attribute {name!r} of a {cls.__qualname__}")
-    own = own_dict(obj)
+    own = _own_dict(ev, obj)
     if heap.dict_get(own, name) is ABSENT:
         raise _missing(ev, obj, name)
     del own[name]

@@ -20,6 +20,7 @@ forgotten by a handler. Invariant: every read of an original leaves a guard on w
 
 from __future__ import annotations
 
+import gc
 import types
 from collections import deque
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from fxloom_dynamo.kinds import (
     IS_EMPTY_CELL,
     LITERALS,
     SINGLETONS,
+    WINDOWS,
     container_base,
     dict_values,
     is_mutable_type,
@@ -410,6 +412,9 @@ class Heap:
             record = self.by_stand_in.get(id(value))
             for part in record.read["over"] if record is not None and record.kind == "iterator" else ():
                 self.fill_deep(part, seen)
+        elif type(value) in WINDOWS:
+            for viewed in gc.get_referents(value):
+                self.fill_deep(viewed, seen)
         elif is_mutable_type(type(value)) and not issubclass(type(value), type):
             for name in _COMPARISONS:
                 self.class_lookup(type(value), name)

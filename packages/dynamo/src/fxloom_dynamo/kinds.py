@@ -125,6 +125,8 @@ def can_shadow(cls: type) -> bool:
     """True when an instance's whole state lies in its `__dict__`, `__slots__` and a builtin container."""
     if not cls.__flags__ & HEAPTYPE or issubclass(cls, (type, enum.Enum, BaseException, torch.Tensor, *_OPERATORS)):
         return False
+    if cls.__module__ == "typing":  # constants, kept in caches of the standard library
+        return False
     for base in cls.__mro__:
         if base is not object and base not in EXACT_CONTAINERS and not base.__flags__ & HEAPTYPE:
             return False

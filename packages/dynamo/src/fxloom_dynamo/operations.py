@@ -117,8 +117,8 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     if own is ABSENT and other is ABSENT:
         if kind_left is FakeTensor or kind_right is FakeTensor:
             return ev.torch_native(function, left, right)
-        _fill_operand(ev, left)
-        _fill_operand(ev, right)
+        ev.heap.fill_deep(left)
+        ev.heap.fill_deep(right)
         if text in ("%", "%=") and kind_left is str:
             from fxloom_dynamo import texts
 
@@ -128,8 +128,8 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
             return ev.native(function, left, right)
         graph_break("native_call", f"{text} of {kind_left.__qualname__} and {kind_right.__qualname__}")
     if kind_left is not FakeTensor and kind_right is not FakeTensor:
-        _fill_operand(ev, left)
-        _fill_operand(ev, right)
+        ev.heap.fill_deep(left)
+        ev.heap.fill_deep(right)
         return ev.native(function, left, right)  # the methods are evaluated when C code calls them
     if own is not ABSENT:
         result = ev.call(own, [left, right])
@@ -144,11 +144,6 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
             f"unsupported operand type(s) for {text}: '{ev.type_of(left).__name__}' and '{ev.type_of(right).__name__}'"
         )
     )
-
-
-def _fill_operand(ev: Evaluator, value: Any) -> None:
-    if isinstance(value, (list, dict, tuple)):
-        ev.heap.fill_deep(value)
 
 
 def is_pure_instance(value: Any) -> bool:
@@ -198,8 +193,8 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         if text == "!=":  # object.__ne__ inverts __eq__
             python_method(ev, left, "__eq__")
             python_method(ev, right, "__eq__")
-        _fill_operand(ev, left)
-        _fill_operand(ev, right)
+        ev.heap.fill_deep(left)
+        ev.heap.fill_deep(right)
         return ev.native(function, left, right)  # the methods are evaluated when C code calls them
     if other is not ABSENT and kind_left is not kind_right and issubclass(kind_right, kind_left):
         result = ev.call(other, [right, left])

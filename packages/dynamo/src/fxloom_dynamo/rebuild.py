@@ -400,6 +400,9 @@ class Rebuilder:
             self.begin_call(OrderedDict)
             self.load_dict(dict(value))
             self.out += emit.call(1)
+            if own_dict(value):
+                self._keep(value)
+                self._fill_instance(value, cls, None)
         elif cls is defaultdict:
             self.begin_call(defaultdict)
             self.load(value.default_factory)

@@ -276,13 +276,19 @@ def _instance(heap: Heap, original: Any, source: Source) -> Any:
     record = heap.add(original, stand_in, source, "instance")
     if base is not None:
         _load_contents(heap, record, base)
-    names = own_dict(original) if cls.__dictoffset__ else None
-    if type(names) is dict:
-        own = own_dict(stand_in)
-        own.update(dict.fromkeys(names, UNREAD))
-        inner = heap.add(names, own, heap.derive(InstanceDictSource, source), "dict")
-        inner.keys = tuple(names)
+    if cls.__dictoffset__:
+        load_attributes(heap, record)
     return stand_in
+
+
+def load_attributes(heap: Heap, record: Record) -> None:
+    """Make the instance dict of a stand-in one that stands for the original's."""
+    names = own_dict(record.original)
+    if type(names) is dict and id(names) not in heap.by_original:
+        own = own_dict(record.stand_in)
+        own.update(dict.fromkeys(names, UNREAD))
+        inner = heap.add(names, own, heap.derive(InstanceDictSource, record.source), "dict")
+        inner.keys = tuple(names)
 
 
 def _load_contents(heap: Heap, record: Record, base: type) -> None:

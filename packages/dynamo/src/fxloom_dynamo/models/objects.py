@@ -206,7 +206,7 @@ def _object_str(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
 
 @method(object, "__format__", arity=(2, 2))
 def _object_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
-    return operations.format_value(ev, args[0], args[1])
+    return texts.format_value(ev, args[0], args[1])
 
 
 @method(object, "__repr__", "__hash__", arity=(1, 1))
