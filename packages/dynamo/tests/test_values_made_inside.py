@@ -209,12 +209,12 @@ def test_subclasses_of_property() -> None:
 
 def test_types_made_of_types() -> None:
     def program(x: torch.Tensor) -> Any:
-        made = typing.Union[int, str] | list, typing.Literal[1] | None, dict[str, int] | None
+        made = typing.Union[int, str] | list, typing.Literal[1] | None, dict[str, int] | None  # noqa: UP007
         return x + 1, made, [one.__args__ for one in made], typing.get_origin(made[0])
 
     found = optimize("eager", fullgraph=True)(program)(X)
     assert found[1:] == program(X)[1:]
-    assert (typing.Union[int, str] | list).__args__ == (int, str, list)  # what the library remembers is whole
+    assert (typing.Union[int, str] | list).__args__ == (int, str, list)  # noqa: UP007  # what the library remembers is whole
 
 
 def test_type_variables_made_inside() -> None:

@@ -145,10 +145,12 @@ def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
     record = ev.heap.record(obj)
     if record is not None and record.kind == "opaque":
         return _opaque_dict(ev, obj, record)
+    if type(obj) in EXACT_CONTAINERS:  # an OrderedDict, which all but never has attributes
+        if record is not None:
+            stand_ins.load_attributes(ev.heap, record)
+        return own_dict(obj)
     if record is None and not ev.heap.is_fresh(obj):
         return _foreign_dict(ev, obj)
-    if record is not None and type(obj) in EXACT_CONTAINERS:  # an OrderedDict, which all but never has attributes
-        stand_ins.load_attributes(ev.heap, record)
     return own_dict(obj)
 
 
@@ -654,7 +656,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
             graph_break("mutates_foreign_state", f"writes {name!r} of a {cls.__qualname__}")
     if record is not None and record.stand_in is record.original:
         graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
-    if record is None and not heap.is_fresh(obj):
+    if record is None and not heap.is_fresh(obj) and cls not in EXACT_CONTAINERS:
         if isinstance(obj, (types.FunctionType, BaseException, functools.partial)):
             ev.native(setattr, obj, name, value)
             return
