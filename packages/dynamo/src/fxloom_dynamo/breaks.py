@@ -47,6 +47,11 @@ _KINDS = (
         "Call it outside of the compiled region.",
     ),
     BreakKind(
+        "cached_function",
+        "The program calls a function with an lru_cache and gives it an object: what the cache holds for that is known at run time only.",
+        "Give it numbers, texts or types, or call what it wraps (its __wrapped__).",
+    ),
+    BreakKind(
         "torch_call",
         "The program calls a function of torch that changes global state or that capture does not model.",
         "Call it outside of the compiled region.",

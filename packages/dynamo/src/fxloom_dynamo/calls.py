@@ -6,6 +6,7 @@ under the recording mode; builtins that call back or look at identities have a m
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import types
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, effort, natives, polyfills, queries, scans
+from fxloom_dynamo import _native, arrays, effort, natives, polyfills, queries, scans
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -60,6 +61,8 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         return call(ev, fn.func, [*fn.args, *args], merged)
     if kind is functools._lru_cache_wrapper:
         return _call_cached(ev, fn, args, kwargs)
+    if kind is _native.Uncaptured:
+        graph_break("asked_for", f"{getattr(fn, '__qualname__', type(fn.__wrapped__).__qualname__)} is not to be captured")
     if kind is staticmethod or kind is classmethod:
         return call(ev, fn.__func__, args, kwargs)
     if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
@@ -80,24 +83,34 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
 
 
 def _call_cached(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
-    """An `lru_cache`d function. On literals the answer comes from the real cache, and is asked for again at every call:
+    """An `lru_cache`d function. On constants the answer comes from the real cache, and is asked for again at every call:
 
-    the program may clear the cache.
+    the program may clear the cache. Other arguments are stand-ins, which the real cache has never seen.
     """
     from fxloom_dynamo import output
 
     if output.log_once(ev, fn, args, kwargs):
         return None
     values = (*args, *kwargs.values())
-    if all(type(value) in LITERALS for value in values):
+    wrapped = getattr(fn, "__wrapped__", None)
+    if all(map(_is_constant, values)) and not any(map(ev.heap.is_fresh, values)):
         result = ev.really(fn, *args, **kwargs)
-        wrapped = getattr(fn, "__wrapped__", None)
         if isinstance(wrapped, types.FunctionType) and natives.in_torch(wrapped.__code__.co_filename):
             return result if type(result) in LITERALS else ev.heap.adopt(result)
         given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
         ask = functools.partial(_ask_cache, args=tuple(args), kwargs=dict(kwargs))
         return ev.heap.translate(result, CallSource(ev.heap.source_of(fn), getter=ask, label=f"{{}}({given})"))
-    return call(ev, ev.heap.adopt(fn.__wrapped__), args, kwargs)
+    if getattr(wrapped, "__module__", None) == "typing" or natives.in_torch(getattr(getattr(wrapped, "__code__", None), "co_filename", "")):
+        return call(ev, ev.heap.adopt(wrapped), args, kwargs)  # without the cache: what it makes is a constant
+    name = getattr(fn, "__qualname__", "a function")
+    graph_break("cached_function", f"{name}, given {', '.join(sorted({ev.type_of(value).__qualname__ for value in values}))}")
+
+
+def _is_constant(value: Any) -> bool:
+    """True for what is the same object, or as good, for the program and for the evaluator."""
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    return type(value) in LITERALS or isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType, enum.Enum))
 
 
 def _ask_cache(fn: Any, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
@@ -170,6 +183,8 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
         marked = natives.marked_by_torch(fn)
         if marked is not None:
             return call(ev, ev.heap.adopt(marked), args, kwargs)
+        if fn.__dict__.get("_torchdynamo_disable"):
+            graph_break("asked_for", f"{fn.__qualname__} is not to be captured (torch.compiler.disable)")
         if natives.splits_torch_graph(fn) and natives.in_torch(ev.frames[-1].code.co_filename):
             return None
         from fxloom_dynamo import models

@@ -6,7 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
+
 from fxloom_dynamo import _native, effort, policy
+from fxloom_dynamo.module import OptimizedModule
 from fxloom_dynamo.policy import Wish
 from fxloom_dynamo.runtime import live_regions, only_compiled, without_capture
 
@@ -14,7 +17,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def disable(fn: F) -> F:
-    """`fn`, never captured: a call of it inside of a compiled region is a graph break, and what it calls runs eager too."""
+    """`fn`, never captured: a call of it inside of a compiled region is a graph break, and what it calls runs eager too.
+
+    A module gives a module that shares its parameters, buffers and hooks. TypeError for what can't be called.
+    """
+    if not callable(fn):
+        raise TypeError(f"fxloom.disable takes a callable, got {type(fn).__name__}")
+    if isinstance(fn, torch.nn.Module):
+        return OptimizedModule(fn, without_capture)  # type: ignore[return-value]  # what users take for their module
     return _named(without_capture(fn), fn)
 
 

@@ -49,8 +49,13 @@ def _is_torch(value: Any) -> bool:
     if kind is types.FunctionType:
         return _in_torch(value.__module__)
     if issubclass(kind, type):
-        return _in_torch(_class_dict(value).get("__module__"))
-    return _in_torch(_class_dict(kind).get("__module__")) or issubclass(kind, _OF_TORCH)
+        return _in_torch(_module_of(value))
+    return _in_torch(_module_of(kind)) or issubclass(kind, _OF_TORCH)
+
+
+def _module_of(cls: type) -> Any:
+    """A class's `__module__` as its own dict has it; a type of C code's that was never readied has no dict."""
+    return (_class_dict(cls) or {}).get("__module__")
 
 
 def _in_torch(name: Any) -> bool:
@@ -85,7 +90,7 @@ def _home(value: Any) -> str | None:
     if kind is types.FunctionType:
         name = value.__module__
     else:
-        name = _class_dict(value if issubclass(kind, type) else kind).get("__module__")
+        name = _module_of(value if issubclass(kind, type) else kind)
     return name if isinstance(name, str) else None
 
 

@@ -8,6 +8,7 @@ call into the evaluator. Compilation is serialised by one lock; running is not.
 from __future__ import annotations
 
 import builtins
+import copy
 import dis
 import functools
 import threading
@@ -270,8 +271,10 @@ def compile_callable(function: Callable[..., Any], config: CaptureConfig) -> Cal
     """A callable that runs `function` with its Python frames captured; itself a descriptor, so it works as a method.
 
     A module gives an OptimizedModule. The region is the attribute `fxloom_region`; when the callable dies, all that was
-    compiled for it is freed.
+    compiled for it is freed. TypeError for what can't be called.
     """
+    if not callable(function):
+        raise TypeError(f"fxloom compiles functions, methods, modules and other callables, got {type(function).__name__}")
     if config.dynamic_shapes:
         config = replace(config, dynamic_shapes=by_parameter(function, config.dynamic_shapes))
     if isinstance(function, torch.nn.Module):
@@ -287,6 +290,27 @@ def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[.
         if hasattr(function, name):
             setattr(compiled, name, getattr(function, name))
     return compiled  # type: ignore[no-any-return]  # a C type
+
+
+def _deepcopy(compiled: Any, memo: dict[int, Any]) -> Any:
+    """A function is its own copy; a method's is that of the copy of its object."""
+    method = compiled.__wrapped__
+    if not isinstance(method, types.MethodType):
+        return compiled
+    copied = copy.deepcopy(method, memo)
+    return _compiled(copied, compiled.fxloom_region.config) if compiled.region is not None else without_capture(copied)
+
+
+def _pickled(compiled: Any) -> str:
+    """By its name, as functions are: what was compiled stays in its process."""
+    name: str = compiled.__qualname__
+    return name
+
+
+for _kind in (_native.CompiledCallable, _native.Uncaptured):
+    _kind.__copy__ = lambda compiled: compiled
+    _kind.__deepcopy__ = _deepcopy
+    _kind.__reduce__ = _pickled
 
 
 def without_capture(function: Callable[..., Any]) -> Callable[..., Any]:
