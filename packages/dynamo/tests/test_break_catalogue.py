@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections import OrderedDict
@@ -214,6 +215,23 @@ def _mistake(ev: Any, args: Any, kwargs: Any) -> None:
 
 FUNCTIONS[mistaken] = _mistake
 
+def looks_at_its_frame(x: torch.Tensor) -> Any:  # here
+    return x + 1, locals()
+
+
+PROGRAMS["not_captured"] = looks_at_its_frame
+
+
+@functools.lru_cache
+def remembers(thing: Any) -> Any:
+    return [thing]
+
+
+@reaches("cached_function")
+def asks_a_cache_for_an_object(x: torch.Tensor) -> Any:
+    return x + 1, remembers(x)  # here
+
+
 LIBRARY = torch.library.Library("fxloom_catalogue", "DEF")
 LIBRARY.define("shapeless(Tensor x) -> Tensor")
 LIBRARY.impl("shapeless", lambda x: x.clone(), "CPU")
@@ -256,7 +274,7 @@ def test_break_is_reached_and_says_where_and_what_to_do(key: str) -> None:
     assert kind.explanation in text and kind.hint in text
     assert __file__ in text, text
     lines = Path(__file__).read_text(encoding="utf-8").split("\n")
-    start = PROGRAMS[key].__code__.co_firstlineno
+    start = PROGRAMS[key].__code__.co_firstlineno - 1
     number = next(at for at in range(start, len(lines)) if lines[at].endswith("# here")) + 1
     assert f":{number}" in text or f"line {number}" in text, text
     assert lines[number - 1].split("  #")[0].strip() in text, text

@@ -214,3 +214,18 @@ def test_where_a_program_logs(caplog: pytest.LogCaptureFixture) -> None:
         compiled(X)
     places = [(record.filename, record.funcName, record.lineno, record.getMessage()) for record in caplog.records]
     assert len(places) == 6 and places[:2] * 3 == places
+
+
+def test_a_cache_knows_objects() -> None:
+    made: list[Any] = []
+
+    @functools.lru_cache
+    def remember(key: Any) -> Any:
+        made.append(key)
+        return [key]
+
+    known, number = remember(made_key := object()), remember(3)
+    compiled = optimize("eager")(lambda x: (x + 1, remember(made_key) is known, remember(3) is number, remember(int)))
+    for _ in range(2):
+        assert compiled(X)[1:] == (True, True, [int])
+    assert made == [made_key, 3, int]

@@ -104,19 +104,20 @@ def capture(
     frames: list[CapturedFrame] = []
     seconds: dict[str, float] = {}
 
+    breaks: dict[Break, None] = {}  # frames that enclose each other break at the same place
+
     def listen(event: telemetry.Event) -> None:
         if isinstance(event, telemetry.PhaseEnded) and event.phase.startswith("dynamo."):
             seconds[event.phase] = seconds.get(event.phase, 0.0) + event.seconds
+        if isinstance(event, telemetry.GraphBroke) and event.key != "raises":
+            breaks[Break(event.key, event.details, event.site)] = None
 
     runs = backend is not _not_to_run
     config = CaptureConfig(backend=backend, fullgraph=fullgraph, runs=runs, on_capture=frames.append)
     result = None
     with telemetry.listen(listen), suppress(_NotRun):
         result = compile_callable(fn, config)(*args, **kwargs)
-    breaks = tuple(
-        frame.info.broke for frame in frames if frame.info.broke is not None and frame.info.broke.key != "raises"
-    )
-    return Capture(result, tuple(frames), breaks, seconds)
+    return Capture(result, tuple(frames), tuple(breaks), seconds)
 
 
 class _NotRun(BaseException):

@@ -47,6 +47,11 @@ _KINDS = (
         "Call it outside of the compiled region.",
     ),
     BreakKind(
+        "not_captured",
+        "The function that was to be compiled is of a kind that is never captured: it runs as it is, what it calls may be captured.",
+        "Compile the functions that it calls.",
+    ),
+    BreakKind(
         "cached_function",
         "The program calls a function with an lru_cache and gives it an object: what the cache holds for that is known at run time only.",
         "Give it numbers, texts or types, or call what it wraps (its __wrapped__).",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import linecache
 import sys
 import traceback
 import types
@@ -43,7 +44,8 @@ from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBr
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
 from fxloom_shapes import ConstraintViolated, DataDependent, FakeMode, FakeTensor, SymbolEnv, TraceContext
 
-_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+#: kinds of functions whose frames go on later, elsewhere
+GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _MAX_ATTEMPTS = 24
 #: builtins that see the local variables of the frame that calls them
 _READS_FRAME = frozenset({"locals", "exec", "eval"})
@@ -86,7 +88,9 @@ def capture_frame(
         return Skip("another compiler's call; what it runs is its own", for_good=True, closed=True)
     reason = _skip_reason(code, root)
     if reason is not None:
-        return Skip(reason, for_good=True)
+        if root:
+            tell_uncaptured(code, config, reason)
+        return Skip(reason, for_good=not root)
     if not root and not may_use_tensors(view):
         return Skip("it has nothing to do with tensors", this_call=True)
     if _called_by_import():
@@ -98,10 +102,29 @@ def capture_frame(
     collecting = gc.isenabled()
     gc.disable()  # an attempt makes tens of thousands of objects that live as long as it does
     try:
-        return _attempts(view, config, history())
+        found = _attempts(view, config, history())
     finally:
         if collecting:
             gc.enable()
+    if isinstance(found, Skip) and found.report is not None:
+        _tell(found.report)
+    return found
+
+
+def tell_uncaptured(code: types.CodeType, config: CaptureConfig, reason: str) -> None:
+    """Report that the function which the user had compiled is none to be captured; Unsupported with `fullgraph`."""
+    line = code.co_firstlineno
+    site = Site(code.co_filename, line, code.co_qualname, linecache.getline(code.co_filename, line).strip())
+    report = Break("not_captured", f"{code.co_qualname} is {reason}", site)
+    if config.fullgraph:
+        raise Unsupported(str(report))
+    _tell(report)
+
+
+def _tell(broke: Break) -> None:
+    """Report a break to whoever listens."""
+    kind = CATALOGUE.get(broke.key)
+    telemetry.emit(telemetry.GraphBroke(broke.key, broke.details, kind.hint if kind else "", broke.site))
 
 
 def _attempts(view: FrameView, config: CaptureConfig, history: History) -> CapturedFrame | Skip:
@@ -116,7 +139,7 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
                 first = next(iter(breaks.values()), restart.report)  # what this attempt tried to end before
                 raise Unsupported(str(first)) from restart.__cause__
             if restart.step in breaks:
-                return Skip(f"{restart.report.key}: {restart.report.details}")
+                return Skip(f"{restart.report.key}: {restart.report.details}", restart.report)
             breaks[restart.step] = restart.report
         except ConstraintViolated:
             raise  # what the user promised of a size does not hold
@@ -124,7 +147,7 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
             if config.fullgraph:
                 first = next(iter(breaks.values()), give_up.report)  # what the last attempt tried to end before
                 raise Unsupported(str(first)) from give_up.__cause__
-            return Skip(f"{give_up.report.key}: {give_up.report.details}")
+            return Skip(f"{give_up.report.key}: {give_up.report.details}", give_up.report)
     return Skip(f"{_MAX_ATTEMPTS} attempts did not capture {code.co_qualname}")
 
 
@@ -166,14 +189,14 @@ _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
 def _skip_reason(code: types.CodeType, root: bool) -> str | None:
-    if code.co_flags & _GENERATORS:
+    if code.co_flags & GENERATORS:
         return "a generator or coroutine"
     if not code.co_flags & inspect.CO_OPTIMIZED:
         return "a module's or class's body"
     if not _READS_FRAME.isdisjoint(code.co_names) and any(
         inst.opname == "LOAD_GLOBAL" and inst.argval in _READS_FRAME for inst in code_info(code).body.instructions
     ):
-        return "it looks at its own frame (locals, exec or eval)"
+        return "a function that looks at its own frame (locals, exec or eval)"
     name = code.co_filename
     if code.co_name in _COMPREHENSIONS:
         return "a comprehension: it goes on with an iterator of the frame that it is part of, which runs as it is"
@@ -289,8 +312,7 @@ class _Attempt:
         if self.gm is not None:
             telemetry.emit(telemetry.GraphCaptured(view.code.co_qualname, ev.recorder.calls, len(ev.heap.guards), self._site(frame)))
         if broke is not None and broke.key != "raises":
-            kind = CATALOGUE.get(broke.key)
-            telemetry.emit(telemetry.GraphBroke(broke.key, broke.details, kind.hint if kind else "", broke.site))
+            _tell(broke)
         captured = CapturedFrame(code, inputs, tuple(ev.heap.guards), frame_report)
         if self.config.on_capture is not None:
             self.config.on_capture(captured)

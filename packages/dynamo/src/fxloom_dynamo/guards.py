@@ -327,6 +327,23 @@ def identity_guard(source: Source, value: Any, site: Site | None = None) -> Guar
     return Guard(source, GuardKind.IDENTITY, value, site)
 
 
+_REMEDIES = {
+    GuardKind.TENSOR: "Mark the dimension that changes dynamic, or keep dtype, device and layout of the tensor",
+    GuardKind.SIZES: "Mark the dimension that changes dynamic with a wider range",
+    GuardKind.EQUALITY: "Make the value that changes a tensor, or mark it dynamic",
+    GuardKind.LENGTH: "Keep the number of items between calls",
+    GuardKind.DICT_KEYS: "Keep the keys of the dict between calls",
+    GuardKind.CONTAINS: "Set what is added or removed before the first call",
+    GuardKind.HAS_ATTRIBUTE: "Set the attribute before the first call",
+    GuardKind.GLOBAL_STATE: "Call it under the same modes (grad, autocast, default dtype, number of threads)",
+}
+
+
+def remedy(guard: Guard) -> str:
+    """What the user can do so that this guard holds at every call."""
+    return _REMEDIES.get(guard.kind, "Call it with the same object, or compile it once for each")
+
+
 # ---- words ----------------------------------------------------------------------------------------------------------
 
 

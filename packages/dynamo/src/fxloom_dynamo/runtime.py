@@ -29,7 +29,7 @@ from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import History, by_parameter
-from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard
+from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard, remedy
 from fxloom_dynamo.module import OptimizedModule
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import RecompileLimitExceeded, Site
@@ -97,10 +97,11 @@ class Skip:
     """The frame runs as it is.
 
     for_good: its code is never looked at again, in any region; closed: nor what it calls. this_call: the next call may be
-    another matter.
+    another matter. report: the break for which it was given up, if it was.
     """
 
     reason: str
+    report: Any = None
     for_good: bool = False
     closed: bool = False
     this_call: bool = False
@@ -116,6 +117,10 @@ class EntryRecord:
     def explain(self, guard: int, view: FrameView) -> str:
         """Why the guard fails on the frame, in the user's terms."""
         return explain(self.guards[guard], view)
+
+    def remedy(self, guard: int) -> str:
+        """What to do about it."""
+        return remedy(self.guards[guard])
 
 
 class Region:
@@ -192,7 +197,9 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
         reason = failures[0][0].explain(failures[0][1], view) if failures else ""
         if entries >= config.recompile_limit:
             if any(getattr(record.captured.info, "graph", record) is not None for record in region.native.records(code)):
-                _give_up(region, code, f"it was compiled {entries} times (recompile_limit); the last time because {reason}")
+                record, guard = failures[0]
+                why = f"it was compiled {entries} times (recompile_limit); the last time because {reason}"
+                _give_up(region, view, why, f"{record.remedy(guard)}, or raise recompile_limit.")
             else:
                 region.native.give_up(code)  # nothing is lost: there was no operator in it
             return None
@@ -211,7 +218,8 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
             if failed < 0:
                 break
         else:  # its entry would never be used
-            _give_up(region, code, f"a guard does not hold for the very call it was made from: {explain(guards[failed], view)}")
+            why = f"a guard does not hold for the very call it was made from: {explain(guards[failed], view)}"
+            _give_up(region, view, why, "The call itself seems to change what it depends on; break the graph before that.")
             return None
         variables = localsplus_names(captured.code)
         slot = variables.index(INPUTS_LOCAL) if INPUTS_LOCAL in variables else -1
@@ -243,16 +251,18 @@ def _write_artifacts(before: types.CodeType, after: types.CodeType, guards: tupl
     telemetry.emit(telemetry.ArtifactWritten("guards.txt", "\n".join(lines) + "\n"))
 
 
-def _give_up(region: Region, code: types.CodeType, why: str) -> None:
-    message = (
-        f"fxloom runs {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) in eager from now on: {why}. "
-        "Make the value that changes a tensor, mark it dynamic, or raise recompile_limit."
-    )
+def _give_up(region: Region, view: FrameView, why: str, what_to_do: str) -> None:
+    code = view.code
+    name = code.co_qualname
+    module = view.locals.get("self")
+    if isinstance(module, torch.nn.Module):
+        name = f"{name} of a {type(module).__qualname__}"
+    place = f"{name} ({code.co_filename}:{code.co_firstlineno})"
     if region.config.fullgraph:
-        raise RecompileLimitExceeded(message)
+        raise RecompileLimitExceeded(f"fxloom does not compile {place} again: {why}. {what_to_do}")
     region.native.give_up(code)
-    telemetry.emit(telemetry.GraphBroke("frame left to eager", why, "see the warning", _site(code)))
-    warnings.warn(message, RuntimeWarning, stacklevel=3)
+    telemetry.emit(telemetry.GraphBroke("frame left to eager", why, what_to_do, _site(code)))
+    warnings.warn(f"fxloom runs {place} in eager from now on: {why}. {what_to_do}", RuntimeWarning, stacklevel=3)
 
 
 def _parameters(view: FrameView) -> list[Any]:
@@ -283,7 +293,12 @@ def compile_callable(function: Callable[..., Any], config: CaptureConfig) -> Cal
 
 
 def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
-    region = Region(config, getattr(function, "__code__", None))
+    from fxloom_dynamo.capture import GENERATORS, tell_uncaptured
+
+    root = getattr(function, "__code__", None)
+    if isinstance(root, types.CodeType) and root.co_flags & GENERATORS:  # a call of it makes an object, no frame
+        tell_uncaptured(root, config, "a generator or coroutine")
+    region = Region(config, root)
     compiled = _native.CompiledCallable(function, region.native)
     compiled.fxloom_region = region
     for name in functools.WRAPPER_ASSIGNMENTS:
@@ -307,7 +322,8 @@ def _pickled(compiled: Any) -> str:
     return name
 
 
-for _kind in (_native.CompiledCallable, _native.Uncaptured):
+_kinds: tuple[Any, ...] = (_native.CompiledCallable, _native.Uncaptured)
+for _kind in _kinds:
     _kind.__copy__ = lambda compiled: compiled
     _kind.__deepcopy__ = _deepcopy
     _kind.__reduce__ = _pickled
