@@ -841,10 +841,8 @@ def backward_in_another_thread(compile: Compile) -> Any:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_as_in_eager(name: str, backend: str, request: pytest.FixtureRequest) -> None:
+def test_as_in_eager(name: str, backend: str) -> None:
     fxloom.reset()
-    if name in SIBLINGS and backend != "eager":
-        request.applymarker(pytest.mark.xfail(strict=True, reason=SIBLINGS[name]))
     got, wanted = both(PROGRAMS[name], backend)
     # kernels round chains of bfloat16 once
     same(got, wanted, name, 3e-2 if backend == "inductor" and name.startswith("scaler") else 2e-5)
@@ -859,12 +857,6 @@ NO_GRAPH = {
     "saved_on_the_cpu": "hooks see what is saved operator by operator",
     "checkpoint_under_functorch": "eager refuses it",
 }
-
-SIBLINGS = {
-    "hooks_of_an_intermediate_and_its_descendant_over_a_break": "results of one compiled graph are siblings for autograd: a "
-    "hook of one does not see what another, made of it, adds to its gradient",
-}
-
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_operators_whose_results_are_lists_among_others(backend: str) -> None:

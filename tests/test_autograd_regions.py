@@ -12,7 +12,6 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from test_autograd_adversary import SIBLINGS
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
 from training_programs import both, grads, leaf, mlp, registry, same
@@ -730,16 +729,10 @@ def grad_wrt_sibling_output(c):
     return torch.autograd.grad(z.sum(), y)
 
 
-#: results of one graph of which one is made of the other
-SIBLING_PROGRAMS = ("hook_on_sibling_output", "grad_wrt_sibling_output")
-
-
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.filterwarnings("ignore")  # of torch's own, about schedulers and optimizers called by themselves
-def test_as_in_eager(name: str, backend: str, request: pytest.FixtureRequest) -> None:
-    if name in SIBLING_PROGRAMS and backend != "eager":
-        request.applymarker(pytest.mark.xfail(strict=True, reason=next(iter(SIBLINGS.values()))))
+def test_as_in_eager(name: str, backend: str) -> None:
     fxloom.reset()
     got, wanted = both(PROGRAMS[name], backend)
     same(got, wanted, name, 1e-4)

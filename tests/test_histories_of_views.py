@@ -164,3 +164,9 @@ def test_a_part_of_a_larger_memory_says_so(backend: str) -> None:
     got, wanted = (run(torch.ones(4, 3)) for run in (fxloom.compile(program, backend=backend, fullgraph=True), program))
     assert (got.storage_offset(), got.untyped_storage().nbytes()) == (wanted.storage_offset(), wanted.untyped_storage().nbytes()) == (6, 48)
     torch.testing.assert_close(got.as_strided((4, 3), (3, 1), 0), wanted.as_strided((4, 3), (3, 1), 0))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_copy_of_a_part_is_memory_of_its_own(backend: str) -> None:
+    got = fxloom.compile(lambda x: (x * 2)[1:].clone(), backend=backend, fullgraph=True)(torch.ones(3, 3))
+    assert (got.storage_offset(), got.untyped_storage().nbytes()) == (0, 24)

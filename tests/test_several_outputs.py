@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 import torch
 
 import fxloom
+from fxloom_aot.traced import Declined
 
 BACKENDS = ["aot_eager", "inductor"]
 
@@ -137,7 +139,10 @@ def test_every_subset_of_many_outputs(backend: str) -> None:
 
 
 def test_leaves_that_are_not_reached_where_no_backward_graph_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fxloom_aot.module._variant", lambda *args: None)
+    def declined(*args: Any) -> Any:
+        raise Declined("no graph")
+
+    monkeypatch.setattr("fxloom_aot.module._variant", declined)
     compiled = fxloom.compile(lambda a, b: (a.sin(), b.cos(), (a * b).exp()), backend="aot_eager")
     a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     compiled(a, b)[1].sum().backward()

@@ -5,7 +5,7 @@ from fxloom_aot.functions import aot_export, aot_function, aot_module
 from fxloom_aot.mincut import MinCut
 from fxloom_aot.module import Compiler, aot_graph, export_graph, verify_traced
 from fxloom_aot.partition import Joint, Partition, Partitioner, save_all
-from fxloom_aot.trace import Traced, TracedGraph
+from fxloom_aot.traced import Traced, TracedGraph
 
 __all__ = [
     "Compiler",

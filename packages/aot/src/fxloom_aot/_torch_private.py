@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "TorchDispatchMode",
+    "batch_level",
     "below_autograd",
     "current_autograd_name",
     "current_autograd_number",
@@ -20,8 +21,11 @@ __all__ = [
     "next_autograd_number",
     "no_autocast",
     "plain_batch_norm",
+    "rows_of",
     "saved_without_check",
     "set_grad_enabled",
+    "standing_for",
+    "transforms_active",
     "version_kept",
 ]
 
@@ -39,6 +43,9 @@ is_plain_backward = torch.autograd._is_checkpoint_valid
 
 #: context manager: below, operators go past autocast; its state stays
 no_autocast = torch._C._DisableAutocast
+
+#: whether a transform of `torch.func` is at work, so that tensors may stand for many
+transforms_active = torch._C._are_functorch_transforms_active
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch
@@ -67,6 +74,23 @@ def saved_without_check(ctx: Any) -> list[torch.Tensor] | None:
         return [item.data for item in saved]
     except RuntimeError:
         return None
+
+
+def batch_level() -> int:
+    """How many nested `is_grads_batched` the running backward pass is part of; its gradients stand for many at that level."""
+    level = int(torch._C._vmapmode_increment_nesting())
+    torch._C._vmapmode_decrement_nesting()
+    return level - 1
+
+
+def rows_of(tensor: torch.Tensor, level: int) -> torch.Tensor:
+    """What a tensor stands for at a level, stacked; one row where it is a single one."""
+    return torch._remove_batch_dim(tensor, level, 1, 0)  # type: ignore[no-any-return]  # a tensor
+
+
+def standing_for(rows: torch.Tensor, level: int) -> torch.Tensor:
+    """The tensor that stands for `rows` at a level."""
+    return torch._add_batch_dim(rows, 0, level)  # type: ignore[no-any-return]  # a tensor
 
 
 def next_autograd_number() -> int:

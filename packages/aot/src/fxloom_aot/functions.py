@@ -21,10 +21,12 @@ from torch.utils import _pytree as pytree
 
 from fxloom_aot.eager import eager_compiler
 from fxloom_aot.log import Decompositions
+from fxloom_aot.modes import autocast_state
 from fxloom_aot.module import Compiler, compile_traced
 from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.runtime import StorageChanged
-from fxloom_aot.trace import Traced, autocast_state, trace_graph
+from fxloom_aot.trace import trace_graph
+from fxloom_aot.traced import Traced
 from fxloom_interfaces.signature import OutputKind
 
 

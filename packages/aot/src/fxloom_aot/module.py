@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.fx
 
+from fxloom_aot.backward import CompiledBackward, Variants
 from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.runtime import Compiled, inference_wrapper
-from fxloom_aot.trace import Given, Traced, TracedGraph, trace_graph
-from fxloom_aot.training import CompiledBackward, Variants, training_wrapper
+from fxloom_aot.trace import trace_graph
+from fxloom_aot.traced import Declined, Given, Stage, Traced, TracedGraph
+from fxloom_aot.training import CompiledStage, training_wrapper
 from fxloom_interfaces.dialects.aten_dialect import verify
 from fxloom_interfaces.errors import GraphRejected
-from fxloom_interfaces.signature import GraphSignature, InputKind
+from fxloom_interfaces.signature import GraphSignature
 
 Compiler = Callable[[torch.fx.GraphModule, GraphSignature], Compiled]
 
@@ -44,37 +47,25 @@ def aot_graph(
 def compile_traced(traced: Traced, compiler: Compiler, backward_compiler: Compiler | None = None) -> Callable[..., list[Any]]:
     """The callable of graphs that were traced."""
     forward = _compiled(compiler, traced.forward)
-    if traced.backward is None:
-        return inference_wrapper(forward, traced.forward.signature, traced.checks, starts_with_grad=traced.starts_with_grad)
+    signature = traced.forward.signature
+    if not traced.stages:
+        return inference_wrapper(forward, signature, traced.checks, starts_with_grad=traced.starts_with_grad)
     compile_backward = backward_compiler or compiler
-    backward = CompiledBackward(_compiled(compile_backward, traced.backward), traced.backward.signature, traced.tangents)
-    variants = None
-    if traced.backward_of is not None:
-        variants = Variants(lambda chosen: _variant(compile_backward, traced, chosen), len(traced.tangents))
-    return training_wrapper(
-        forward, backward, traced.forward.signature, traced.checks,
-        only_plain_backward=traced.only_plain_backward, shared=traced.shared, reached=traced.reached, variants=variants,
-        starts_with_grad=traced.starts_with_grad,
-    )  # fmt: skip
+    stages = []
+    for stage in traced.stages:
+        whole = CompiledBackward(_compiled(compile_backward, stage.graph), stage.graph.signature, stage.tangents)
+        variants = Variants(whole, stage.reached, partial(_variant, compile_backward, stage))
+        stages.append(CompiledStage(stage, variants, signature, traced.boundaries, traced.only_plain_backward))
+    return training_wrapper(forward, stages, signature, traced.checks, starts_with_grad=traced.starts_with_grad)
 
 
-def _variant(compiler: Compiler, traced: Traced, given: Given) -> CompiledBackward | None:
-    """The compiled backward pass for these gradients; None where zeros for the others, and copies, have to do."""
-    found = traced.backward_of(given) if traced.backward_of is not None else None
-    if found is None:
-        return None
-    graph, tangents = found
+def _variant(compiler: Compiler, stage: Stage, given: Given) -> CompiledBackward:
+    """The compiled backward pass for these gradients. Declined where there is none."""
+    graph, tangents = stage.backward_of(given)
     try:
-        return CompiledBackward(compiler(graph.gm, graph.signature), graph.signature, tangents, _unused(graph))
-    except GraphRejected:
-        return None
-
-
-def _unused(graph: TracedGraph) -> frozenset[int]:
-    """Numbers of the saved values that a backward graph does not read."""
-    nodes = [node for node in graph.gm.graph.nodes if node.op == "placeholder"]
-    saved = [node for node, spec in zip(nodes, graph.signature.inputs, strict=True) if spec.kind is InputKind.SAVED]
-    return frozenset(number for number, node in enumerate(saved) if not node.users)
+        return CompiledBackward(compiler(graph.gm, graph.signature), graph.signature, tangents)
+    except GraphRejected as error:
+        raise Declined(error.reason) from error
 
 
 def _compiled(compiler: Compiler, graph: TracedGraph) -> Compiled:
@@ -102,5 +93,5 @@ def export_graph(
 def verify_traced(traced: Traced) -> None:
     """Raise VerificationError unless the graphs are of the aten dialect."""
     verify(traced.forward.gm, traced.forward.signature)
-    if traced.backward is not None:
-        verify(traced.backward.gm, traced.backward.signature)
+    for stage in traced.stages:
+        verify(stage.graph.gm, stage.graph.signature)

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from fxloom_aot.apart import reaches
 from fxloom_aot.functionalize import Functionalizer, Memory, View
+from fxloom_aot.history import flows_to
 from fxloom_aot.log import numbers_of
 from fxloom_aot.recorder import has_history, history_is_error
 from fxloom_aot.views import LAZY, UnsupportedView, is_dense, with_strides_of
@@ -99,6 +99,8 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             found.results.append(FromOutput(base, _steps(state, found, view, output), _is_tracked(output)))
         else:
             value = with_strides_of(state.log, state.read(output), output.desc)
+            if not equal(value.desc.offset, output.desc.offset):  # a part of something that the program does not show
+                value = state.log.emit(aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False)
             spec = OutputSpec(OutputKind.USER, differentiable=output.requires_grad)
             found.results.append(FromOutput(found.add(spec, value, output)))
     _separate(state, found)
@@ -176,7 +178,7 @@ def _steps(state: Functionalizer, found: ForwardOutputs, view: View, output: Fak
     owner = view.memory.owner
     if _is_tracked(output) and not all(step.tracked for step in steps) and owner is not None and view.entry is not None:
         # autograd gives a view that was made without grad a history when its memory, or its shape, changes
-        if reaches(output.grad_fn, owner):
+        if flows_to(output.grad_fn, owner):
             state.reject(view.entry, "a view made with grad mode off has a history afterwards")
     known = {spec.symbol for spec in found.specs}
     for name in symbol_names(number for step in steps for number in numbers_of([step.args, dict(step.kwargs)])):

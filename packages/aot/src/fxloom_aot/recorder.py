@@ -117,11 +117,25 @@ class Recorder(TorchDispatchMode):
         """The node that the current operator belongs to."""
         return self._cause()[0]
 
+    def maker(self, grad_fn: Any) -> torch.fx.Node | None:
+        """The node that autograd recorded `grad_fn` for."""
+        return self._numbered_as(grad_fn._sequence_nr())[0]
+
+    def is_checkpointed(self, grad_fn: Any) -> bool:
+        """True when that node is part of a checkpointed function."""
+        return bool(self.checkpoints) and self._numbered_as(grad_fn._sequence_nr())[1] > 0
+
+    def last_node(self) -> torch.fx.Node | None:
+        """The last node that did something."""
+        return next((entry.node for entry in reversed(self.log) if entry.node is not None), None)
+
     def _cause(self) -> tuple[torch.fx.Node | None, int]:
-        """That node, and the checkpoint that the node is part of."""
+        """The node that the current operator belongs to, and the checkpoint that this is part of."""
         if not self.in_backward:
             return self.node, self.checkpoint
-        number = current_autograd_number()
+        return self._numbered_as(current_autograd_number())
+
+    def _numbered_as(self, number: int | None) -> tuple[torch.fx.Node | None, int]:
         place = bisect_right(self._first_numbers, number) - 1 if number is not None else -1
         return self._numbered[place] if place >= 0 else (None, 0)
 

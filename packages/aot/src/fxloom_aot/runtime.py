@@ -21,6 +21,7 @@ from fxloom_interfaces.signature import (
     FromOutput,
     GraphSignature,
     InputKind,
+    MetadataChange,
     OutputKind,
     Result,
     SameResult,
@@ -39,9 +40,9 @@ def inference_wrapper(
     have a history.
     """
     gather = input_gatherer(signature, checks)
-    finish = finisher(signature)
-    if finish is not None and not starts_with_grad and any(map(_is_tracked_view, signature.results)):
-        finish = torch.enable_grad()(finish)
+    finish = finishers(signature, {})
+    tracks = not starts_with_grad and any(map(_is_tracked_view, signature.results))
+    count = len(signature.results)
     # nothing here is for autograd to see: an input may require grad where no output does
     quiet = set_grad_enabled
 
@@ -56,7 +57,15 @@ def inference_wrapper(
         finally:
             if grad_mode:
                 quiet(True)
-        return finish(args, outputs) if finish is not None else list(outputs)
+        if finish is None:
+            return list(outputs)
+        results: list[Any] = [None] * count
+        if tracks:
+            with torch.enable_grad():
+                finish[0](args, outputs, results)
+        else:
+            finish[0](args, outputs, results)
+        return results
 
     return run
 
@@ -122,63 +131,96 @@ def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().as_strided((length,), (1,), 0)
 
 
-def finisher(signature: GraphSignature) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]] | None:
-    """The function from the caller's inputs and the graph's outputs to the program's outputs; None when it is `list`."""
+#: adds what a stage makes possible to the program's results: (the caller's inputs, the graph's outputs, results so far)
+Finish = Callable[[Sequence[Any], Sequence[Any], list[Any]], None]
+
+
+def finishers(signature: GraphSignature, stage_of: Mapping[int, int]) -> list[Finish] | None:
+    """What is to be done with the graph's outputs before anything has a history, then after each stage of them got its own.
+
+    stage_of: by flat output, for those that are differentiated. Writes to inputs come before results that see them. None where the
+    results are the graph's first outputs.
+    """
     plain = all(
         isinstance(result, FromOutput) and not result.steps and result.output == number
         for number, result in enumerate(signature.results)
     )
     writes = signature.outputs_of(OutputKind.NEW_VALUE)
-    if plain and not writes and not signature.metadata and len(signature.results) == len(signature.outputs):
+    if plain and not writes and not signature.metadata:
         return None
     # symbols are among the caller's inputs, or among the outputs, which are looked up behind these
     places = {spec.symbol: spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
     late_numbers = {spec.symbol: signature.caller_inputs + n for n, spec in enumerate(signature.outputs) if spec.symbol}
     places |= late_numbers
-    update = _updater(signature, places) if writes or signature.metadata else None
+    written = {signature.outputs[position].index: stage_of.get(position, -1) for position in writes}
+    stages: list[int] = []
+    for result in signature.results:
+        match result:
+            case FromOutput(position, _, _):
+                stages.append(stage_of.get(position, -1))
+            case FromInput(index, _, _):
+                stages.append(written.get(index, -1))
+            case FromConstant():
+                stages.append(-1)
+            case SameResult(earlier):
+                stages.append(stages[earlier])
     makers = [_maker(result, places) for result in signature.results]
+    found = []
+    for stage in range(-1, max(stage_of.values(), default=-1) + 1):
+        updates = [_write(signature, position) for position in writes if stage_of.get(position, -1) == stage]
+        updates += [_reshape(change, places) for change in signature.metadata if written.get(change.index, -1) == stage]
+        own = [(number, make) for number, make in enumerate(makers) if stages[number] == stage]
+        found.append(_finish(updates, own, bool(late_numbers)))
+    return found
 
-    def finish(args: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-        if update is not None:
+
+def _finish(updates: Sequence[Update], makers: Sequence[tuple[int, Maker]], late_numbers: bool) -> Finish:
+    def finish(args: Sequence[Any], outputs: Sequence[Any], results: list[Any]) -> None:
+        for update in updates:
             update(args, outputs)
         if late_numbers:
             args = (*args, *outputs)
-        results: list[Any] = []
-        for make in makers:
-            results.append(make(args, outputs, results))
-        return results
+        for number, make in makers:
+            results[number] = make(args, outputs, results)
 
     return finish
 
 
-def _updater(signature: GraphSignature, places: Mapping[str, int]) -> Callable[[Sequence[Any], Sequence[Any]], None]:
-    writes = []
-    for position in signature.outputs_of(OutputKind.NEW_VALUE):
-        spec = signature.outputs[position]
-        flat = signature.inputs[spec.input].kind is InputKind.STORAGE
-        writes.append((position, spec.index, flat, spec.differentiable))
+Update = Callable[[Sequence[Any], Sequence[Any]], None]
 
-    changes = [(change.index, late((change.size, change.stride, change.offset), places)) for change in signature.metadata]
 
-    def update(args: Sequence[Any], outputs: Sequence[Any]) -> None:
-        for position, index, flat, differentiable in writes:
-            if differentiable:
-                args[index].copy_(outputs[position])
-                continue
-            with torch.no_grad():
-                target = args[index]
-                if flat:
-                    # only the part that the graph knows: the storage may be longer
-                    value = outputs[position]
-                    target.detach().as_strided(value.shape, (1,), 0).copy_(value)
-                else:
-                    target.copy_(outputs[position])
-        for index, layout in changes:
-            # what the graph saved of it is what it was
-            with torch.no_grad(), version_kept(args[index]):
-                args[index].as_strided_(*layout(args))
+def _write(signature: GraphSignature, position: int) -> Update:
+    """Write an output, a new value, to the caller's input."""
+    spec = signature.outputs[position]
+    index = spec.index
 
-    return update
+    def with_history(args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        args[index].copy_(outputs[position])
+
+    def quietly(args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        with torch.no_grad():
+            args[index].copy_(outputs[position])
+
+    def into_storage(args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        value = outputs[position]
+        with torch.no_grad():  # only the part that the graph knows: the storage may be longer
+            args[index].detach().as_strided(value.shape, (1,), 0).copy_(value)
+
+    if spec.differentiable:
+        return with_history
+    return into_storage if signature.inputs[spec.input].kind is InputKind.STORAGE else quietly
+
+
+def _reshape(change: MetadataChange, places: Mapping[str, int]) -> Update:
+    """Change the shape of the caller's input."""
+    index, layout = change.index, late((change.size, change.stride, change.offset), places)
+
+    def reshape(args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        # what the graph saved of it is what it was
+        with torch.no_grad(), version_kept(args[index]):
+            args[index].as_strided_(*layout(args))
+
+    return reshape
 
 
 Maker = Callable[[Sequence[Any], Sequence[Any], list[Any]], Any]

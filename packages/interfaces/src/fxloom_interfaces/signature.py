@@ -49,7 +49,7 @@ class OutputKind(Enum):
     BASE = "base"
     #: forward only: a value for the backward graph
     SAVED = "saved"
-    #: the gradient of caller input `index`
+    #: the gradient of caller input `index`, or of a result that others are made of: these are numbered after the caller's inputs
     GRADIENT = "gradient"
 
 

@@ -1,0 +1,48 @@
+"""The modes that decide what operators do, beside their arguments: read, put aside and put back around a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from fxloom_aot._torch_private import set_grad_enabled
+from fxloom_shapes import trace_context
+from fxloom_shapes.devices import absent_devices
+
+
+def devices_as_captured() -> AbstractContextManager[Any]:
+    """As capture had it: what is to run is for devices that are there."""
+    context = trace_context()
+    return absent_devices() if context is None or context.fake_mode.absent_devices else nullcontext()
+
+
+def anomalies_unseen() -> AbstractContextManager[Any]:
+    """Fakes have no values to be looked through for NaN; the compiled function's own gradients will be."""
+    return torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else nullcontext()
+
+
+@contextmanager
+def restoring_modes() -> Iterator[None]:
+    """Grad mode and autocast as before, also when the graph raises between a mode change and its end."""
+    grad_mode = torch.is_grad_enabled()
+    nesting = autocast_state()
+    try:
+        yield
+    finally:
+        set_grad_enabled(grad_mode)
+        for device, (enabled, dtype) in nesting.items():
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+
+
+def autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
+    """By device type: whether autocast is on, and its dtype."""
+    return {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")}
+
+
+def autocast_on() -> tuple[tuple[str, torch.dtype], ...]:
+    """The device types for which autocast is on, with its dtype."""
+    return tuple([(device, torch.get_autocast_dtype(device)) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)])

@@ -1,0 +1,107 @@
+"""What tracing gives: the forward graph, and the backward graphs of the nodes that autograd gets for it.
+
+Most programs get one node. A result that another differentiable result is made of is a `Boundary`: gradients that come to it from
+the other, and hooks and `torch.autograd.grad` that look at it, have to meet at the very tensor that the caller holds. So the
+results are differentiated in stages: a stage's node takes what it is made of, the caller's inputs and boundaries of earlier
+stages, as its inputs, and gives gradients of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch.fx
+
+from fxloom_aot.runtime import StorageCheck
+from fxloom_interfaces.signature import GraphSignature
+from fxloom_shapes import Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class TracedGraph:
+    """One aten-dialect graph and what its inputs and outputs are."""
+
+    gm: torch.fx.GraphModule
+    signature: GraphSignature
+    #: torch-dialect node behind each node, by name
+    causes: dict[str, torch.fx.Node] = field(default_factory=dict)
+
+
+#: autocast, by device type, where it is on
+Autocast = tuple[tuple[str, torch.dtype], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The gradients that came to a stage, where the graph for all of them, as they were expected, does not do.
+
+    gradients: numbers of the stage's outputs, with strides where these are not as expected. autocast: of the backward pass.
+    """
+
+    gradients: tuple[tuple[int, tuple[int, ...] | None], ...]
+    autocast: Autocast = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A tensor of the caller's that later results are made of: a result of the program, or an input once it was written."""
+
+    result: int = -1
+    input: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A tensor of the caller's that eager's nodes save: a write to it after the call is an error for the outputs of a bit mask."""
+
+    at: Boundary
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One node of autograd. Masks are of its outputs: output n is bit n.
+
+    outputs: positions among the flat outputs of the forward graph. graph: the backward pass for all of them; its GRADIENT outputs
+    are of the caller's inputs, or of boundaries, which are numbered after these. tangents: what it expects of their gradients.
+    shared: by output, those that can't be differentiated after it. reached: by GRADIENT, the outputs that flow to it.
+    needed: by saved value, the outputs whose gradients need it. watched: see there.
+    backward_of: the graph, and what it expects, for other gradients; raises Declined where none can be made.
+    """
+
+    outputs: tuple[int, ...]
+    graph: TracedGraph
+    tangents: tuple[Descriptor, ...]
+    shared: tuple[int, ...]
+    reached: tuple[int, ...]
+    needed: tuple[int, ...]
+    watched: tuple[Watched, ...]
+    backward_of: Callable[[Given], tuple[TracedGraph, list[Descriptor]]]
+
+
+class Declined(Exception):
+    """No backward graph for these gradients: the graph for all of them has to do, given zeros and copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """forward: always. stages: where something is differentiated, each after those that it is made of.
+
+    checks: for the runtime wrapper. only_plain_backward: the program refuses `torch.autograd.grad` and `backward(inputs=...)`, as
+    reentrant checkpoints do. starts_with_grad: the graph starts with grad mode on; where it starts off, it turns it on itself.
+    """
+
+    forward: TracedGraph
+    checks: tuple[StorageCheck, ...]
+    stages: tuple[Stage, ...] = ()
+    boundaries: tuple[Boundary, ...] = ()
+    only_plain_backward: bool = False
+    starts_with_grad: bool = True
+
+    @property
+    def backward(self) -> TracedGraph | None:
+        """The backward graph of a program whose results are not made of each other; None where nothing is differentiated."""
+        if len(self.stages) > 1:
+            raise ValueError(f"the program is differentiated in {len(self.stages)} stages: results are made of results; see `stages`")
+        return self.stages[0].graph if self.stages else None

@@ -1,0 +1,240 @@
+"""Results of one graph that are made of each other: whoever looks at one's gradient sees what comes from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from training_programs import Compile, leaf, same
+
+import fxloom
+
+BACKENDS = ["aot_eager", "inductor"]
+
+
+def chain(x: Tensor, w: Tensor) -> Any:
+    a = x * w
+    b = a.sin()
+    c = (b * a * w).exp()
+    return a, b, c
+
+
+def hooks(compile: Compile) -> Any:
+    """One changes the gradient that flows on; each runs once."""
+    x, w, seen = leaf(3), leaf(3), []
+    a, b, c = compile(chain)(x, w)
+    a.register_hook(lambda g: seen.append(("a", g.clone())))
+    b.register_hook(lambda g: g * 2)
+    (c.sum() + a.square().sum()).backward()
+    return seen, x.grad, w.grad
+
+
+def retained(compile: Compile) -> Any:
+    x, w = leaf(3), leaf(3)
+    a, b, c = compile(chain)(x, w)
+    a.retain_grad()
+    b.retain_grad()
+    c.sum().backward()
+    return a.grad, b.grad, c.grad_fn is not None, x.grad, w.grad
+
+
+def asked_for(compile: Compile) -> Any:
+    x, w = leaf(3), leaf(3)
+    a, b, c = compile(chain)(x, w)
+    whole = torch.autograd.grad(c.sum(), [a, b, w], retain_graph=True)
+    return whole, torch.autograd.grad(c.sum(), [b, x], retain_graph=True), torch.autograd.grad(b.sum(), a)
+
+
+def apart(compile: Compile) -> Any:
+    x, w = leaf(3), leaf(3)
+    a, b, c = compile(chain)(x, w)
+    c.sum().backward()
+    try:
+        a.sum().backward()
+    except RuntimeError as error:
+        return str(error)[:30], x.grad
+    raise AssertionError("the history of `a` was freed with that of `c`")
+
+
+def upwards(compile: Compile) -> Any:
+    """What comes before is differentiated first, and kept for what comes after."""
+    x, w = leaf(3), leaf(3)
+    a, b, c = compile(chain)(x, w)
+    a.sum().backward(retain_graph=True)
+    first = x.grad.clone()
+    c.sum().backward()
+    return first, x.grad, w.grad
+
+
+def loss_and_logits(compile: Compile) -> Any:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 5))
+
+    def step(x: Tensor, y: Tensor) -> Any:
+        logits = model(x)
+        return F.cross_entropy(logits, y), logits
+
+    loss, logits = compile(step)(torch.randn(3, 4), torch.tensor([0, 1, 4]))
+    logits.retain_grad()
+    loss.backward()
+    return loss, logits, logits.grad, [p.grad for p in model.parameters()]
+
+
+def view_of_an_input(compile: Compile) -> Any:
+    x, seen = leaf(2, 3), []
+
+    def program(x: Tensor) -> Any:
+        row = x[0]
+        return row, (row * row * x[1]).sum()
+
+    row, total = compile(program)(x)
+    row.register_hook(lambda g: seen.append(g.clone()))
+    return torch.autograd.grad(total, row, retain_graph=True), total.backward(), seen, x.grad
+
+
+def view_of_a_result(compile: Compile) -> Any:
+    x, seen = leaf(2, 3), []
+
+    def program(x: Tensor) -> Any:
+        y = x.exp()
+        row = y[0]
+        return y, row, (row * y[1]).sum()
+
+    y, row, total = compile(program)(x)
+    row.register_hook(lambda g: seen.append(("row", g.clone())))
+    y.register_hook(lambda g: seen.append(("y", g.clone())))
+    (total + y.sum() + row.sum()).backward()
+    return seen, x.grad
+
+
+def written_input(compile: Compile) -> Any:
+    x, w, seen = leaf(3), leaf(3), []
+    y = x * 1
+
+    def program(y: Tensor, w: Tensor) -> Any:
+        y.mul_(w)
+        return y.sin()
+
+    z = compile(program)(y, w)
+    y.register_hook(lambda g: seen.append(g.clone()))
+    grads = torch.autograd.grad(z.sum(), y, retain_graph=True)
+    (z.sum() + y.sum()).backward()
+    return grads, seen, x.grad, w.grad, y, z
+
+
+def one_operator_makes_two(compile: Compile) -> Any:
+    """Of the results of one operator one is shown; the other leads past it."""
+    x, seen = leaf(4, 3), []
+
+    def program(x: Tensor) -> Any:
+        values, _ = (x * 2).sort(0)
+        a, b = values.split(2)
+        return a, (a * b).sum()
+
+    a, total = compile(program)(x)
+    a.register_hook(lambda g: seen.append(g.clone()))
+    total.backward()
+    return seen, x.grad
+
+
+def layers(compile: Compile) -> Any:
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.Linear(4, 4) for _ in range(4)])
+
+    def program(x: Tensor) -> Any:
+        hidden = [x]
+        for layer in model:
+            hidden.append(layer(hidden[-1]).tanh() + hidden[-1])
+        return (*hidden[1:], hidden[-1].square().mean())
+
+    x, seen = leaf(2, 4), []
+    *hidden, loss = compile(program)(x)
+    for number, tensor in enumerate(hidden):
+        tensor.register_hook(lambda g, number=number: seen.append((number, g.clone())))  # type: ignore[misc]
+    (loss + hidden[1].sum()).backward()
+    return seen, x.grad, [p.grad for p in model.parameters()]
+
+
+def shared_weight(compile: Compile) -> Any:
+    """A leaf that is reached through the result and past it."""
+    w, x, seen = leaf(3, 3), torch.randn(2, 3), []
+
+    def program(x: Tensor, w: Tensor) -> Any:
+        h = F.dropout((x @ w).relu(), 0.5)
+        return h, (h @ w.t()).square().sum()
+
+    torch.manual_seed(3)
+    h, loss = compile(program)(x, w)
+    h.register_hook(lambda g: seen.append(g.clone()))
+    loss.backward()
+    return seen, w.grad
+
+
+def infinite(compile: Compile) -> Any:
+    """What is not asked for is not there: no zero times infinity."""
+    w = torch.tensor([0.0, 1.0], requires_grad=True)
+    h, total = compile(lambda w: ((h := w.sqrt()), (h.detach() + w).sum() + h.detach().sum()))(w)
+    total.backward()
+    return w.grad
+
+
+PROGRAMS = [
+    hooks, retained, asked_for, apart, upwards, loss_and_logits, view_of_an_input, view_of_a_result, written_input,
+    one_operator_makes_two, layers, shared_weight, infinite,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_as_in_eager(program: Callable[[Compile], Any], backend: str) -> None:
+    fxloom.reset()
+    seen = []
+    options = {"eager_numbers": True} if backend == "inductor" else None
+    for compile in (lambda fn: fxloom.compile(fn, backend=backend, fullgraph=True, options=options), lambda fn: fn):
+        torch.manual_seed(0)
+        seen.append(program(compile))
+    same(seen[0], seen[1], program.__name__, 1e-5)
+    assert fxloom.stats().graphs == 1
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient * 2 + 0 / x  # NaN where it is run for nothing
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_custom_function_between_is_not_given_zeros(backend: str) -> None:
+    def program(x: Tensor) -> Any:
+        h = Doubled.apply(x)
+        return h, (h * 3).sum() + x.sum()
+
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        x = torch.ones(3, requires_grad=True)
+        h, total = run(x)
+        h.register_hook(torch.zeros_like)
+        seen.append((torch.autograd.grad(total, h, retain_graph=True), total.backward(), x.grad))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_each_stage_keeps_what_it_needs_and_lets_it_go() -> None:
+    compiled = fxloom.compile(lambda x: ((h := x.exp().sin()), h.cos().exp().sum()), backend="aot_eager", fullgraph=True)
+    x = torch.ones(1000, requires_grad=True)
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or len(kept) - 1, lambda n: kept[n]):
+        h, total = compiled(x)
+    assert h.grad_fn.next_functions[-1][0].variable is x
+    assert total.grad_fn.next_functions[-1][0] is h.grad_fn
+    total.backward()
+    torch.testing.assert_close(x.grad, torch.autograd.grad(x.exp().sin().cos().exp().sum(), x)[0])
