@@ -170,3 +170,28 @@ def test_a_part_of_a_larger_memory_says_so(backend: str) -> None:
 def test_a_copy_of_a_part_is_memory_of_its_own(backend: str) -> None:
     got = fxloom.compile(lambda x: (x * 2)[1:].clone(), backend=backend, fullgraph=True)(torch.ones(3, 3))
     assert (got.storage_offset(), got.untyped_storage().nbytes()) == (0, 24)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_view_of_what_requires_no_grad_may_be_written_with_grad(backend: str) -> None:
+    def program(x: Tensor, w: Tensor, quiet: bool) -> Any:
+        with torch.set_grad_enabled(not quiet):
+            v = x.transpose(0, 1)
+        print(end="")
+        v += w
+        return v, x
+
+    for quiet in (False, True):
+        seen: list[Any] = []
+        for run in (program, fxloom.compile(program, backend=backend)):
+            x, w = torch.ones(2, 2), torch.arange(4.0).view(2, 2).requires_grad_()
+            try:
+                v, x = run(x, w, quiet)
+                (v * x).sum().backward()
+                seen.append((v.detach(), w.grad))
+            except RuntimeError as error:
+                seen.append(str(error)[:30])
+        if quiet:
+            assert seen[0] == seen[1]
+        else:
+            torch.testing.assert_close(seen[1], seen[0])

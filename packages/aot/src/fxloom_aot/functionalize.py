@@ -299,31 +299,35 @@ class Functionalizer:
                     self._define_result(entry, fake, value, item)
 
     def _define_result(self, entry: Entry, fake: FakeTensor, value: FakeTensor, item: int | None) -> None:
+        """What result `item` of an operator is: memory of its own, or a view of the operator's first argument."""
         if id(fake) in self.views:
             return
-        known = self.memories.get(fake.storage_token.ident)
-        if known is None:
+        memory = self.memories.get(fake.storage_token.ident)
+        if memory is None:
             self.define(fake, value)
             return
-        base = entry.args[0] if entry.args else None
-        twin = known.owner
-        if twin is not None and self.desc_of(twin) == self.desc_of(fake) and any(twin is made for made in values_of([entry.out])):
-            # one operator returned the same memory twice
-            self.views[id(fake)] = View(known, (), value, known.version, self.desc_of(fake))
+        desc = self.desc_of(fake)
+        if self._is_returned_twice(entry, memory, desc):
+            self.views[id(fake)] = View(memory, (), value, memory.version, desc)
             return
+        base = entry.args[0] if entry.args else None
         if type(base) is not FakeTensor or base.storage_token is not fake.storage_token:
             self.reject(entry, f"result {item or 0} of {entry.op} shares memory with something that is not its first argument")
             return
-        source = self.view_of(base)
-        step = ViewStep(entry.op, tuple(entry.args[1:]), tuple(entry.kwargs.items()), item, entry.tracked)
         if any(True for _ in values_of([*entry.args[1:], entry.kwargs])):
             self.reject(entry, f"{entry.op} makes a view with the help of other tensors")
+        source = self.view_of(base)
         if entry.op is aten.as_strided.default:
-            self.views[id(fake)] = self._strided(source, self.desc_of(fake), entry)
+            self.views[id(fake)] = self._strided(source, desc, entry)
             return
-        chain = (*source.chain, Step(step, source.desc))
-        made = (*source.made, step)
-        self.views[id(fake)] = View(source.memory, chain, value, source.memory.version, self.desc_of(fake), made, entry)
+        step = ViewStep(entry.op, tuple(entry.args[1:]), tuple(entry.kwargs.items()), item, entry.tracked)
+        chain, made = (*source.chain, Step(step, source.desc)), (*source.made, step)
+        self.views[id(fake)] = View(source.memory, chain, value, source.memory.version, desc, made, entry)
+
+    def _is_returned_twice(self, entry: Entry, memory: Memory, desc: Descriptor) -> bool:
+        """One operator returned a memory of its own making before, and returns it again."""
+        owner = memory.owner
+        return owner is not None and self.desc_of(owner) == desc and any(owner is made for made in values_of([entry.out]))
 
     def _strided(self, source: View, desc: Descriptor, entry: Entry) -> View:
         """as_strided of `source`, which sees the memory, not the view that it is applied to. desc: of its result."""
@@ -336,44 +340,32 @@ class Functionalizer:
         return View(memory, chain, replay(self.log, memory.value, chain), memory.version, desc, (*source.made, step), entry)
 
     def _mutate(self, entry: Entry) -> None:
-        op, args, kwargs = entry.op, entry.args, entry.kwargs
-        facts = facts_of(op)
-        # defaults are left out by the dispatcher, and those of the twin may differ
-        defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
-        names = [argument.name for argument in op._schema.arguments]
-        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-        targets = [given.get(name) for _, name, _ in facts.writes]
-        if op is aten.copy_.default:
-            self._refuse_overlap(entry, targets, given)
-            self.write(args[0], self.read(args[1]))
-            return
+        """An operator that writes to arguments: its twin tells the new values, which are written one after the other."""
+        op, args = entry.op, entry.args
+        given = _by_name(entry)
+        writes = facts_of(op).writes
+        targets = [given.get(name) for _, name, _ in writes]
         if self._meets_own_writes(targets, given):
             self._one_by_one(entry)
             return
         self._refuse_overlap(entry, targets, given)
+        if op is aten.copy_.default:
+            self.write(args[0], self.read(args[1]))
+            return
         twin = twin_of(op)
-        if twin is not None and twin.namespace == MADE:
-            self._refuse_sharing(entry, targets, given)
         if twin is None:
             self.reject(entry, f"{op} writes to its arguments and has no functional form")
             return
-        outs = {name for _, name, is_out in facts.writes if is_out}
+        if twin.namespace == MADE:
+            self._refuse_sharing(entry, targets, given)
+        outs = {name for _, name, is_out in writes if is_out}
         values = {name: self.read(value) for name, value in given.items() if name not in outs}
-        if facts.seeded and not outs and [position for position, _, _ in facts.writes] == [0] and type(args[0]) is FakeTensor:
+        fills_first = not outs and [position for position, _, _ in writes] == [0] and type(args[0]) is FakeTensor
+        if facts_of(op).seeded and fills_first:
             self._draw(op, twin, values, args[0])
             return
-        positional: list[Any] = []
-        keyword: dict[str, Any] = {}
-        for argument in twin._schema.arguments:
-            if argument.name not in values:
-                continue
-            if argument.kwarg_only or len(positional) < list(twin._schema.arguments).index(argument):
-                keyword[argument.name] = values[argument.name]
-            else:
-                positional.append(values[argument.name])
-        in_place = bool(outs) or op._schema.name.endswith("_") or op._schema.name.partition("::")[2].startswith("__i")
-        own = own_results(op) if twin.namespace == MADE else 0 if in_place else len(op._schema.returns)
-        self._write_results(twin, tuple(positional), keyword, entry.out, own, targets)
+        positional, keyword = _as_arguments_of(twin, values)
+        self._write_results(twin, positional, keyword, entry.out, _own_results(op, twin), targets)
 
     def _meets_own_writes(self, targets: list[Any], given: Mapping[str, Any]) -> bool:
         """True where an operator that writes several tensors meets, at one of them, memory that it wrote at another."""
@@ -499,6 +491,36 @@ class Functionalizer:
             value = self.log.emit(step.op, (value, *step.args), dict(step.kwargs))
             self.views[id(target)] = View(view.memory, chain, value, view.memory.version, after, (*view.made, step), entry)
         self.metadata_changed[id(target)] = target
+
+
+def _by_name(entry: Entry) -> dict[str, Any]:
+    """The arguments by name, with defaults: the dispatcher leaves these out, and those of a twin may differ."""
+    arguments = entry.op._schema.arguments
+    defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
+    return {**defaults, **dict(zip([argument.name for argument in arguments], entry.args, strict=False)), **entry.kwargs}
+
+
+def _as_arguments_of(op: Op, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Values by name as positional arguments of `op`, as long as none is missing before them, and keyword arguments."""
+    positional: list[Any] = []
+    keyword: dict[str, Any] = {}
+    for place, argument in enumerate(op._schema.arguments):
+        if argument.name not in values:
+            continue
+        if argument.kwarg_only or len(positional) < place:
+            keyword[argument.name] = values[argument.name]
+        else:
+            positional.append(values[argument.name])
+    return tuple(positional), keyword
+
+
+def _own_results(op: Op, twin: Op) -> int:
+    """How many results of the twin are the operator's; the others are new values of what it writes to."""
+    if twin.namespace == MADE:
+        return own_results(op)
+    name = op._schema.name.partition("::")[2]
+    returns_targets = name.endswith("_") or name.startswith("__i") or any(is_out for _, _, is_out in facts_of(op).writes)
+    return 0 if returns_targets else len(op._schema.returns)
 
 
 def check_checkpoints(checkpoints: list[Checkpoint], log: list[Entry]) -> None:

@@ -27,34 +27,33 @@ def is_symbolic(nest: Any) -> bool:
 
 def late(nest: Any, places: Mapping[str, int]) -> Late:
     """The function from values to `nest` with its symbols put in; places: where the values hold each symbol."""
-    if not is_symbolic(nest):
-        return lambda values: nest
-    constants: list[Any] = []
-
-    def text(item: Any) -> str:
-        if isinstance(item, (tuple, list)):
-            inside = "".join(f"{text(part)}, " for part in item)
-            return f"[{inside}]" if isinstance(item, list) else f"({inside})"
-        if type(item) in SYMBOLIC:
-            return _number_text(item, places)
-        constants.append(item)
-        return f"constants[{len(constants) - 1}]"
-
-    source = f"lambda values: {text(nest)}"
-    return eval(source, {"constants": constants, "math": math})  # type: ignore[no-any-return]  # text made above
+    if isinstance(nest, (tuple, list)) and is_symbolic(nest):
+        parts = [late(item, places) for item in nest]
+        if isinstance(nest, tuple):
+            return lambda values: tuple([part(values) for part in parts])
+        return lambda values: [part(values) for part in parts]
+    if type(nest) in SYMBOLIC:
+        return _late_number(nest, places)
+    return lambda values: nest
 
 
-def _number_text(number: Any, places: Mapping[str, int]) -> str:
-    node = number.node
-    if isinstance(node, IntNode):
-        poly = node.env.facts.simplify(node.poly)
-        names, body = [atom.text for atom in poly.symbols()], python_text(poly)
-    elif isinstance(node, FloatNode):
-        names, body = [atom.text for atom in node.real.symbols()], str(node.real)
-    else:
-        return str(bool(number))
+def _late_number(number: Any, places: Mapping[str, int]) -> Late:
+    names, text = _as_python(number)
     missing = [name for name in names if name not in places]
     if missing:
         raise InternalError("aot", f"{number} needs {', '.join(missing)}, which no input holds")
-    inputs = ", ".join(f"values[{places[name]}]" for name in names)
-    return f"(lambda {', '.join(names)}: {body})({inputs})"
+    # an expression of the environment, as its own printer writes it: nothing of the user's is in it
+    function = eval(f"lambda {', '.join(names)}: {text}", {"math": math})
+    at = [places[name] for name in names]
+    return lambda values: function(*[values[place] for place in at])
+
+
+def _as_python(number: Any) -> tuple[list[str], str]:
+    """The symbols of a number, and the expression that it is of these."""
+    node = number.node
+    if isinstance(node, IntNode):
+        poly = node.env.facts.simplify(node.poly)
+        return [atom.text for atom in poly.symbols()], python_text(poly)
+    if isinstance(node, FloatNode):
+        return [atom.text for atom in node.real.symbols()], str(node.real)
+    return [], str(bool(number))

@@ -59,8 +59,14 @@ _COSTLY = frozenset(
     }
 )  # fmt: skip
 
-#: What computing a value again costs, in parts of what keeping it costs.
-_PRICE_CHEAP, _PRICE_COSTLY, _PRICE_PASS = 0.02, 0.25, 0.1
+# Keeping a value costs its bytes. Computing it again costs a part of them, so that nothing is computed again without a gain, and
+# what is dear only for a large gain: at 0.25 four values of the same size have to be made of what is kept in place of one.
+#: additions and their kind: hidden behind the reading of what they are made of
+_PRICE_CHEAP = 0.02
+#: functions of `_COSTLY`, and random numbers of a seed: as long as reading their operand from memory, or longer
+_PRICE_COSTLY = 0.25
+#: operators of `_PASSES`: memory is read once more
+_PRICE_PASS = 0.1
 
 
 @dataclass(frozen=True, slots=True)

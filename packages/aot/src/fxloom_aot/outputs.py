@@ -96,7 +96,7 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             base = bases.get(id(memory))
             if base is None:
                 base = bases[id(memory)] = _add_base(state, found, memory)
-            found.results.append(FromOutput(base, _steps(state, found, view, output), _is_tracked(output)))
+            found.results.append(FromOutput(base, _steps(state, found, view, output), _as_made(view, output)))
         else:
             value = with_strides_of(state.log, state.read(output), output.desc)
             if not equal(value.desc.offset, output.desc.offset):  # a part of something that the program does not show
@@ -110,6 +110,15 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
 def _is_tracked(output: FakeTensor) -> bool:
     """True for what autograd has a history of; a view made without grad of what requires grad says that it does, and has none."""
     return output.requires_grad and has_history(output)
+
+
+def _as_made(view: View, output: FakeTensor) -> bool:
+    """True where the view is to be made in the grad modes in which the program made it; else without grad.
+
+    Also one of what requires no grad: autograd remembers that a view was made without grad, and refuses writes to it with grad.
+    """
+    owner = view.memory.owner
+    return has_history(output) if output.requires_grad else owner is None or not owner.requires_grad
 
 
 def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autograd: set[int]) -> None:
@@ -159,9 +168,9 @@ def _from_input(state: Functionalizer, found: ForwardOutputs, output: FakeTensor
         number = next(number for number, given in enumerate(state.inputs) if given.fake is memory.owner)
         # metadata changes of the input itself come first in the wrapper, so the chain must start from what it then is
         if memory.owner is not None and id(memory.owner) in state.metadata_changed:
-            return FromInput(number, (_whole_view(state, memory, view, output),), _is_tracked(output))
-        return FromInput(number, _steps(state, found, view, output), _is_tracked(output))
-    return FromInput(memory.members[0], (_whole_view(state, memory, view, output),), _is_tracked(output))
+            return FromInput(number, (_whole_view(state, memory, view, output),), _as_made(view, output))
+        return FromInput(number, _steps(state, found, view, output), _as_made(view, output))
+    return FromInput(memory.members[0], (_whole_view(state, memory, view, output),), _as_made(view, output))
 
 
 def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeTensor) -> ViewStep:
@@ -169,7 +178,8 @@ def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeT
     if output.dtype != memory.whole.dtype:
         raise UnsupportedView("an output is a view, with another element type, of an input that changed shape or is shared")
     state.offset_sensitive.update(memory.members)
-    return ViewStep(aten.as_strided.default, (list(output.desc.size), list(output.desc.stride), output.desc.offset))
+    tracked = view.entry is None or view.entry.tracked
+    return ViewStep(aten.as_strided.default, (list(output.desc.size), list(output.desc.stride), output.desc.offset), tracked=tracked)
 
 
 def _steps(state: Functionalizer, found: ForwardOutputs, view: View, output: FakeTensor) -> tuple[ViewStep, ...]:
@@ -177,9 +187,9 @@ def _steps(state: Functionalizer, found: ForwardOutputs, view: View, output: Fak
     steps = view.made
     owner = view.memory.owner
     if _is_tracked(output) and not all(step.tracked for step in steps) and owner is not None and view.entry is not None:
-        # autograd gives a view that was made without grad a history when its memory, or its shape, changes
+        # a view that was made without grad gets one when its memory, or its shape, changes, or a custom function returns it
         if flows_to(output.grad_fn, owner):
-            state.reject(view.entry, "a view made with grad mode off has a history afterwards")
+            state.reject(view.entry, "a view made with grad mode off, or by a custom function, has a history of its own")
     known = {spec.symbol for spec in found.specs}
     for name in symbol_names(number for step in steps for number in numbers_of([step.args, dict(step.kwargs)])):
         if name in state.log.symbol_calls and name not in known:
