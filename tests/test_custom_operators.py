@@ -154,3 +154,44 @@ def test_operators_that_write_in_place_stay_in_the_graph(name: str, backend: str
         expected, got = program(*expected_args), run(*got_args)
         torch.testing.assert_close((got, got_args), (expected, expected_args))
     assert fxloom.stats().compiles == 2
+
+
+@torch.library.custom_op("fxloom_tests::positive", mutates_args=())
+def positive(x: torch.Tensor) -> int:
+    return int((x > 0).sum())
+
+
+@positive.register_fake
+def _(x: torch.Tensor) -> int:
+    return torch.library.get_ctx().new_dynamic_size()
+
+
+@torch.library.custom_op("fxloom_tests::extent", mutates_args=())
+def extent(x: torch.Tensor, n: int) -> int:
+    return x.shape[0] * n
+
+
+@extent.register_fake
+def _(x: torch.Tensor, n: int) -> int:
+    return x.shape[0] * n
+
+
+NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "as a size": lambda x: torch.zeros(positive(x)) + 1,
+    "as a factor": lambda x: x * positive(x) + positive(x * -1),
+    "returned": lambda x: (x * 2, positive(x)),
+    "made of a size": lambda x: x * extent(x, 3),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_custom_operator_that_gives_a_number(name: str, backend: str, counters_at_zero: None) -> None:
+    program = NUMBERS[name]
+    compiled = fxloom.compile(program, backend=backend, options=OPTIONS)
+    for size in (4, 5, 3, 7):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), program(x))
+    stats = fxloom.stats()
+    assert (stats.compiles, stats.graph_breaks) == (2, 0)
+    assert backend == "aot_eager" or name == "made of a size" or stats.fallbacks

@@ -37,13 +37,14 @@ from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_info, dtype_name
 from fxloom_interfaces.errors import GraphRejected, InternalError
-from fxloom_interfaces.expr import Expr, Max, free_symbols, normalize, symbol
+from fxloom_interfaces.expr import Expr, Max, free_symbols, normalize, print_expr, symbol
 from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, Reduction
 from fxloom_interfaces.loop_ir import Node as LoopNode
 from fxloom_interfaces.ops import ReductionKind
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
 from fxloom_shapes.printed import opaque_name
 from fxloom_shapes.reals import atom_text, opaque_atoms
+from fxloom_shapes.size_nodes import Symbolic, symbols_made
 
 Rule: TypeAlias = Callable[..., Any]
 
@@ -621,10 +622,23 @@ class Lowering:
     def _is_bound(self, name: str) -> bool:
         return name in self.out.sizes or name in self.out.late
 
-    def number(self, target: str, args: Sequence[Any], name: str) -> None:
-        """Call `target`, which gives the number `name` of the program."""
-        self.out.late[name] = None
-        self.out.work.append(ExternCall(target, tuple(args), (), (), (name,), False, True, target, "cpu", self._origins()))
+    def number(
+        self, value: Symbolic, target: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, library: bool = True
+    ) -> Any:
+        """Call `target`, which gives a number of the program; `value` in what follows."""
+        names = list(symbols_made(value.node.env, value)) or [str(value.node.expr)]
+        if not names[0].isidentifier():  # made of sizes that are known without the call
+            return as_expr(value)
+        keywords = tuple((kwargs or {}).items())
+        self.out.late[names[0]] = None
+        self.out.work.append(ExternCall(target, tuple(args), keywords, (), (names[0],), False, library, target, "cpu", self._origins()))
+        if isinstance(value, (torch.SymFloat, torch.SymBool)):  # truth values are 0 and 1 in arithmetic
+            return Float(names[0])
+        known = as_expr(value)
+        if str(known) != names[0]:  # what the program asserted of the number is in what later code takes for it
+            text = print_expr(known)
+            self.check(f"{names[0]} == {text}", f"a number told by {target} is not {text}, as was asserted")
+        return known
 
     def check_sizes(self, tensors: Sequence[Tensor], op: str) -> None:
         """Raise RuntimeError when the program runs, unless results whose sizes depend on values have the sizes that later
@@ -656,6 +670,8 @@ class Lowering:
         kwargs = torch.fx.map_arg(node.kwargs, lambda n: self._fallback_operand(n))
         args, kwargs = _spell(tuple(args)), {k: _spell(v) for k, v in kwargs.items()}
         outputs = [fake] if isinstance(fake, torch.Tensor) else list(fake) if isinstance(fake, (list, tuple)) else None
+        if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self.number(fake, f"torch.ops.{target}", args, kwargs, library=library)
         # Numbers beside tensors (attention's longest sequences) follow from shapes, so the fake's are the kernel's.
         if outputs is None or not all(f is None or isinstance(f, (torch.Tensor, int)) for f in outputs):
             raise GraphRejected(node, f"its result is no tensor ({type(fake).__name__}), and it has no lowering")
