@@ -22,7 +22,7 @@ import torch.nn.functional as F
 
 from fxloom_dynamo import optimize
 from fxloom_interfaces.sources import LocalSource, SizeSource
-from fxloom_shapes import SymbolEnv
+from fxloom_shapes import EnvOptions, SymbolEnv
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Any, ...]]]] = {
     "pointwise": (lambda x: x.sin() + 1, lambda a, b: (torch.ones(a, b),)),
@@ -99,7 +99,7 @@ def run_questions(rounds: int, most: int) -> tuple[int, int, int, int]:
     source = random.Random(0)
     counts = [0, 0, 0, 0]
     for _ in range(rounds):
-        env = SymbolEnv(duck=False)
+        env = SymbolEnv(EnvOptions(duck=False))
         symbols = {name: env.create(hint, SizeSource(LocalSource("x"), "size", n)) for n, (name, hint) in enumerate(HINTS.items())}
         asked = []
         for _ in range(source.randint(1, most)):

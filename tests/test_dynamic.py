@@ -195,3 +195,22 @@ def test_memory_of_symbolic_size_is_used_again() -> None:
             torch.testing.assert_close(compiled(rand(n, 4), rand(4, 4)), fn(rand(n, 4), rand(4, 4)))
     (program,) = programs
     assert program.count(" = allocate ") == 2 and program.count(" = reuse ") == 6
+
+
+def test_sizes_that_are_equal_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * 2).sum() + y
+
+    def compiles(options: dict[str, bool] | None) -> int:
+        fxloom.reset()
+        compiled = fxloom.compile(program, backend="aot_eager", dynamic=True, options=options)
+        for first, second in ((4, 4), (5, 5), (6, 7)):
+            x, y = torch.randn(first), torch.randn(second)
+            assert torch.equal(compiled(x, y), program(x, y))
+        return fxloom.stats().compiles
+
+    assert compiles(None) == 2  # one graph where they are equal
+    assert compiles({"duck_shapes": False}) == 1
+    monkeypatch.setenv("FXLOOM_DUCK_SHAPES", "0")
+    assert compiles(None) == 1
+    assert compiles({"duck_shapes": True}) == 2

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fxloom_interfaces.sources import LocalSource, SizeSource
-from fxloom_shapes import ConstraintViolated, DataDependent, SymbolEnv
+from fxloom_shapes import ConstraintViolated, DataDependent, EnvOptions, SymbolEnv
 from fxloom_shapes.facts import Facts, relation
 from fxloom_shapes.poly import Atom, Poly, const, of_atom
 
@@ -128,7 +128,7 @@ def test_statements_narrow_soundly(given_facts: list[tuple[Tree, str]], question
 @given(st.lists(st.tuples(trees(), st.sampled_from(["==", ">=", "!="])), min_size=1, max_size=4))
 def test_guards_accept_only_what_the_trace_saw(asked: list[tuple[Tree, str]]) -> None:
     """Every point that the final guards accept answers every question as the trace did."""
-    env = SymbolEnv(duck=False)
+    env = SymbolEnv(EnvOptions(duck=False))
     hints = {"a": 4, "b": 6, "c": 3}
     symbols = {name: env.create(hint, SizeSource(LocalSource("x"), "size", n)) for n, (name, hint) in enumerate(hints.items())}
     names = {name: str(symbol) for name, symbol in symbols.items()}
@@ -184,7 +184,7 @@ def test_equal_hints_share_a_symbol_unless_told_otherwise() -> None:
     env = SymbolEnv()
     assert str(env.create(5)) == str(env.create(5))
     assert str(env.create(5, duck_key="other")) != str(env.create(5))
-    apart = SymbolEnv(duck=False)
+    apart = SymbolEnv(EnvOptions(duck=False))
     assert str(apart.create(5)) != str(apart.create(5))
 
 

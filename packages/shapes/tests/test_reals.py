@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.sources import LocalSource, SizeSource
-from fxloom_shapes import SymbolEnv
+from fxloom_shapes import EnvOptions, SymbolEnv
 from fxloom_shapes.facts import Comparison, Facts
 from fxloom_shapes.poly import Atom, of_atom
 from fxloom_shapes.reals import Real
@@ -112,7 +112,7 @@ def answers(questions: list[Any], values: dict[str, Any]) -> list[Any]:
 
 
 def symbols() -> tuple[SymbolEnv, dict[str, Any]]:
-    env = SymbolEnv(duck=False)
+    env = SymbolEnv(EnvOptions(duck=False))
     places = {name: SizeSource(LocalSource("x"), "size", number) for number, name in enumerate("ab")}
     made: dict[str, Any] = {name: env.create(int(HINTS[name]), place) for name, place in places.items()}
     made["p"] = env.create_float(HINTS["p"], LocalSource("p"))

@@ -32,6 +32,7 @@ from fxloom_interfaces.errors import GraphBreak, GraphRejected
 from fxloom_interfaces.meta import get_fake, get_source, has_fake
 from fxloom_interfaces.telemetry import phase
 from fxloom_shapes import FakeMode, FakeTensor, SymbolEnv, saved_tensors_hooks_off, symbolic_kernels, trace_context
+from fxloom_shapes.asking import Tracer
 from fxloom_shapes.facts import symbols_of
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -80,10 +81,8 @@ class _Tracer:
         fakes = [given.fake for given in self.inputs if given.fake is not None]
         before = {id(fake): (fake.requires_grad, fake.grad_fn) for fake in fakes}
         if self.mode.env is not None:
-            self.mode.env.site = self.recorder.site
-            self.mode.env.on_deferred = self.recorder.asserts
-            self.mode.env.either_way = self.recorder.either_way
-            self.mode.env.in_operator += 1  # the program's own questions were answered when it was captured
+            recorder = self.recorder
+            self.mode.env.hand_over(Tracer(recorder.site, on_deferred=recorder.asserts, either_way=recorder.either_way))
             self._assert_of_inputs(self.mode.env)
         with phase("aot.trace"), restoring_modes(), symbolic_kernels(self._is_symbolic()):
             outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)

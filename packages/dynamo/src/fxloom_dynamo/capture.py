@@ -42,7 +42,7 @@ from fxloom_dynamo.subclasses import overrides, plain, without_overrides
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
-from fxloom_shapes import ConstraintViolated, DataDependent, FakeMode, FakeTensor, SymbolEnv, TraceContext
+from fxloom_shapes import ConstraintViolated, DataDependent, EnvOptions, FakeMode, FakeTensor, SymbolEnv, TraceContext
 
 #: kinds of functions whose frames go on later, elsewhere
 GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -236,14 +236,18 @@ class _Attempt:
         self.config = config
         self.breaks = breaks
         self.number = number
-        env = SymbolEnv()
-        env.capture_scalars = config.capture_scalar_outputs
-        env.capture_shapes = config.capture_dynamic_output_shape_ops
+        env = SymbolEnv(
+            EnvOptions(
+                duck=config.duck_shapes,
+                capture_scalars=config.capture_scalar_outputs,
+                capture_shapes=config.capture_dynamic_output_shape_ops,
+                one_graph=config.fullgraph,
+                reluctant={} if config.fullgraph else history.specialized,
+            )
+        )
         # a real call for a device that is not there has to raise what eager raises
         self.context = TraceContext(FakeMode(env, absent_devices=not config.runs or under_fake_mode()), env)
         self.history = history
-        env.assumes = config.fullgraph
-        env.reluctant = {} if config.fullgraph else history.specialized
         policy = Policy(history, config.dynamic, parse_dynamic_shapes(config.dynamic_shapes))
         self.ev = Evaluator(config, self.context.fake_mode, policy, frozenset(breaks))
         self.gm: torch.fx.GraphModule | None = None

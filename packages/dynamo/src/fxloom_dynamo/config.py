@@ -20,6 +20,8 @@ class CaptureConfig:
     dynamic_shapes: which dimensions of which arguments are dynamic; see `dynamic.parse_dynamic_shapes`.
     capture_scalar_outputs: `.item()` and `.tolist()` stay in the graph, as numbers that only running it tells.
     capture_dynamic_output_shape_ops: so do operators whose shapes depend on values (`nonzero`, `x[mask]`, `unique`).
+    duck_shapes: sizes that are equal in the call at hand are taken for one size, which saves guards; False takes them for
+        several, for programs whose sizes are equal by chance.
     suppress_errors: a backend's failure runs eager instead of raising.
     on_capture: called with every CapturedFrame; for reports.
     on_heap: called with the heap of every captured frame, which knows all that was read; for `fxloom_dynamo.testing`.
@@ -35,6 +37,7 @@ class CaptureConfig:
     dynamic_shapes: Mapping[str, Any] | None = None
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
+    duck_shapes: bool = True
     suppress_errors: bool = False
     runs: bool = True
     break_limit: int = 64

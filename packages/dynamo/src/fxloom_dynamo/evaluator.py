@@ -37,6 +37,7 @@ from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
 from fxloom_interfaces.errors import FxloomError, GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, GlobalsSource
 from fxloom_shapes import ConstraintViolated, FakeMode, FakeTensor
+from fxloom_shapes.asking import Tracer
 
 #: what a handler returns to leave the loop
 RETURN = Mark("RETURN")
@@ -80,9 +81,7 @@ class Evaluator:
         self.heap.site = self.site
         self.heap.on_fresh = self._note_made
         if fake_mode.env is not None:
-            fake_mode.env.site = self.site
-            fake_mode.env.on_symbol = self.recorder.on_symbol
-            fake_mode.env.on_deferred = self.recorder.asserted
+            fake_mode.env.tracer = Tracer(self.site, self.recorder.on_symbol, self.recorder.asserted)
         self.handling_since = 0
         self.callee: Any = None  # of the last instruction CALL
         #: `.grad` of inputs that the program read or wrote, by the identity of their fakes

@@ -16,7 +16,7 @@ import keyword
 import operator
 import types
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -36,6 +36,7 @@ from fxloom_interfaces import meta, symbolic_math
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
+from fxloom_shapes.asking import Asker
 from fxloom_shapes.facts import symbols_of
 from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.poly import of_atom
@@ -216,19 +217,13 @@ class Recorder:
         self._register(value, node)
         return value
 
-    @contextmanager
-    def _in_operator(self) -> Iterator[None]:
+    def _in_operator(self) -> AbstractContextManager[None]:
         """What is asked of sizes within the block is an operator's question."""
         env = self.fake_mode.env
         if env is None:
-            yield
-            return
-        env.in_operator += 1
+            return nullcontext()
         env.guesses.clear()
-        try:
-            yield
-        finally:
-            env.in_operator -= 1
+        return env.asked_by(Asker.OPERATOR)
 
     def _is_new_number(self, value: Any) -> bool:
         """Whether only the run tells the number, and this call is what does: a custom operator counts something."""
@@ -522,7 +517,7 @@ class Recorder:
         """`bool(x)`, `x.item()` and the like: known for small constants, else a break."""
         try:
             env = self.fake_mode.env
-            scalars = env is not None and env.capture_scalars
+            scalars = env is not None and env.options.capture_scalars
             if name == "tolist" and scalars and type(args[0]) is FakeTensor and args[0].constant is None:
                 return self._numbers_of(args[0])
             if type(args[0]) is FakeTensor and name in FakeTensor.__dict__:

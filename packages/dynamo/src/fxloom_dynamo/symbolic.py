@@ -10,6 +10,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.errors import GraphBreak
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.asking import Asker
 from fxloom_shapes.nodes import FloatNode, IntNode, Node
 from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.reals import python_text
@@ -45,11 +47,8 @@ def concrete(value: Any) -> Any:
     if plain is None:
         return value
     env = value.node.env
-    env.structural = plain is not float
-    try:
+    with nullcontext() if plain is float else env.asked_by(Asker.NUMBER):
         return plain(value)
-    finally:
-        env.structural = False
 
 
 def has_symbolic(values: Any) -> bool:
@@ -191,7 +190,7 @@ _INTEGERS_ONLY = frozenset({math.gcd, math.isqrt, operator.index})
 def is_captured(ev: Evaluator, tensor: Any) -> bool:
     """Whether reading a number out of `tensor` stays in the graph."""
     env = ev.heap.fake_mode.env
-    return env is not None and env.capture_scalars and tensor.constant is None
+    return env is not None and env.options.capture_scalars and tensor.constant is None
 
 
 # --- at run time -----------------------------------------------------------------------------------------------------

@@ -471,7 +471,8 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Any:
 
 def _is_late(*tensors: Tensor) -> bool:
     """Some size is told by running the program only."""
-    return any(type(extent) is not int and not extent.node.has_hint() for tensor in tensors for extent in tensor.shape)
+    extents: list[Any] = [extent for tensor in tensors for extent in tensor.shape]
+    return any(type(extent) is not int and not extent.node.has_hint() for extent in extents)
 
 
 @rule(torch.masked_select, torch.Tensor.masked_select, any_size=True)

@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: options that are no backend's
 _CAPTURE_OPTIONS = frozenset(
-    {"capture_scalar_outputs", "capture_dynamic_output_shape_ops", "recompile_limit", "break_limit", "step_limit"}
+    {"capture_scalar_outputs", "capture_dynamic_output_shape_ops", "duck_shapes", "recompile_limit", "break_limit", "step_limit"}
 )
 
 _debug_listener: DebugFolder | None = None
@@ -49,7 +49,8 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     `state_dict` and hooks are the original's.
     backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`.
     mode, options: for the backend; but the options capture_scalar_outputs and capture_dynamic_output_shape_ops are capture's:
-    they keep numbers and shapes that depend on values in the graph. So
+    they keep numbers and shapes that depend on values in the graph. So is duck_shapes: sizes that are equal in the first call are
+    taken for one size unless it is False (FXLOOM_DUCK_SHAPES=0 for all regions), and a call where they differ compiles anew. So
     are the limits: recompile_limit, break_limit, and step_limit, the instructions that are evaluated without an operator.
     dynamic: None compiles for the sizes that it sees, and once more for any size of what turns out to change; True for any
     size at once; False for each size anew, up to the recompile limit.
@@ -82,7 +83,8 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
         _write_debug_folder(Path(debug_dir if debug_dir is not None else now.debug_dir))
     if options is not None and not isinstance(options, Mapping):
         raise ConfigError(f"options must be a mapping of names to values, got {type(options).__name__}")
-    capture = {name: value for name, value in (options or {}).items() if name in _CAPTURE_OPTIONS}
+    capture = {"duck_shapes": now.duck_shapes}
+    capture |= {name: value for name, value in (options or {}).items() if name in _CAPTURE_OPTIONS}
     options = {name: value for name, value in (options or {}).items() if name not in capture}
     return fxloom_dynamo.optimize(
         resolve_backend(backend, mode, options),

@@ -1,6 +1,6 @@
 """Settings of the umbrella: read from the environment once, at the entry points, and handed down.
 
-`FXLOOM_<FIELD>` sets a field: FXLOOM_CACHE_DIR, FXLOOM_DEBUG, FXLOOM_DEBUG_DIR, FXLOOM_DISABLE.
+`FXLOOM_<FIELD>` sets a field: FXLOOM_CACHE_DIR, FXLOOM_DEBUG, FXLOOM_DEBUG_DIR, FXLOOM_DISABLE, FXLOOM_DUCK_SHAPES.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fxloom_interfaces.config import read_environment
 class Settings:
     """cache_dir: of compiled artifacts; None for the user's cache folder.
 
+    duck_shapes: sizes that are equal in the first call are taken for one size, where `compile` isn't told otherwise.
     debug: write the debug folder of every compilation under debug_dir. disable: compile nothing, run eager.
     """
 
@@ -23,6 +24,7 @@ class Settings:
     debug: bool = False
     debug_dir: str = "fxloom_debug"
     disable: bool = False
+    duck_shapes: bool = True
 
 
 def settings() -> Settings:

@@ -623,15 +623,21 @@ class Lowering:
         return name in self.out.sizes or name in self.out.late
 
     def number(
+        self, target: str, args: Sequence[Any], name: str, kwargs: Mapping[str, Any] | None = None, *, library: bool = True
+    ) -> None:
+        """Call `target`, which gives the number `name` of the program."""
+        keywords = tuple((kwargs or {}).items())
+        self.out.late[name] = None
+        self.out.work.append(ExternCall(target, tuple(args), keywords, (), (name,), False, library, target, "cpu", self._origins()))
+
+    def told(
         self, value: Symbolic, target: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, library: bool = True
     ) -> Any:
-        """Call `target`, which gives a number of the program; `value` in what follows."""
+        """Call `target`, which gives `value`: that number in what follows."""
         names = list(symbols_made(value.node.env, value)) or [str(value.node.expr)]
         if not names[0].isidentifier():  # made of sizes that are known without the call
             return as_expr(value)
-        keywords = tuple((kwargs or {}).items())
-        self.out.late[names[0]] = None
-        self.out.work.append(ExternCall(target, tuple(args), keywords, (), (names[0],), False, library, target, "cpu", self._origins()))
+        self.number(target, args, names[0], kwargs, library=library)
         if isinstance(value, (torch.SymFloat, torch.SymBool)):  # truth values are 0 and 1 in arithmetic
             return Float(names[0])
         known = as_expr(value)
@@ -671,7 +677,7 @@ class Lowering:
         args, kwargs = _spell(tuple(args)), {k: _spell(v) for k, v in kwargs.items()}
         outputs = [fake] if isinstance(fake, torch.Tensor) else list(fake) if isinstance(fake, (list, tuple)) else None
         if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return self.number(fake, f"torch.ops.{target}", args, kwargs, library=library)
+            return self.told(fake, f"torch.ops.{target}", args, kwargs, library=library)
         # Numbers beside tensors (attention's longest sequences) follow from shapes, so the fake's are the kernel's.
         if outputs is None or not all(f is None or isinstance(f, (torch.Tensor, int)) for f in outputs):
             raise GraphRejected(node, f"its result is no tensor ({type(fake).__name__}), and it has no lowering")

@@ -1,6 +1,7 @@
 """Symbolic shapes and fake tensors."""
 
 from fxloom_shapes._torch_private import symbolic_kernels
+from fxloom_shapes.asking import EnvOptions
 from fxloom_shapes.context import TraceContext, saved_tensors_hooks_off, trace_context, use_trace_context
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride, describe, describe_contiguous
 from fxloom_shapes.env import SizeGuard, Symbol, SymbolEnv
@@ -13,6 +14,7 @@ __all__ = [
     "ConstraintViolated",
     "DataDependent",
     "Descriptor",
+    "EnvOptions",
     "FakeMode",
     "FakeStorage",
     "FakeTensor",

@@ -11,14 +11,16 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from fxloom_interfaces.errors import Site
 from fxloom_interfaces.sources import Source
+from fxloom_shapes.asking import Asker, EnvOptions, Tracer
 from fxloom_shapes.errors import ConstraintViolated, DataDependent, Specialized
 from fxloom_shapes.facts import Comparison, Facts, Logic, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import FUNCTIONS, Atom, Poly, const, of_atom
@@ -43,6 +45,7 @@ _OF_MARKED = (
     "an operator treats sizes like 0 and 1 apart, and mark_unbacked asks for one graph; with mark_dynamic these sizes are "
     "compiled for apart"
 )
+_DEFAULTS = EnvOptions()
 #: how names of integers begin that may be negative; all others are sizes or counts
 SIGNED = "n"
 
@@ -80,57 +83,93 @@ class SizeGuard:
         return str(self.statement)
 
 
-class SymbolEnv:
-    """See the module's docstring. duck: equal hints share a symbol. specialize: 0 and 1 never become symbols."""
+class _ByLabel(NamedTuple):
+    """Dimensions of one name have one size, and one symbol."""
 
-    def __init__(self, *, duck: bool = True, specialize: bool = True) -> None:
-        self.duck = duck
-        self.specialize = specialize
+    label: str
+
+
+class _ByNumber(NamedTuple):
+    """Equal numbers share a symbol (duck sizing), if what else is known of them is equal as well.
+
+    duck_key: None; of a dimension that was seen to change the sizes seen there, since those that changed alike go together;
+    of one that the user asked to be dynamic its place, since it is equal to another by chance only.
+    """
+
+    hint: int
+    duck_key: Any
+
+
+class _FloatAt(NamedTuple):
+    """Floats share a symbol where they come from one place."""
+
+    hint: float
+    source: Source | None
+
+
+class SymbolEnv:
+    """See the module's docstring.
+
+    `options` stay as they are. `tracer` is told what happens, and `hand_over` gives the environment to the next layer; `asked_by`
+    says whose questions follow. What the trace relied on is in `guards`, `deferred` (checked when the graph runs), `offsets` and
+    `pinned_floats`, until it is `frozen`. `told`, `plans`, `interned`, `descriptors` and `constants` are kept here for others,
+    because they hold in this environment only.
+    """
+
+    def __init__(self, options: EnvOptions = _DEFAULTS) -> None:
+        self.options = options
+        self.tracer = Tracer()
+        self.asker = Asker.PROGRAM
         self.facts = Facts()
         self.symbols: dict[str, Symbol] = {}
+        #: some symbol's number is told by running the program only
+        self.has_unbacked = False
+        #: answers by default since the program's last call (`fake.GuessedCopy`)
+        self.guesses: list[tuple[Statement, bool]] = []
+
         self.guards: dict[Statement, SizeGuard] = {}
         #: statements about unbacked symbols that the program asserted; checked when the graph runs
         self.deferred: dict[Statement, SizeGuard] = {}
-        self.site: Callable[[], Site | None] = lambda: None
-        #: called when the program asserts something of a number that only running it tells
-        self.on_deferred: Callable[[Statement], None] = lambda statement: None
-        #: whether what is asked now chooses between two ways to the same result
-        self.either_way: Callable[[], bool] = lambda: False
-        #: operators may take for granted what holds of ordinary sizes; how deep in operators the present question is
-        self.assumes = False
-        self.in_operator = 0
-        #: answers by default since the program's last call (`fake.GuessedCopy`)
-        self.guesses: list[tuple[Statement, bool]] = []
-        #: what is expected now holds in any case, and needs no check
-        self.certain = False
-        #: numbers and counts that were read from memory before, by what was read
-        self.told: dict[Any, Any] = {}
-        #: whether reading a number out of a tensor, and operators whose shapes depend on values, make symbols
-        self.capture_scalars = False
-        self.capture_shapes = False
-        #: called when a symbol is made
-        self.on_symbol: Callable[[], None] = lambda: None
         #: storage offsets of inputs that the trace relied on
         self.offsets: dict[Source, tuple[int, Site | None]] = {}
         #: float symbols whose very value the trace relied on
         self.pinned_floats: dict[str, SizeGuard] = {}
-        #: place -> values of a changing number there that code was made for: operators are not to insist on another one
-        self.reluctant: Mapping[str, Sequence[Any]] = {}
-        #: the program itself looks at a number, which is no operator's doing
-        self.structural = False
         self.frozen = False
-        #: some symbol's number is told by running the program only
-        self.has_unbacked = False
+
+        #: numbers and counts that were read from memory before, by what was read
+        self.told: dict[Any, Any] = {}
+        #: plans of operators by key (`propagate`)
         self.plans: dict[Any, Any] = {}
-        #: descriptors by key; the same for plans of operators (`propagate`), which hold in this environment only
+        #: descriptors by key
         self.interned: dict[Any, Any] = {}
         #: of real tensors whose fakes have symbolic sizes, by id
         self.descriptors: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
-        self._by_hint: dict[Any, Symbol] = {}
-        self._numbers: dict[Poly, torch.SymInt | int] = {}
-        self._hints: dict[str, int] = {}
         #: nodes of plain ints
         self.constants: dict[int, IntNode] = {}
+
+        self._shared: dict[_ByLabel | _ByNumber | _FloatAt, Symbol] = {}
+        self._numbers: dict[Poly, torch.SymInt | int] = {}
+        self._hints: dict[str, int] = {}
+
+    # --- who asks ---
+
+    @contextmanager
+    def asked_by(self, asker: Asker) -> Iterator[None]:
+        """The questions of the block are that asker's."""
+        before, self.asker = self.asker, asker
+        try:
+            yield
+        finally:
+            self.asker = before
+
+    @property
+    def in_operator(self) -> bool:
+        """What is asked now is no question of the program's own."""
+        return self.asker in (Asker.OPERATOR, Asker.MEMORY)
+
+    def hand_over(self, tracer: Tracer) -> None:
+        """From now on `tracer` traces. The program's own questions were answered before, all that come are operators'."""
+        self.tracer, self.asker = tracer, Asker.OPERATOR
 
     # --- symbols ---
 
@@ -147,32 +186,32 @@ class SymbolEnv:
     ) -> int | torch.SymInt:
         """The symbolic number for `hint`; `hint` itself where it is specialized.
 
-        duck_key: numbers with equal keys share a symbol; None for the hint alone.
+        duck_key: what besides the number has to be equal for two to share a symbol (`_ByNumber`).
         """
-        if self.specialize and hint in SPECIAL:
+        if self.options.specialize and hint in SPECIAL:
             if pinned:
                 where = source.name if source is not None else label
                 raise ConstraintViolated(
                     where,
                     f"{where} == {hint}: 0 and 1 are compiled for apart",
-                    self.site(),
+                    self.tracer.site(),
                     "Mark it at calls with a larger one only, or use maybe_mark_dynamic; mark_unbacked serves 0 and 1 alike.",
                 )
             return hint
         self.refuse_outside(hint, low, high, source.name if source is not None else label)
-        key = ("label", label) if label else (hint, duck_key)
-        shared = self._by_hint.get(key) if self.duck or label else None
+        key = _ByLabel(label) if label else _ByNumber(hint, duck_key)
+        shared = self._shared.get(key) if self.options.duck or label else None
         if shared is None:
             shared = self._new("s" if hint >= 0 else SIGNED, hint)
             self.facts.ranges[shared.atom] = self._first_range(hint, low, high)
-            if self.duck or label:
-                self._by_hint[key] = shared
+            if self.options.duck or label:
+                self._shared[key] = shared
         elif shared.hint != hint:
             where = source.name if source is not None else label
             raise ConstraintViolated(
                 where,
                 f"{where} == {hint}, though {label!r} is {shared.hint} elsewhere",
-                self.site(),
+                self.tracer.site(),
                 "Dimensions of one name have one size: give them different names.",
             )
         if source is not None and source not in shared.sources:
@@ -186,11 +225,11 @@ class SymbolEnv:
         if low is not None and hint < low or high is not None and hint > high:
             ends = f"[{'-inf' if low is None else low}, {'inf' if high is None else high}]"
             raise ConstraintViolated(
-                where, f"{where} == {hint}, out of the promised range {ends}", self.site(), "Promise a range that has it."
+                where, f"{where} == {hint}, out of the promised range {ends}", self.tracer.site(), "Promise a range that has it."
             )
 
     def _first_range(self, hint: int, low: int | None, high: int | None) -> tuple[int | None, int | None]:
-        least = 2 if self.specialize else 0
+        least = 2 if self.options.specialize else 0
         if hint >= least:
             return (least if low is None else max(low, least)), (LARGEST if high is None else high)
         return low, (-1 if high is None else high)
@@ -218,10 +257,10 @@ class SymbolEnv:
         from fxloom_shapes.nodes import FloatNode
         from fxloom_shapes.reals import Real
 
-        key = ("float", hint, source)
-        made = self._by_hint.get(key)
+        key = _FloatAt(hint, source)
+        made = self._shared.get(key)
         if made is None:
-            made = self._by_hint[key] = self._new("f", hint)
+            made = self._shared[key] = self._new("f", hint)
             made.is_float = True
         if source is not None and source not in made.sources:
             made.sources.append(source)
@@ -232,7 +271,7 @@ class SymbolEnv:
         count = sum(1 for name in self.symbols if name.startswith(prefix))
         atom = Atom("", (), f"{prefix}{count}", len(self.symbols))
         made = self.symbols[atom.text] = Symbol(atom, hint)
-        self.on_symbol()
+        self.tracer.on_symbol()
         if hint is None:
             self.has_unbacked = True
         else:
@@ -306,7 +345,7 @@ class SymbolEnv:
                 return ConstraintViolated(
                     symbol.sources[0].name,
                     f"to know whether {statement}",
-                    self.site(),
+                    self.tracer.site(),
                     "Promise it by torch._check, or use mark_dynamic instead of mark_unbacked.",
                 )
         return None
@@ -327,7 +366,7 @@ class SymbolEnv:
     def settle(self, guess: tuple[Statement, bool]) -> bool:
         """True where an answer by default is certain to be right, or is taken for granted and checked; DataDependent else."""
         statement, answer = guess
-        return self.decide(statement, assume=self.assumes) is answer
+        return self.decide(statement, assume=self.options.one_graph) is answer
 
     def expect(self, statement: Statement | bool, reason: str = "") -> bool:
         """The program asserts it: a guard, or a check at run time where unbacked symbols are in it. reason: for its message."""
@@ -337,7 +376,7 @@ class SymbolEnv:
         if known is not None:
             return known
         if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
-            if not self.certain and not self._is_of_memory(statement):
+            if self.asker is not Asker.MEMORY and not self._is_of_memory(statement):
                 if self._is_odd(statement):
                     raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
                 self._defer(statement, reason)
@@ -360,8 +399,8 @@ class SymbolEnv:
 
     def _defer(self, statement: Statement, reason: str = "") -> None:
         """Have the statement checked when the program runs, and take it for granted."""
-        self.deferred[statement] = SizeGuard(statement, self.site(), reason)
-        self.on_deferred(statement)
+        self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason)
+        self.tracer.on_deferred(statement)
         unknown = [self.symbols[atom.text] for atom in symbols_of(statement)]
         self.facts.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
 
@@ -378,7 +417,7 @@ class SymbolEnv:
         (truth,) = answers
         if isinstance(statement, Relation) and any(atom.kind == "Max" for atom in statement.poly.atoms()):
             return truth  # strides are made of max(size, 1); they decide on layouts, not on values
-        if self.either_way():
+        if self.tracer.either_way():
             return truth
         self._defer(statement if truth else statement.negated(), self._why_ordinary())
         return truth
@@ -394,7 +433,7 @@ class SymbolEnv:
         return value
 
     def _why_ordinary(self) -> str:
-        site, reason = self.site(), _IN_ONE_GRAPH if self.assumes else _OF_MARKED
+        site, reason = self.tracer.site(), _IN_ONE_GRAPH if self.options.one_graph else _OF_MARKED
         return reason if site is None else f"{reason}; at {site}"
 
     def _ordinary(self, unknown: Sequence[Symbol]) -> list[dict[str, int]]:
@@ -406,10 +445,10 @@ class SymbolEnv:
         if not self.in_operator or not 1 <= len(unknown) <= _MOST_UNKNOWN:
             return []
         choices = []
-        either_way = self.either_way()
+        either_way = self.tracer.either_way()
         for symbol in unknown:
             low, high = self.range_of(symbol)
-            if not either_way and (low is None or low < 0 or not (self.assumes or symbol.sources)):
+            if not either_way and (low is None or low < 0 or not (self.options.one_graph or symbol.sources)):
                 return []
             sizes = [size for size in _ORDINARY if (high is None or size <= high) and (low is None or size >= low)]
             if symbol.is_float or len(sizes) < 2:
@@ -432,7 +471,7 @@ class SymbolEnv:
             from fxloom_interfaces.errors import InternalError
 
             raise InternalError("shapes", f"{statement} is asked after the guards were taken")
-        site = self.site()
+        site = self.tracer.site()
         self._refuse_specialization(statement, site)
         self.guards.setdefault(statement, SizeGuard(statement, site))
         self.facts.state(statement)
@@ -466,11 +505,11 @@ class SymbolEnv:
 
     def _refuse_reluctant(self, symbols: Sequence[Symbol]) -> None:
         """Break where an operator insists on the value of a number that code was made for twice already."""
-        if self.structural or not self.reluctant:
+        if self.asker is Asker.NUMBER or not self.options.reluctant:
             return
         for symbol in symbols:
             for source in symbol.sources:
-                values = self.reluctant.get(source.name)
+                values = self.options.reluctant.get(source.name)
                 if values and symbol.hint not in values:
                     raise Specialized(source.name, symbol.hint)
 
@@ -490,8 +529,8 @@ class SymbolEnv:
             if symbol.is_float:
                 self._refuse_reluctant([symbol])
                 if symbol.pinned:
-                    raise ConstraintViolated(symbol.sources[0].name, f"{symbol.sources[0].name} == {symbol.hint}", self.site())
-                self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.site())
+                    raise ConstraintViolated(symbol.sources[0].name, f"{symbol.sources[0].name} == {symbol.hint}", self.tracer.site())
+                self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.tracer.site())
             elif symbol.hint is not None:
                 self.specialize_number(of_atom(symbol.atom))
 
@@ -503,7 +542,7 @@ class SymbolEnv:
                 from fxloom_interfaces.errors import InternalError
 
                 raise InternalError("shapes", f"the offset of {source.name} is relied on after the guards were taken")
-            self.offsets[source] = (offset, self.site())
+            self.offsets[source] = (offset, self.tracer.site())
 
     def expect_finite(self, real: Real) -> None:
         """A guard that the float is a number; raises what Python does where it is none in this call."""

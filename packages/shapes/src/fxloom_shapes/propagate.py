@@ -26,6 +26,7 @@ from fxloom_shapes._torch_private import (
     storage_identity,
     symbolic_kernels,
 )
+from fxloom_shapes.asking import Asker
 from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_contiguous, describe_tensor, extent_of, usable
 from fxloom_shapes.devices import meant
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
@@ -152,7 +153,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
             if func is aten.index.Tensor:
                 args = (args[0], _known_masks(args[1]), *args[2:])
             asked = _symbols_of_context(mode)
-            if asked is not None and asked.capture_shapes and facts.dynamic_shape:
+            if asked is not None and asked.options.capture_shapes and facts.dynamic_shape:
                 made = dynamic_shape(asked, func, args, kwargs or {}) if _shape_depends_on_values(func, args, kwargs or {}) else None
                 if made is not None:
                     return made
@@ -530,14 +531,8 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
 def _certain(tensors: list[FakeTensor]) -> Iterator[None]:
     """What torch expects within the block holds: tensors lie in the memory that they have."""
     env = next((tensor.desc.env for tensor in tensors if tensor.desc.env is not None), None)
-    if env is None or env.certain:
+    with nullcontext() if env is None else env.asked_by(Asker.MEMORY):
         yield
-        return
-    env.certain = True
-    try:
-        yield
-    finally:
-        env.certain = False
 
 
 def _note_writes(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -658,7 +653,7 @@ def _read_scalar(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: 
     value = args[0].constant if type(args[0]) is FakeTensor else args[0]
     if value is None:
         env = _symbols_of_context(mode)
-        number = unbacked_number(env, args[0]) if env is not None and env.capture_scalars else None
+        number = unbacked_number(env, args[0]) if env is not None and env.options.capture_scalars else None
         if number is not None:
             return number
         raise DataDependent(str(func), "reading a number out of a tensor (.item(), int(), float(), bool(), if)")

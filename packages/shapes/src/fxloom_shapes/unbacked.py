@@ -61,7 +61,7 @@ class CustomContext:
 
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> torch.SymInt:
         """A size of the result that depends on values. Bounds that are symbolic themselves are not used."""
-        if self.env is None or not self.env.capture_shapes:
+        if self.env is None or not self.env.options.capture_shapes:
             raise DataDependent(str(self.op), f"the shape of {self.op}'s result depends on the values of a tensor")
         if isinstance(min, int) and min < 0:
             raise ValueError(f"{self.op}: a dynamic size from {min} on; a size is not below 0")

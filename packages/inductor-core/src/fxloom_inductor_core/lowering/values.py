@@ -24,7 +24,7 @@ def local_scalar_dense(cx: Lowering, x: Any) -> Any:
     value = cx.fake
     if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise GraphRejected(cx.current, f"reading a {type(value).__name__} out of a tensor")
-    return cx.number(value, "torch.ops.aten._local_scalar_dense.default", (cx.operand(x),))
+    return cx.told(value, "torch.ops.aten._local_scalar_dense.default", (cx.operand(x),))
 
 
 @lowering(aten.sym_size.int)

@@ -1,0 +1,64 @@
+"""Who asks the symbol environment, what a compilation wants of it, and whom it tells.
+
+In: the options of a compilation, the layer that traces. Out: what `SymbolEnv` answers by, besides facts and hints.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxloom_interfaces.errors import Site
+
+
+class Asker(enum.Enum):
+    """Whose question it is.
+
+    PROGRAM: the program's own, `if x.shape[0] > 3`. NUMBER: the program's own, that uses a number as such (`range(n)`, a key of
+    a dict): only the program can be blamed for its value. OPERATOR: that of a kernel, which may treat 0 and 1 apart for its own
+    reasons. MEMORY: torch's, whether a tensor lies in the memory that it has, which is so.
+    """
+
+    PROGRAM = enum.auto()
+    NUMBER = enum.auto()
+    OPERATOR = enum.auto()
+    MEMORY = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvOptions:
+    """What a compilation wants.
+
+    duck: equal sizes share a symbol. specialize: 0 and 1 never become symbols.
+    capture_scalars: reading a number out of a tensor makes a symbol; capture_shapes: so do operators whose shapes depend on values.
+    one_graph: operators take for granted what holds of ordinary sizes, since a break is an error.
+    reluctant: place -> values of a changing number there that code was made for: operators are not to insist on another one.
+    """
+
+    duck: bool = True
+    specialize: bool = True
+    capture_scalars: bool = False
+    capture_shapes: bool = False
+    one_graph: bool = False
+    reluctant: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+def _no_site() -> Site | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Tracer:
+    """The layer that traces.
+
+    site: the user's line that asks now. on_symbol: a symbol is made. on_deferred: a statement about numbers that only running
+    the program tells is taken for granted, so the trace has to check it. either_way: what is asked now chooses between two
+    ways to the same result.
+    """
+
+    site: Callable[[], Site | None] = _no_site
+    on_symbol: Callable[[], None] = lambda: None
+    on_deferred: Callable[[Any], None] = lambda statement: None
+    either_way: Callable[[], bool] = lambda: False
