@@ -39,6 +39,7 @@ from fxloom_interfaces.sources import (
     Source,
     TypeSource,
 )
+from fxloom_shapes.symbolize import AnyStride, OfDimension, StrideRule
 
 
 class GuardKind(Enum):
@@ -62,12 +63,27 @@ class GuardKind(Enum):
     GLOBAL_STATE = "global state"  # _native.GlobalState; the source is ignored
 
 
+def stride_code(rule: StrideRule) -> int | None:
+    """The rule of a stride as C++ reads it: the number; -2 - k for size times stride of dimension k; None where any will do."""
+    match rule:
+        case OfDimension(dim):
+            return -2 - dim
+        case AnyStride():
+            return None
+    return rule
+
+
+def _followed_dim(code: int | None) -> int | None:
+    """The dimension that a stride follows from; None for a number or any stride."""
+    return None if code is None or code >= 0 else -2 - code
+
+
 @dataclass(frozen=True, slots=True)
 class TensorProperties:
     """What a graph specialized on of one tensor.
 
     keys: raw bits of its dispatch key set. sizes, strides: None for a dimension that may change; strides is None for
-    layouts without strides. A stride of -2 - k is that of dimension k times its size.
+    layouts without strides; as C++ reads them (`stride_code`).
     """
 
     type: type
@@ -104,7 +120,8 @@ class TensorProperties:
         if not _agree(self.sizes, now.sizes):
             parts.append(f"shape is {list(now.sizes)}, was {[('*' if size is None else size) for size in self.sizes]}")
         elif self.strides is not None and now.strides is not None and not _agree(self._wanted_strides(now), now.strides):
-            parts.append(f"strides are {now.strides}, were {self.strides}")
+            wanted = [("*" if step is None else step) for step in self._wanted_strides(now)]
+            parts.append(f"strides are {list(now.strides)}, should be {wanted}")
         if not parts and now.keys != self.keys:
             parts.append("dispatch keys changed")
         return "; ".join(parts)
@@ -114,10 +131,12 @@ class TensorProperties:
         """The strides that a tensor with properties `now` would have to have."""
         if self.strides is None or now.strides is None:
             return ()
-        return tuple(
-            stride if stride is None or stride >= 0 else now.strides[-2 - stride] * max(now.sizes[-2 - stride] or 0, 1)  # type: ignore[operator]  # a real tensor's are ints
-            for stride in self.strides
-        )
+        wanted: list[int | None] = []
+        for code in self.strides:
+            dim = _followed_dim(code)
+            size, stride = (0, 0) if dim is None else (now.sizes[dim] or 0, now.strides[dim] or 0)
+            wanted.append(code if dim is None else stride * max(size, 1))
+        return tuple(wanted)
 
 
 def _agree(wanted: Sequence[int | None], have: Sequence[int | None]) -> bool:

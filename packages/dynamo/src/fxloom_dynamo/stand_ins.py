@@ -20,7 +20,7 @@ import torch
 from fxloom_dynamo import arrays, iterators
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.guards import GuardKind, TensorProperties
+from fxloom_dynamo.guards import GuardKind, TensorProperties, stride_code
 from fxloom_dynamo.kinds import (
     EXACT_CONTAINERS,
     FROZEN,
@@ -138,7 +138,7 @@ def _dynamic_properties(heap: Heap, real: torch.Tensor, source: Source) -> Tenso
     if made.descriptor.env is None:  # all were 0 or 1
         return properties
     sizes = tuple(size if type(size) is int else None for size in made.descriptor.size)
-    return dataclasses.replace(properties, sizes=sizes, strides=made.strides)
+    return dataclasses.replace(properties, sizes=sizes, strides=tuple(map(stride_code, made.strides)))
 
 
 def _function(heap: Heap, original: Any, source: Source) -> Any:

@@ -172,11 +172,55 @@ class Node:
     is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
 
 
+def _binary_real(name: str) -> Any:
+    def operation(self: FloatNode, other: Node) -> Node:
+        return _real(name, self, other)
+
+    return operation
+
+
+def _comparison(op: str) -> Any:
+    def operation(self: FloatNode, other: Node) -> Node:
+        return _compare_real(op, self, other)
+
+    return operation
+
+
+def _unary_real(name: str) -> Any:
+    def operation(self: Node) -> Node:
+        return _computed(self.env, Real(name, (_as_real(self),)))
+
+    return operation
+
+
+class NumberNode(Node):
+    """An integer or a float: functions of `math`, which give floats."""
+
+    __slots__ = ()
+
+    sqrt = sym_sqrt = _unary_real("sqrt")
+    exp = sym_exp = _unary_real("exp")
+    log = sym_log = _unary_real("log")
+    log2 = sym_log2 = _unary_real("log2")
+    log10 = sym_log10 = _unary_real("log10")
+    log1p = sym_log1p = _unary_real("log1p")
+    expm1 = sym_expm1 = _unary_real("expm1")
+    sin = sym_sin = _unary_real("sin")
+    cos = sym_cos = _unary_real("cos")
+    tan = sym_tan = _unary_real("tan")
+    asin = sym_asin = _unary_real("asin")
+    acos = sym_acos = _unary_real("acos")
+    atan = sym_atan = _unary_real("atan")
+    sinh = sym_sinh = _unary_real("sinh")
+    cosh = sym_cosh = _unary_real("cosh")
+    tanh = sym_tanh = _unary_real("tanh")
+
+
 #: powers of a size with at most this exponent are products
 _LARGEST_POWER = 8
 
 
-class IntNode(Node):
+class IntNode(NumberNode):
     """An integer: a polynomial."""
 
     __slots__ = ("_constant", "poly")
@@ -543,7 +587,7 @@ class BoolNode(Node):
         return self.sym_int().mul(other)  # type: ignore[attr-defined]  # an IntNode
 
 
-class FloatNode(Node):
+class FloatNode(NumberNode):
     """A float: an expression tree."""
 
     __slots__ = ("real",)
@@ -552,6 +596,23 @@ class FloatNode(Node):
     def __init__(self, env: SymbolEnv, real: Real) -> None:
         self.env = env
         self.real = real
+
+    add = _binary_real("add")
+    sub = _binary_real("sub")
+    mul = _binary_real("mul")
+    truediv = float_truediv = int_truediv = _binary_real("truediv")
+    quotient = _binary_real("quotient")
+    floordiv = int_floordiv = _binary_real("floordiv")
+    mod = _binary_real("mod")
+    pow = float_pow = pow_by_natural = _binary_real("pow")
+    sym_min = _binary_real("min")
+    sym_max = _binary_real("max")
+    eq = _comparison("==")
+    ne = _comparison("!=")
+    lt = _comparison("<")
+    le = _comparison("<=")
+    gt = _comparison(">")
+    ge = _comparison(">=")
 
     @property
     def expr(self) -> Any:
@@ -650,45 +711,6 @@ class FloatNode(Node):
 
     def abs(self) -> Node:
         return FloatNode(self.env, Real("abs", (self.real,)))
-
-
-def _binary_real(name: str) -> Any:
-    def operation(self: FloatNode, other: Node) -> Node:
-        return _real(name, self, other)
-
-    return operation
-
-
-for _method, _operation in {
-    "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "float_truediv": "truediv", "int_truediv": "truediv",
-    "quotient": "quotient", "floordiv": "floordiv", "int_floordiv": "floordiv", "mod": "mod", "pow": "pow", "float_pow": "pow",
-    "pow_by_natural": "pow", "sym_min": "min", "sym_max": "max",
-}.items():  # fmt: skip
-    setattr(FloatNode, _method, _binary_real(_operation))
-
-
-def _comparison(op: str) -> Any:
-    def operation(self: FloatNode, other: Node) -> Node:
-        return _compare_real(op, self, other)
-
-    return operation
-
-
-for _method, _operation in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
-    setattr(FloatNode, _method, _comparison(_operation))
-
-
-def _unary_real(name: str) -> Any:
-    def operation(self: Node) -> Node:
-        return _computed(self.env, Real(name, (_as_real(self),)))
-
-    return operation
-
-
-for _name in UNARY:
-    for _class in (IntNode, FloatNode):
-        setattr(_class, f"sym_{_name}", _unary_real(_name))
-        setattr(_class, _name, _unary_real(_name))
 
 
 def _computed(env: SymbolEnv, real: Real) -> FloatNode:

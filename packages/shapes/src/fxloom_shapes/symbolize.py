@@ -36,12 +36,27 @@ class DimPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class OfDimension:
+    """A stride that is size times stride of another dimension, as in memory without gaps."""
+
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnyStride:
+    """A stride that is a symbol: nothing has to hold of it."""
+
+
+#: what a stride has to be: the number it was, or what it follows from
+StrideRule = int | OfDimension | AnyStride
+
+
+@dataclass(frozen=True, slots=True)
 class Symbolized:
-    """descriptor; strides: per dimension the int, or -2 - k where it is size times stride of dimension k, or None for
-    a symbol."""
+    """descriptor; strides: per dimension what a guard has to check."""
 
     descriptor: Descriptor
-    strides: tuple[int | None, ...]
+    strides: tuple[StrideRule, ...]
 
 
 def symbolize(
@@ -60,22 +75,22 @@ def symbolize(
         else:
             sizes.append(_size(env, int(hint), SizeSource(source, "size", dim), policy))
     strides: list[Any] = [None] * len(sizes)
-    origin: list[int | None] = [None] * len(sizes)
+    rules: list[StrideRule] = [AnyStride()] * len(sizes)
     hints = [int(stride) for stride in real.stride()]
     before: int | None = None
     for dim in sorted(range(len(sizes)), key=lambda d: (hints[d], -d)):
         hint = hints[dim]
-        strides[dim], origin[dim] = hint, hint
+        strides[dim], rules[dim] = hint, hint
         follows = before is not None and hint == hints[before] * max(int(real.shape[before]), 1)
         if follows and before is not None and (type(sizes[before]) is not int or type(strides[before]) is not int):
-            strides[dim], origin[dim] = sizes[before] * strides[before], -2 - before
+            strides[dim], rules[dim] = sizes[before] * strides[before], OfDimension(before)
         elif dim in dynamic_strides and not follows:
             strides[dim] = env.create(hint, SizeSource(source, "stride", dim), low=2)
-            origin[dim] = hint if type(strides[dim]) is int else None
+            rules[dim] = hint if type(strides[dim]) is int else AnyStride()
         before = dim
     desc = describe(sizes, strides, real.dtype, real.device, int(real.storage_offset()))
     env.descriptors[id(real)] = (weakref.ref(real), desc)
-    return Symbolized(desc, tuple(origin))
+    return Symbolized(desc, tuple(rules))
 
 
 def _size(env: SymbolEnv, hint: int, source: Source, policy: DimPolicy) -> Any:
