@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fxloom_interfaces.recurrent import KINDS, RECURRENT
 from fxloom_shapes.propagate import SYMBOLIC
 
 Rule = Callable[..., Any]
@@ -528,3 +529,52 @@ def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Any = N
     if generator is not None or not std >= 0:
         return NotImplemented
     return self.normal_().mul_(std).add_(mean)
+
+
+# --- recurrent layers --------------------------------------------------------------------------------------------------
+
+
+def _stack(
+    kind: str, output: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], options: tuple[bool, int, bool], layers: int,
+    dropout: Any,
+) -> list[Tensor]:  # fmt: skip
+    """Layer upon layer, with dropout between them."""
+    lasts = []
+    own, rows = len(weights) // layers, states[0].shape[0] // layers
+    for layer in range(layers):
+        first = [state.narrow(0, layer * rows, rows) for state in states]
+        output, *last = RECURRENT(kind, output, first, list(weights[layer * own : (layer + 1) * own]), *options)
+        lasts.append(last)
+        if layer < layers - 1:
+            output = torch.dropout(output, dropout, True)
+    return [output, *(torch.cat(parts) for parts in zip(*lasts, strict=True))]
+
+
+def _recurrent(kind: str) -> Rule:
+    def layer(
+        input: Tensor, states: Any, weights: Any, biases: Any, layers: Any = None, dropout: Any = 0.0, train: Any = False,
+        bidirectional: Any = False, batch_first: Any = False,
+    ) -> Any:  # fmt: skip
+        """One operator for any length; of packed sequences, dropout on a GPU (which has numbers of its own) and autocast torch's."""
+        state = list(states) if isinstance(states, (list, tuple)) else [states]
+        given = [input, *state, *(weights if isinstance(weights, (list, tuple)) else [])]
+        if type(layers) is not int or input.dim() != 3 or torch.is_autocast_enabled(input.device.type):
+            return NotImplemented
+        drops = layers > 1 and train and dropout != 0
+        if drops and input.device.type != "cpu":
+            return NotImplemented
+        if any(tensor.dtype != input.dtype or tensor.device != input.device for tensor in given) or not input.is_floating_point():
+            return NotImplemented
+        steps = input.transpose(0, 1) if batch_first else input
+        if drops:
+            made = _stack(kind, steps, state, list(weights), (bool(biases), 1, bool(bidirectional)), layers, dropout)
+        else:
+            made = RECURRENT(kind, steps, state, list(weights), bool(biases), layers, bool(bidirectional))
+        output, *last = made
+        return (output.transpose(0, 1) if batch_first else output, *last)
+
+    return layer
+
+
+for _kind in KINDS:
+    rule(getattr(torch, _kind), always=True)(_recurrent(_kind))

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import Any
+
 import torch
 
 #: Sets grad mode at once; the public `torch.set_grad_enabled` is an object with more to it.
 set_grad_enabled = torch._C._set_grad_enabled
+
+_AUTOGRAD_KEYS = ("AutogradCPU", "AutogradCUDA", "AutogradMeta", "AutogradMPS", "AutogradXPU", "AutogradOther", "ADInplaceOrView")
+
+
+def within_autograd() -> AbstractContextManager[Any]:
+    """Within the block operators are differentiable, though it is run by the kernel of one, below autograd."""
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    for name in _AUTOGRAD_KEYS:
+        excluded -= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+    return torch._C._ForceDispatchKeyGuard(included, excluded)  # type: ignore[no-any-return]  # untyped
