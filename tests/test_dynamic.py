@@ -214,3 +214,35 @@ def test_sizes_that_are_equal_by_chance(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("FXLOOM_DUCK_SHAPES", "0")
     assert compiles(None) == 1
     assert compiles({"duck_shapes": True}) == 2
+
+
+class ByIndex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(12))
+        self.factors = [float(n) for n in range(12)]
+
+    def forward(self, x: torch.Tensor, index: int, rate: float) -> torch.Tensor:
+        return torch.addmm(self.layers[index].bias, x, self.layers[index].weight) * self.factors[index] * rate
+
+
+def test_an_index_of_layers_is_compiled_for_up_to_the_limit_then_one_warning(counters_at_zero: None) -> None:
+    model = ByIndex()
+    compiled = fxloom.compile(model, backend="aot_eager", options={"recompile_limit": 4})
+    with pytest.warns(RuntimeWarning, match=r"of a ByIndex .* in eager from now on: it was compiled 4 times") as caught:
+        compilations = []
+        for _ in range(3):
+            for index in range(12):
+                x, rate = torch.randn(3, 4), 0.1 * index
+                torch.testing.assert_close(compiled(x, index, rate), model(x, index, rate))
+            compilations.append(fxloom.stats().compiles)
+    assert len(caught) == 1 and fxloom.stats().graphs == 4
+    assert compilations[1] == compilations[2]
+
+
+def test_a_rate_is_no_reason_to_compile_again(counters_at_zero: None) -> None:
+    compiled = fxloom.compile(lambda x, rate: x - rate * x.sin(), backend="aot_eager")
+    for step in range(12):
+        x, rate = torch.randn(3), 0.5 / (step + 1)
+        torch.testing.assert_close(compiled(x, rate), x - rate * x.sin())
+    assert fxloom.stats().compiles == 2

@@ -115,3 +115,7 @@ __all__ = [
     "storage_id",
     "tensor_numpy",
 ]
+
+
+#: code of the frames that a call of a module consists of, before `forward`
+MODULE_CALLS = (torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__)

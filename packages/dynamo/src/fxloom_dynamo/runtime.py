@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from fxloom_dynamo import _native
-from fxloom_dynamo._torch_private import foreign_modes
+from fxloom_dynamo._torch_private import MODULE_CALLS, foreign_modes
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
@@ -33,6 +33,7 @@ from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, exp
 from fxloom_dynamo.module import OptimizedModule
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import RecompileLimitExceeded, Site
+from fxloom_interfaces.sources import LocalSource, Source
 
 if torch.__version__.split("+")[0] != _native.TORCH_VERSION.split("+")[0]:
     raise ImportError(
@@ -198,6 +199,8 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
         if entries >= config.recompile_limit:
             if any(getattr(record.captured.info, "graph", record) is not None for record in region.native.records(code)):
                 record, guard = failures[0]
+                for other in _rest_of_module_call(view, failures):
+                    region.native.give_up(other)
                 why = f"it was compiled {entries} times (recompile_limit); the last time because {reason}"
                 _give_up(region, view, why, f"{record.remedy(guard)}, or raise recompile_limit.")
             else:
@@ -228,6 +231,23 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
             _write_artifacts(code, captured.code, guards)
         telemetry.emit(telemetry.FrameCompiled(code.co_qualname, reason, _site(code)))
         return False
+
+
+def _rest_of_module_call(view: FrameView, failures: list[tuple[EntryRecord, int]]) -> list[types.CodeType]:
+    """The other frames of the call of a module, `forward` last, where this one is torch's and what changes is an argument.
+
+    They are handed the same argument, so each would be compiled up to the limit again.
+    """
+    if view.code not in MODULE_CALLS or not failures:
+        return []
+    record, guard = failures[0]
+    source: Source | None = record.guards[guard].source
+    while source is not None and source.parent is not None:
+        source = source.parent
+    forward = getattr(getattr(type(view.locals.get("self")), "forward", None), "__code__", None)
+    if not isinstance(source, LocalSource) or source.local not in ("args", "kwargs") or forward is None:
+        return []
+    return [*(code for code in MODULE_CALLS if code is not view.code), forward]
 
 
 def _skip(region: Region, code: types.CodeType, skip: Skip) -> None:
