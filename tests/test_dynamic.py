@@ -246,3 +246,13 @@ def test_a_rate_is_no_reason_to_compile_again(counters_at_zero: None) -> None:
         x, rate = torch.randn(3), 0.5 / (step + 1)
         torch.testing.assert_close(compiled(x, rate), x - rate * x.sin())
     assert fxloom.stats().compiles == 2
+
+
+def test_a_marked_dimension_serves_the_multiples(counters_at_zero: None) -> None:
+    """Where the first size is by chance that of the view, that is no reason to look at it."""
+    compiled = fxloom.compile(lambda x: x.view(4, -1) * 2, backend="inductor")
+    for size in (4, 8, 12):
+        x = torch.randn(size, 3)
+        fxloom.mark_dynamic(x, 0)
+        assert torch.equal(compiled(x), x.view(4, -1) * 2)
+    assert fxloom.stats().compiles == 1

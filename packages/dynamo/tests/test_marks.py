@@ -52,27 +52,53 @@ def by_loop(x: Any) -> Any:
     return x
 
 
-def by_divisor(x: Any) -> Any:
-    return x.reshape(3, -1)
-
-
-@pytest.mark.parametrize("fn", [by_branch, by_view, by_broadcast, by_loop, by_divisor], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("fn", [by_branch, by_view, by_broadcast, by_loop], ids=lambda fn: fn.__name__)
 def test_what_specializes_a_marked_dimension_is_named(fn: Callable[[Any], Any]) -> None:
     lines = {
         "by_branch": "if x.shape[0] == 3:",
         "by_view": "return x.view(2, 6) + 1",
         "by_broadcast": "return x + torch.ones(3, 4)",
         "by_loop": "for _ in range(x.shape[0]):",
-        "by_divisor": "return x.reshape(3, -1)",
     }
     with pytest.raises(ConstraintViolated) as info:
         Counted(fn)(marked(mark_dynamic, 3, 4))
     assert "L['x'].size(0) is marked dynamic" in str(info.value)
     assert lines[fn.__name__] in str(info.value) and fn.__name__ in str(info.value)
-    if fn is not by_divisor:
-        compiled = Counted(fn)
-        x = marked(maybe_mark_dynamic, 3, 4)
-        torch.testing.assert_close(compiled(x), fn(x))
+    compiled = Counted(fn)
+    x = marked(maybe_mark_dynamic, 3, 4)
+    torch.testing.assert_close(compiled(x), fn(x))
+
+
+ONE_VALUE: dict[str, Callable[[Any], Any]] = {
+    "between": lambda x: x + 1 if 3 < x.shape[0] < 5 else x - 1,
+    "multiple": lambda x: x + 1 if x.shape[0] * 2 == 8 else x - 1,
+    "square": lambda x: x + 1 if x.shape[0] ** 2 == 16 else x - 1,
+    "quotient": lambda x: x + 1 if x.shape[0] / 2 == 2.0 else x - 1,
+    "key": lambda x: x + {4: 1, 6: 2}.get(x.shape[0], 0),
+}
+SEVERAL_VALUES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+    "divisor": (lambda x: x.view(4, -1), (4, 8, 12)),
+    "whole_quotient": (lambda x: x + 1 if x.shape[0] // 2 == 2 else x - 1, (4, 5)),
+    "remainder": (lambda x: x + 1 if x.shape[0] % 100 == 4 else x - 1, (4, 104)),
+    "not_one_value": (lambda x: x + 1 if x.shape[0] != 5 else x - 1, (4, 6, 9)),
+}
+
+
+@pytest.mark.parametrize("name", ONE_VALUE)
+def test_one_value_is_left(name: str) -> None:
+    """However it is asked."""
+    with pytest.raises(ConstraintViolated, match=r"size\(0\) is marked dynamic, but the program needs .* at .*test_marks.py:\d+ in"):
+        Counted(ONE_VALUE[name])(marked(mark_dynamic, 4, 3))
+
+
+@pytest.mark.parametrize("name", SEVERAL_VALUES)
+def test_several_values_are_left(name: str) -> None:
+    program, sizes = SEVERAL_VALUES[name]
+    compiled = Counted(program)
+    for size in sizes:
+        x = marked(mark_dynamic, size, 3)
+        assert torch.equal(compiled(x), program(x))
+    assert len(compiled.graphs) == 1
 
 
 def test_one_graph_for_a_marked_dimension() -> None:

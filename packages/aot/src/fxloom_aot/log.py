@@ -21,7 +21,7 @@ from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.philox import PHILOX_SEEDS
 from fxloom_shapes import DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.devices import meant
-from fxloom_shapes.layout import same_size
+from fxloom_shapes.layout import surely_same_size
 from fxloom_shapes.nodes import symbol_names
 from fxloom_shapes.operators import Op, facts_of
 from fxloom_shapes.propagate import CONSTANT_NUMEL, SYMBOLIC, SymbolicKey
@@ -232,7 +232,7 @@ class FunctionalLog(TorchDispatchMode):
         below = self._made_by(value, aten.view.default)
         if below is not None and viewable(below.args[0].desc, wanted):  # view(view(x, a), b) -> view(x, b)
             value = below.args[0]
-        if same_size(wanted, value.desc.size):
+        if surely_same_size(wanted, value.desc.size):
             return value
         if not viewable(value.desc, wanted):
             value = self.emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
@@ -376,7 +376,7 @@ def _first(value: FakeTensor, *rest: Any, **kwargs: Any) -> FakeTensor:
 def _clone(value: FakeTensor, memory_format: torch.memory_format | None = None) -> FakeTensor | None:
     """A copy with the same strides is the value itself: nothing writes here, and outputs get copies of their own."""
     desc = propagate(aten.clone.default, (value,), {"memory_format": memory_format}).desc
-    return value if same_size(desc.stride, value.desc.stride) else None
+    return value if surely_same_size(desc.stride, value.desc.stride) else None
 
 
 def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
@@ -391,9 +391,8 @@ def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
 
 
 def _same_size(value: FakeTensor, size: Any, **kwargs: Any) -> FakeTensor | None:
-    return (
-        value if same_size(tuple(size), value.desc.size) or (all(extent == -1 for extent in size) and len(size) == value.dim()) else None
-    )
+    kept = len(size) == value.dim() and all(extent == -1 for extent in size)
+    return value if kept or surely_same_size(tuple(size), value.desc.size) else None
 
 
 #: views whose elements are conjugated or negated on reading: a value here has its elements as they read

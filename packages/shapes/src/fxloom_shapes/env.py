@@ -37,6 +37,8 @@ LARGEST = (1 << 62) - 1
 _ORDINARY = (2, 3, 5, 24, 1000, 1 << 20)
 #: of more unknown sizes than that nothing is assumed together
 _MOST_UNKNOWN = 3
+#: how far from a size others are looked for that a trace serves
+_NEARBY = 2048
 _IN_ONE_GRAPH = (
     "an operator treats sizes like 0 and 1 apart, and with fullgraph=True one graph was made for all others; "
     "without fullgraph the operator runs in eager"
@@ -55,7 +57,7 @@ class Symbol:
     """One symbol. sources: all places that hold its number; every one is guarded to. hint: None for an unbacked one.
 
     pinned: the user asked for this dimension to be dynamic, so specializing it is an error; `label` names it then.
-    promised: the range that the user gave an unbacked dimension; what the trace takes for granted beyond is checked at run time.
+    promised: the range that the user gave; what the trace takes for granted of an unbacked one beyond it is checked at run time.
     """
 
     atom: Atom
@@ -203,6 +205,7 @@ class SymbolEnv:
         shared = self._shared.get(key) if self.options.duck or label else None
         if shared is None:
             shared = self._new("s" if hint >= 0 else SIGNED, hint)
+            shared.promised = (low, high)
             self.facts.ranges[shared.atom] = self._first_range(hint, low, high)
             if self.options.duck or label:
                 self._shared[key] = shared
@@ -472,19 +475,33 @@ class SymbolEnv:
 
             raise InternalError("shapes", f"{statement} is asked after the guards were taken")
         site = self.tracer.site()
-        self._refuse_specialization(statement, site)
         self.guards.setdefault(statement, SizeGuard(statement, site))
         self.facts.state(statement)
+        self._refuse_specialization(statement, site)
 
     def _refuse_specialization(self, statement: Statement, site: Site | None) -> None:
-        if not isinstance(statement, Relation) or statement.op != "==":
-            return
-        symbols = [self.symbols[atom.text] for atom in symbols_of(statement)]
-        if len(symbols) != 1 or not symbols[0].pinned:
-            return
-        symbol = symbols[0]
-        where = symbol.label or (symbol.sources[0].name if symbol.sources else symbol.name)
-        raise ConstraintViolated(where, str(statement), site)
+        """Raise where a dimension that the user asked to be dynamic is left with one value by the statement."""
+        for atom in symbols_of(statement):
+            symbol = self.symbols[atom.text]
+            if symbol.pinned and self._has_one_value(symbol):
+                where = symbol.label or (symbol.sources[0].name if symbol.sources else symbol.name)
+                raise ConstraintViolated(where, str(statement), site)
+
+    def _has_one_value(self, symbol: Symbol, *more: Statement) -> bool:
+        """No other number was found for which all that is asked of the symbol alone, and `more`, has the same answers."""
+        known = self.facts.equal.get(symbol.atom)
+        if known is not None:
+            return known.constant is not None
+        low, high = self.range_of(symbol)
+        hint = symbol.hint
+        if symbol.is_float or not isinstance(hint, int) or symbol.promised[0] is not None and symbol.promised[0] == symbol.promised[1]:
+            return False
+        own = [statement for statement in self.guards if [*symbols_of(statement)] == [symbol.atom]] + [*more]
+        others = itertools.chain(range(hint + 1, hint + _NEARBY), range(hint - 1, hint - _NEARBY, -1), range(2 * hint, 99 * hint, hint))
+        return not any(
+            (low is None or low <= other) and (high is None or other <= high) and all(_holds(statement, symbol, other) for statement in own)
+            for other in others
+        )
 
     def specialize_number(self, poly: Poly) -> int:
         """The number as a plain int, guarded to be what it is now."""
@@ -499,8 +516,11 @@ class SymbolEnv:
                 return assumed
             violated = self._violated(Relation("==", poly))
             raise DataDependent("size", f"{poly} is a number that only running the program tells", violated)
-        self._refuse_reluctant([self.symbols[atom.text] for atom in poly.symbols()])
-        self.decide(relation("==", poly - const(value)))
+        statement = relation("==", poly - const(value))
+        symbols = [self.symbols[atom.text] for atom in poly.symbols()]
+        if len(symbols) > 1 or isinstance(statement, bool) or self._has_one_value(symbols[0], statement):
+            self._refuse_reluctant(symbols)
+        self.decide(statement)
         return value
 
     def _refuse_reluctant(self, symbols: Sequence[Symbol]) -> None:
@@ -612,6 +632,13 @@ class SymbolEnv:
                 for atom in self.facts.simplify(poly).symbols():
                     found[atom.text] = self.symbols[atom.text]
         return found
+
+
+def _holds(statement: Statement, symbol: Symbol, number: int) -> bool:
+    try:
+        return statement.holds({symbol.name: number})
+    except (ArithmeticError, ValueError):
+        return False
 
 
 def both(a: Statement | bool, b: Statement | bool) -> Statement | bool:

@@ -149,6 +149,16 @@ def same_size(a: Sizes, b: Sizes) -> bool:
     return len(a) == len(b) and all(map(equal, a, b))
 
 
+def surely_same_size(a: Sizes, b: Sizes) -> bool:
+    """Equal in rank and every number, whatever the symbols are: for shortcuts, which are not worth a guard."""
+    return len(a) == len(b) and all(map(_surely_equal, a, b))
+
+
+def _surely_equal(a: int, b: int) -> bool:
+    outcome: Any = a == b
+    return outcome if type(outcome) is bool else bool(outcome.node.statically_known_true("", 0))
+
+
 def elementwise_stride(size: Sizes, operands: Sequence[Descriptor], numbers: int = 0) -> Sizes:
     """Strides of the result of an elementwise operator. numbers: how many operands are plain numbers."""
     if not numbers and all(same_size(operand.size, size) for operand in operands):
