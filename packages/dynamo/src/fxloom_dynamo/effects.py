@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fxloom_dynamo.marks import own_dict
+from fxloom_interfaces import telemetry
+from fxloom_interfaces.errors import FxloomError
 
 
 def write_list(target: list[Any], items: list[Any]) -> None:
@@ -87,6 +89,14 @@ def new_exception(cls: type, base: type, made_of: tuple[Any, ...], args: tuple[A
     for at in range(0, len(state), 2):
         state[at].__set__(exc, state[at + 1])
     return exc
+
+
+def goes_back(error: BaseException) -> bool:
+    """Whether the function runs from its start after a graph of it raised this: no interrupt, no refusal of ours."""
+    if not isinstance(error, Exception) or isinstance(error, FxloomError):
+        return False
+    telemetry.emit(telemetry.GraphRaised(f"{type(error).__name__}: {error}"))
+    return True
 
 
 def fill_instance(obj: Any, attributes: dict[str, Any] | None, slots: tuple[Any, ...], contents: Any) -> None:

@@ -76,7 +76,9 @@ class Evaluator:
         self.until_sample = SAMPLE
         self.modes = Modes()
         self.put_off: list[PutOff] = []
+        self.of_operators: dict[int, tuple[BaseException, int]] = {}  # exceptions that they raised, and when
         self.recorder.sites = self.sites
+        self.recorder.in_protected_block = self._in_protected_block
         self.recorder.override = self._override
         self.heap.site = self.site
         self.heap.on_fresh = self._note_made
@@ -106,6 +108,9 @@ class Evaluator:
         self.current_exception = self._thrown = self._lost = None
 
     # ------------------------------------------------------------------ places
+
+    def _in_protected_block(self) -> bool:
+        return any(frame.info.regions[frame.ip - 1] is not None for frame in self.frames)
 
     def sites(self) -> tuple[Site, ...]:
         """The program's stack, innermost last."""
@@ -341,6 +346,7 @@ class Evaluator:
         except RecursionError as exc:
             graph_break("recursion", str(exc))
         except Exception as exc:
+            self.of_operators[id(exc)] = (exc, self.steps - 1)
             raise Raised(self.clean(exc)) from None
 
     def record_call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -355,10 +361,18 @@ class Evaluator:
         except RecursionError as exc:
             graph_break("recursion", str(exc))
         except Exception as exc:
+            self.of_operators[id(exc)] = (exc, self.steps - 1)
             raise Raised(self.clean(exc)) from None
 
     def _override(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return subclasses.call(self, func, args, kwargs, subclasses.arguments(args, kwargs))
+
+    def refuse_message(self, exc: BaseException) -> None:
+        """Break before the operator that raised `exc`, if one did: what it says is the fake kernel's."""
+        known = self.of_operators.get(id(exc))
+        if known is not None:
+            self.recorder.split_step = known[1]
+            graph_break("torch_call", f"the message of a {type(exc).__qualname__} that an operator raised")
 
     def really(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the program's on real values, as the program itself would: what it makes is no fake."""

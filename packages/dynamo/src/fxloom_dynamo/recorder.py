@@ -86,6 +86,8 @@ class Recorder:
         self.calls = 0
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
+        self.in_protected_block: Callable[[], bool] = lambda: False
+        self.protected = False  # whether some operator is called in a `try` or `with` of the program's
         self.predictions: list[Prediction] = []
         self.predicted: torch.Tensor | None = None  # whether all of them hold
         self._keep: list[Any] = []
@@ -557,6 +559,7 @@ class Recorder:
         meta.set_fake(node, value)
         self.step_of[node] = self.step
         self.calls += 1
+        self.protected = self.protected or self.in_protected_block()
         for name, place in symbols_made(self.fake_mode.env, value).items():
             if place is None and name not in self.symbols:
                 self.symbols[name] = self._as_number(node, value) if type(value) is torch.SymBool else node

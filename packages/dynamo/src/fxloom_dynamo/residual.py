@@ -55,6 +55,7 @@ class Residual:
         self.regions: list[ExceptionRegion] = []
         self.stopped_at: int | None = None  # index of the instruction before which the frame stopped
         self.body: Body | None = None
+        self.handlers: list[Instruction] = []  # of exceptions, between our own code and the function's
         self.tail: list[Instruction] = []
         self.tail_regions: list[ExceptionRegion] = []
         self._held: list[str] = []  # variables that the frame has bound when it runs the instruction
@@ -70,7 +71,7 @@ class Residual:
         value = self.frame.result
         writes = self._collect_writes()
         self.rebuilder.scan(value)
-        self._run_graph()
+        self._run_graph(bool(writes))
         self._make_calls()
         self._own_cells()
         self.rebuilder.load(value)
@@ -98,7 +99,7 @@ class Residual:
         for value in (*stack, *(frame.locals[name] for name in live)):
             rebuilder.scan(value)
         live += self._lingering_names(live)
-        self._run_graph()
+        self._run_graph(bool(writes))
         self._make_calls()
         loaded = []
         for name in live:
@@ -179,18 +180,21 @@ class Residual:
             slots.append(name)
         return slots
 
-    def _run_graph(self) -> None:
-        """Call the compiled graph and keep its outputs in locals."""
+    def _run_graph(self, writes: bool) -> None:
+        """Call the compiled graph and keep its outputs in locals. writes: to objects that were there before, after it."""
         rebuilder = self.rebuilder
         fakes = [fake for _, fake in sorted(rebuilder.outputs.values(), key=lambda entry: entry[0])]
         compiled = self.compile_graph(fakes)
         if compiled is not None:
             count = len(self.ev.recorder.inputs)
-            self._graph_call_at = len(self.out)
             self.out.extend(emit.push_callable(emit.load_const(compiled)))
             self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
             self._slice_at = len(self.out)
             self.out.extend(emit.call_star())
+            recorder = self.ev.recorder
+            early = writes or self.ev.put_off or self.ev.deferred or recorder.protected
+            if early and not recorder.writes_inputs() and self.ev.config.runs:
+                self._go_back_if_raised(self.out[-1])
             predicted = self.ev.recorder.predicted is not None
             if predicted:
                 self.out.extend([*emit.unpack_sequence(len(fakes) + 1), *self._unless_as_predicted(len(fakes))])
@@ -220,6 +224,30 @@ class Residual:
         drop = [inst for _ in range(below) for inst in emit.pop()]
         forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
         return [*emit.jump_if(True, on), *drop, *forget, *emit.jump(self.tail[0]), on]
+
+    def _go_back_if_raised(self, call: Instruction) -> None:
+        """What an operator raises amid effects or in a `try`: drop it and run the function as it is, which has all in order.
+
+        Nothing has happened yet: the graph writes to none of its inputs.
+        """
+        start, other = Instruction("PUSH_EXC_INFO"), Instruction("SWAP", 2)
+        forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
+        self._append_body()
+        self.handlers += [
+            start,
+            *emit.push_callable(emit.load_const(effects.goes_back)),
+            *emit.copy(3),
+            *emit.call(1),
+            *emit.jump_if(False, other),
+            *emit.pop(),
+            Instruction("POP_EXCEPT"),
+            *forget,
+            *emit.jump(self.tail[0]),
+            other,
+            Instruction("POP_EXCEPT"),
+            Instruction("RERAISE", 0),
+        ]
+        self.regions.append(ExceptionRegion(call, call, start, 0, False))
 
     def _append_body(self) -> Body:
         """The function's own body, appended (once) to the replacement code."""
@@ -510,10 +538,10 @@ class Residual:
         if inputs:
             varnames.append(INPUTS_LOCAL)
         place = self.frame.info.body.instructions[max(self.frame.ip - 1, 0) if self.stopped_at is None else self.stopped_at].position
-        for inst in out:
+        for inst in (*out, *self.handlers):
             if inst.position is NOWHERE:
                 inst.position = place  # tracebacks, warnings and debuggers show the program's line
-        body = Body([*head, *out, *self.tail], [*self.regions, *self.tail_regions])
+        body = Body([*head, *out, *self.handlers, *self.tail], [*self.regions, *self.tail_regions])
         return assemble(body, code, varnames=tuple(dict.fromkeys(varnames))), inputs
 
 

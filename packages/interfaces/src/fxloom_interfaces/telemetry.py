@@ -49,6 +49,13 @@ class GraphBroke(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRaised(Event):
+    """A compiled graph raised this; the function runs from its start in eager, with its effects and handlers in order."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class FrameCompiled(Event):
     """A frame got a new cache entry; recompile_reason is the failed guard in words, empty the first time."""
 
