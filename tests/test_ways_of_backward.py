@@ -235,6 +235,35 @@ def test_watching_holds_no_memory() -> None:
     assert storages == [0]
 
 
+# ---- values that a derivative looks at ------------------------------------------------------------------------------
+
+DECOMPOSED: dict[str, Callable[[Tensor], Any]] = {
+    "eigenvalues": lambda x: torch.linalg.eig(x)[0].abs().sum(),
+    "lengths of eigenvectors": lambda x: torch.linalg.eig(x)[1].abs().sum(),
+    "phases of eigenvectors": lambda x: torch.linalg.eig(x)[1].real.sum(),
+    "phases of eigenvectors that are a result": lambda x: torch.linalg.eig(x)[1],
+    "phases of singular vectors": lambda x: torch.linalg.svd(torch.complex(x, x.t() * 2))[0].real.sum(),
+    "singular values": lambda x: torch.linalg.svd(torch.complex(x, x.t() * 2))[1].sum(),
+    "directions of symmetric ones": lambda x: torch.linalg.eigh(x + x.t())[1].square().cos().sum(),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", DECOMPOSED)
+def test_a_derivative_that_depends_on_phases_is_refused(name: str, backend: str) -> None:
+    def ask(run: Any) -> Any:
+        x = torch.randn(3, 3, requires_grad=True)
+        run(x).real.sum().backward()
+        return x.grad
+
+    seen = both(ask, DECOMPOSED[name], backend)
+    assert isinstance(seen[0], str) == name.startswith("phases")
+    if isinstance(seen[0], str):
+        assert seen[1] == seen[0]
+    else:
+        torch.testing.assert_close(seen[1], seen[0], rtol=1e-3, atol=1e-4)
+
+
 # ---- what is freed --------------------------------------------------------------------------------------------------
 
 

@@ -84,6 +84,20 @@ def saved_by(node: Any) -> Iterator[Any]:
         yield from saved if isinstance(saved, (tuple, list)) else [saved]
 
 
+#: nodes whose derivative checks the gradients of vectors of complex numbers: eager raises where the result depends on their phase.
+#: Which of their results these are.
+_PHASE_CHECKED = {"LinalgEigBackward": (1,), "LinalgEighBackward": (1,), "LinalgSvdBackward": (0, 2)}
+
+
+def checks_phase(reached: Reached, outputs: Sequence[Edge]) -> Any:
+    """A node on the way that looks at values of its gradients, which a graph can't; None where there is none."""
+    for node, number in [*outputs, *[edge for above in reached.nodes for edge in above.next_functions if edge[0] is not None]]:
+        checked = _PHASE_CHECKED.get(node.name().rstrip("0123456789"), ())
+        if number in checked and any(saved is not None and saved.is_complex() for saved in saved_by(node)):
+            return node
+    return None
+
+
 def is_python(node: Any) -> bool:
     """True for a function written in Python, which gets zeros where it is given no gradient."""
     return isinstance(node, BackwardCFunction)

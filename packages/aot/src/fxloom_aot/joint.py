@@ -19,7 +19,7 @@ from torch.autograd.graph import GradientEdge
 from fxloom_aot._torch_private import no_autocast
 from fxloom_aot.functionalize import Functionalizer
 from fxloom_aot.graphs import GraphMaker
-from fxloom_aot.history import Edge, Reached, reached_from, runs_python, saved_by
+from fxloom_aot.history import Edge, Reached, checks_phase, reached_from, runs_python, saved_by
 from fxloom_aot.log import values_of
 from fxloom_aot.modes import anomalies_unseen, restoring_modes
 from fxloom_aot.outputs import ForwardOutputs
@@ -190,6 +190,10 @@ class Differentiation:
     ) -> Plan:
         programs = [self._program(found, position) for position in positions]
         reached = reached_from([program.grad_fn for program in programs], [one.edge for one in boundaries])
+        asking = checks_phase(reached, [(program.grad_fn, program.output_nr) for program in programs])
+        if asking is not None:
+            reason = "the derivative of complex eigenvectors or singular vectors checks values"
+            raise GraphRejected(self.recorder.maker(asking) or self._last_node(), reason)
         masks = reached.leaves([source.leaf for source in leaves])
         sources = [source for source, mask in zip(leaves, masks, strict=True) if mask]
         sources += [Source(self.count + n, edge=one.edge, hooked=one.hooked) for n, one in enumerate(boundaries) if reached.stops[one.edge]]
