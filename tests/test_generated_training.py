@@ -21,10 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Use of .* on expanded tensors is deprecated"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
 ]
-#: complaints of eager's that are lost, and nothing else: across a break a graph's views are made after its writes, and it has
-#: not kept all that eager keeps, so that less of what is written after the break was needed
-LOST = ("multiple views", "modified by an inplace operation")
-
 Values = list[torch.Tensor]
 
 
@@ -127,7 +123,7 @@ def outcome(run: Callable[..., Values], grads: tuple[bool, bool]) -> Any:
             results[0].mul_(2) if not any(s == 0 and n > 1 for s, n in zip(results[0].stride(), results[0].shape, strict=True)) else None
         later = [r.detach().clone() for r in [x, y, *results]]
     except (RuntimeError, IndexError) as error:
-        return type(error), any(words in str(error) for words in LOST), None
+        return type(error), str(error)[:40], None
     return None, (about, aliases, same), [values, x.grad, leaf.grad, y.detach(), state, after, later]
 
 
@@ -136,8 +132,6 @@ def check(drawn: list[Step], shown: list[int], grads: tuple[bool, bool], backend
     run = program(drawn, shown)
     options = {"eager_numbers": True} if backend == "inductor" else None
     expected = outcome(run, grads)
-    if expected[1] is True:
-        return
     mine = outcome(fxloom.compile(run, backend=backend, options=options), grads)
     assert mine[:2] == expected[:2]
     torch.testing.assert_close(mine[2], expected[2], equal_nan=True)
