@@ -447,7 +447,8 @@ Found find_entry(frames::Frame* f, CodeState* state, Region* region) {
     return found;
 }
 
-// Asks Python for an entry. None: run the frame as it is. True: look again. Throws what Python raised.
+// Asks Python for an entry. None: run the frame as it is. Ellipsis: and what it calls, this once. True: look again. Throws
+// what Python raised.
 py::object ask(frames::Frame* f, Region* region, const Found& found) {
     const py::object on_miss = region->on_miss;
     const RegionScope off{nullptr};
@@ -548,6 +549,7 @@ PyObject* look_at(PyThreadState* ts, frames::Frame* f) {
                 return finish(ts, f, nullptr);
             }
             const py::object answer = ask(f, region, found);
+            if (answer.is(py::ellipsis())) return pass_closed(ts, f);
             if (answer.is_none()) return state->closed ? pass_closed(ts, f) : pass(ts, f, 0);
             asked = answer.is(py::bool_(false));
         } catch (py::error_already_set& error) {

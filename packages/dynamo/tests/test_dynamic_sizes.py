@@ -312,3 +312,33 @@ def test_the_machine_refuses_broken_code() -> None:
     for code in ([], [0], [1, 3], [2], [0, 1, 0, 1], [99]):
         with pytest.raises(ValueError, match="size program"):
             tree.add_size_program([0], code, 0)
+
+
+class MaskCache:
+    def __init__(self):
+        self.masks = {}
+
+    def __call__(self, x):
+        key = (x.shape[0], x.device)
+        if key not in self.masks:
+            self.masks[key] = torch.tril(torch.ones(x.shape[0], x.shape[0]))
+        return x * self.masks[key]
+
+
+def set_of_shapes(x):
+    seen = {x.shape, (x.shape[0], "first")}
+    seen.add(x.shape)
+    seen.update([x.shape[:1]])
+    return x + len(seen), x.shape in seen, {x.shape[0]: 1}.get(x.size(0)), hash(x.shape) == hash(tuple(x.shape)), sorted(map(str, seen))
+
+
+@pytest.mark.parametrize("make", [MaskCache, lambda: set_of_shapes], ids=["a cache by size", "sets of shapes"])
+def test_a_size_in_a_key_is_what_it_is_now(make):
+    expected, frames = make(), []
+    compiled = optimize("eager", on_capture=frames.append)(make())
+    for size in (2, 3, 4, 5, 4, 3):
+        x = torch.rand(size, size)
+        wanted, got = expected(x), compiled(x)
+        assert str(wanted) == str(got)
+    assert [frame.info.broke for frame in frames] == [None] * len(frames)
+    assert len(frames) <= 6

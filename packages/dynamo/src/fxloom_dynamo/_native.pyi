@@ -1,7 +1,7 @@
 """Types of the C++ extension (packages/dynamo/native)."""
 
 from collections.abc import Callable, Sequence
-from types import CodeType
+from types import CodeType, EllipsisType
 from typing import Any
 
 TORCH_VERSION: str
@@ -36,7 +36,7 @@ class Entry:
     hits: int
 
 class Region:
-    def __init__(self, on_miss: Callable[[tuple[Any, ...], list[tuple[Any, int]]], bool | None]) -> None: ...
+    def __init__(self, on_miss: Callable[[tuple[Any, ...], list[tuple[Any, int]]], bool | EllipsisType | None]) -> None: ...
     def install(self, original: CodeType, replacement: CodeType, guards: GuardTree, inputs_slot: int, record: Any) -> Entry: ...
     def give_up(self, code: CodeType) -> None: ...
     def records(self, code: CodeType) -> list[Any]: ...

@@ -12,6 +12,7 @@ from torch.utils._device import DeviceContext
 from torch.utils._device import _device_constructors as device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
+from fxloom_interfaces._torch_private import ATTENTION_KERNELS
 from fxloom_shapes import FakeMode
 from fxloom_shapes.devices import AbsentDevices
 
@@ -24,6 +25,7 @@ assert_tensor = torch._assert
 InferenceMode: Any = torch._C._InferenceMode
 #: the `__torch_function__` of classes that override nothing
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
+attention_kernels = ATTENTION_KERNELS
 get_tracing_state: Any = torch._C._get_tracing_state
 #: ask whether an argument overrides torch functions, or a mode does
 HAS_TORCH_FUNCTION: tuple[Any, ...] = (
@@ -103,6 +105,7 @@ __all__ = [
     "TorchDispatchMode",
     "TorchFunctionMode",
     "assert_tensor",
+    "attention_kernels",
     "device_constructors",
     "disabled_torch_function",
     "dispatch_keys",

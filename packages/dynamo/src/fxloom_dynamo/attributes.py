@@ -9,12 +9,13 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import threading
 import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, gradients, polyfills, stand_ins, symbolic
+from fxloom_dynamo import arrays, gradients, leaf_state, polyfills, stand_ins, symbolic, tensor_state
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
@@ -70,7 +71,9 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
         if value is ABSENT:
             raise _missing(ev, obj, name)
         return value
-    if cls.__flags__ & _HEAPTYPE and not isinstance(obj, enum.Enum) and cls.__module__ != "fxloom_dynamo.evaluator":
+    if cls is collections.OrderedDict or (
+        cls.__flags__ & _HEAPTYPE and not isinstance(obj, enum.Enum) and cls.__module__ != "fxloom_dynamo.evaluator"
+    ):
         return _instance(ev, obj, name)
     return _native(ev, obj, name)
 
@@ -87,6 +90,8 @@ def _missing(ev: Evaluator, obj: Any, name: str) -> Raised:
 
 def _instance(ev: Evaluator, obj: Any, name: str) -> Any:
     cls = type(obj)
+    if issubclass(cls, threading.local):
+        return generic_load(ev, obj, name)
     custom = ev.heap.class_lookup(cls, "__getattribute__")
     try:
         if isinstance(custom, types.FunctionType):
@@ -124,7 +129,7 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
             if name == "__class__":
                 return cls
             if name == "__dict__":
-                return own_dict(obj)
+                return _own_dict(ev, obj) if issubclass(cls, threading.local) else own_dict(obj)
             if name == "__traceback__" and isinstance(obj, BaseException):
                 return ev.traceback_of(obj)
             if name == "__weakref__":
@@ -132,7 +137,7 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
             return _followed(ev, obj, name, ev.native(raw.__get__, obj, cls))
         if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
             return _descriptor_get(ev, raw, name, obj, cls)
-    if cls.__dictoffset__:
+    if cls.__dictoffset__ or issubclass(cls, threading.local):
         value = heap.dict_get(_own_dict(ev, obj), name)
         if value is not ABSENT:
             return value
@@ -143,6 +148,8 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
 
 def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
     record = ev.heap.record(obj)
+    if isinstance(obj, threading.local):
+        return _thread_dict(ev, obj, record)
     if record is not None and record.kind == "opaque":
         return _opaque_dict(ev, obj, record)
     if type(obj) in EXACT_CONTAINERS:  # an OrderedDict, which all but never has attributes
@@ -152,6 +159,14 @@ def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
     if record is None and not ev.heap.is_fresh(obj):
         return _foreign_dict(ev, obj)
     return own_dict(obj)
+
+
+def _thread_dict(ev: Evaluator, obj: threading.local, record: Any) -> dict[str, Any]:
+    """The stand-in of what a thread-local object holds for the thread that runs: a guard asks the thread that it runs in."""
+    if record is None:
+        graph_break("opaque_object", f"a {type(obj).__qualname__} (threading.local) that was made inside")
+    found: dict[str, Any] = ev.heap.translate(obj.__dict__, ev.heap.attr_source(record.source, "__dict__"))
+    return found
 
 
 def _opaque_dict(ev: Evaluator, obj: Any, record: Any) -> dict[str, Any]:
@@ -281,22 +296,22 @@ def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
         return ev.type_of(obj)
     if name in ("desc", "storage_token", "constant", "set_constant", "_constant"):
         raise _missing(ev, obj, name)  # the fake's own
-    if name == "is_meta" or name == "__dict__":
-        return False if name == "is_meta" and obj.device.type != "meta" else ev.torch_native(getattr, obj, name)
+    if name == "__dict__":
+        return tensor_state.dict_of(ev, obj)
+    if name == "is_meta":
+        return False if obj.device.type != "meta" else ev.torch_native(getattr, obj, name)
     own = own_class(ev, obj)
-    if own is not None:
-        found = _of_subclass(ev, obj, own, name)
+    raw = getattr(torch.Tensor, name, ABSENT)
+    if raw is ABSENT and (own is None or not isinstance(ev.heap.class_lookup(own, name), property)):
+        value = tensor_state.load(ev, obj, name)
+        if value is not ABSENT:
+            return value
+    if own is not None or raw is ABSENT:
+        found = _of_subclass(ev, obj, ev.type_of(obj), name)
         if found is not ABSENT:
             return found
-    raw = getattr(torch.Tensor, name, ABSENT)
     if raw is ABSENT:
-        info = ev.recorder.input_info.get(id(obj))
-        if info is not None and name not in obj.__dict__:
-            _, real, source = info
-            if hasattr(real, name):
-                return ev.heap.translate(getattr(real, name), ev.heap.attr_source(source, name))
-            ev.heap.class_lookup(type(real), name)
-            ev.heap.guard(ev.heap.derive(InstanceDictSource, source), GuardKind.CONTAINS, (name, False), name)
+        raise _missing(ev, obj, name)
     if name in ("device", "is_cuda", "is_cpu"):
         return getattr(obj, name)
     if name == "requires_grad" and id(obj) not in ev.recorder.input_info:
@@ -612,12 +627,23 @@ def _module_namespace(ev: Evaluator, obj: types.ModuleType) -> Any:
 
 def _store_tensor(ev: Evaluator, obj: FakeTensor, name: str, value: Any) -> None:
     if name == "requires_grad":
-        ev.torch_native(torch.Tensor.requires_grad_, obj, value)
+        ev.call(torch.Tensor.requires_grad_, [obj, value])
+        return
+    if name == "data":
+        leaf_state.set_data(ev, obj, value)
         return
     if name == "grad":
         gradients.store(ev, obj, value)
         return
-    graph_break("torch_call", f"writes attribute {name!r} of a tensor")
+    own = own_class(ev, obj)
+    raw = ABSENT if own is None else ev.heap.class_lookup(own, name)
+    if own is not None and isinstance(raw, property) and raw.fset is not None and name not in vars(torch.Tensor):
+        ev.call(_member(ev, own, name, raw, raw.fset), [obj, value])
+        return
+    custom = own is not None and ev.heap.class_lookup(own, "__setattr__") is not object.__setattr__
+    if custom or hasattr(type(raw), "__set__"):
+        graph_break("torch_call", f"writes attribute {name!r} of a tensor whose class has its own way to do that")
+    tensor_state.store(ev, obj, name, value)
 
 
 def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
@@ -656,6 +682,9 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
                 ev.native(setattr, obj, name, value)
                 return
             graph_break("mutates_foreign_state", f"writes {name!r} of a {cls.__qualname__}")
+    if isinstance(obj, threading.local):
+        _own_dict(ev, obj)[name] = value
+        return
     if record is not None and record.stand_in is record.original:
         graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
     if record is None and not heap.is_fresh(obj) and cls not in EXACT_CONTAINERS:
@@ -678,6 +707,13 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
 def delete(ev: Evaluator, obj: Any, name: str) -> None:
     """del obj.name"""
     cls = type(obj)
+    if cls is FakeTensor:
+        if tensor_state.load(ev, obj, name) is ABSENT:
+            graph_break("torch_call", f"deletes attribute {name!r} of a tensor")
+        own = tensor_state.dict_of(ev, obj)
+        ev.heap.note_deletion(own, name)
+        del own[name]
+        return
     custom = None if isinstance(obj, type) else _custom(ev, cls, "__delattr__")
     if custom is not None:
         ev.call(bind(ev, custom, "__delattr__", obj, cls, cls), [name])
@@ -714,9 +750,12 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
         ev.call(heap.class_value(type(raw), "__delete__", deleter), [heap.class_value(cls, name, raw), obj])
         return
     record = heap.record(obj)
-    if not cls.__dictoffset__ or (record is not None and record.stand_in is record.original):
+    local = isinstance(obj, threading.local)
+    stands_for_itself = record is not None and record.stand_in is record.original
+    if not local and (stands_for_itself or not cls.__dictoffset__):
         graph_break("mutates_foreign_state", f"deletes attribute {name!r} of a {cls.__qualname__}")
     own = _own_dict(ev, obj)
     if heap.dict_get(own, name) is ABSENT:
         raise _missing(ev, obj, name)
+    heap.note_deletion(own, name)
     del own[name]

@@ -42,6 +42,11 @@ _KINDS = (
         "Convert it to a plain strided tensor first.",
     ),
     BreakKind(
+        "uninitialized",
+        "A lazy module has not run yet. The first call runs as it is; this one meets such a module again.",
+        "Run the model once before it is compiled, or leave modules out that are never used.",
+    ),
+    BreakKind(
         "native_call",
         "The program calls a function written in C of which capture does not know that it is pure.",
         "Call it outside of the compiled region.",

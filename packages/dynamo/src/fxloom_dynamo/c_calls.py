@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, natives, queries, subclasses, symbolic
+from fxloom_dynamo import arrays, natives, operations, queries, subclasses, symbolic
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, native_construct
@@ -119,9 +119,7 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
             return ev.native(fn, *args, **kwargs)
         method = models.DUNDER_OF.get(name)
         if method is not None and args:
-            from fxloom_dynamo.operations import python_method
-
-            found = python_method(ev, args[0], method)
+            found = operations.python_method(ev, args[0], method)
             if found is not ABSENT and method != "__index__":
                 return ev.call(found, args, kwargs)
             if found is not ABSENT and not isinstance(args[0], int):  # C code takes integers as they are
@@ -185,6 +183,8 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         if name in natives.DEEP_METHODS:
             heap.fill_deep(receiver)
         rest = args[1:]
+        if issubclass(owner, (set, frozenset, dict)):
+            rest = [_hashed(ev, arg) for arg in rest]
         heap.fill_deep(rest)
         if name in natives.ITERATING_METHODS and not issubclass(owner, BaseException):
             rest = [iterable_argument(ev, arg) for arg in rest]
@@ -209,6 +209,13 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
     if natives.is_torch_builtin(fn):
         return _call_torch(ev, fn, args, kwargs)
     graph_break("native_call", f"{owner.__module__}.{owner.__qualname__}.{name}")
+
+
+def _hashed(ev: Evaluator, arg: Any) -> Any:
+    """An argument of a method that hashes it, or its items."""
+    if type(arg) is list:
+        return [operations.hashable(ev, item) for item in arg]
+    return operations.hashable(ev, arg)
 
 
 def check_reducible(ev: Evaluator, value: Any, seen: set[int] | None = None) -> None:

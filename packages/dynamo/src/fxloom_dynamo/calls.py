@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _native, arrays, effort, natives, polyfills, queries, scans
+from fxloom_dynamo import _native, arrays, effort, module, natives, polyfills, queries, scans
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -34,7 +34,7 @@ Kwargs = dict[str, Any]
 
 _OURS = __file__.rsplit("/", 1)[0]
 #: our own files whose functions are evaluated like the program's
-TRACED = frozenset({polyfills.__file__, scans.__file__})
+TRACED = frozenset({polyfills.__file__, scans.__file__, module.__file__})
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 #: the program sets this attribute on functions that are not to be captured
 DISABLED = "_fxloom_disabled"
@@ -63,6 +63,8 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         return _call_cached(ev, fn, args, kwargs)
     if kind is _native.Uncaptured:
         graph_break("asked_for", f"{getattr(fn, '__qualname__', type(fn.__wrapped__).__qualname__)} is not to be captured")
+    if kind is _native.CompiledCallable:  # compiled for itself; here it is part of what is being compiled
+        return call(ev, ev.getattr(fn, "__wrapped__"), args, kwargs)
     if kind is staticmethod or kind is classmethod:
         return call(ev, fn.__func__, args, kwargs)
     if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
@@ -136,6 +138,9 @@ def call_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs
     model = models.FUNCTIONS.get(fn)
     if model is not None:
         return model(ev, args, kwargs)
+    inner = models.INNER.get(fn.__code__) if fn.__code__.co_flags & inspect.CO_NESTED else None
+    if inner is not None:
+        return inner(ev, fn, args, kwargs)
     return inline_function(ev, fn, args, kwargs)
 
 

@@ -32,6 +32,7 @@ from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import Raised, own_dict
 from fxloom_dynamo.modes import in_inference_mode, keep_modes
+from fxloom_dynamo.module_hooks import runs_backward_hooks
 from fxloom_dynamo.predictions import checked
 from fxloom_dynamo.reach import may_use_tensors
 from fxloom_dynamo.residual import Residual
@@ -91,6 +92,8 @@ def capture_frame(
         if root:
             tell_uncaptured(code, config, reason)
         return Skip(reason, for_good=not root)
+    if runs_backward_hooks(view):
+        return Skip("it calls a module that watches its gradients", this_call=True)
     if not root and not may_use_tensors(view):
         return Skip("it has nothing to do with tensors", this_call=True)
     if _called_by_import():
@@ -135,6 +138,9 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
             with telemetry.phase("dynamo.capture"), closing(_Attempt(view, config, history, breaks, attempt)) as running:
                 return running.run()
         except _Restart as restart:
+            if restart.report.key == "uninitialized" and not history.uninitialized:
+                history.uninitialized = True
+                return Skip(restart.report.details, closed=True, this_call=True)
             if restart.report.key != "raises" and config.fullgraph:
                 first = next(iter(breaks.values()), restart.report)  # what this attempt tried to end before
                 raise Unsupported(str(first)) from restart.__cause__
@@ -390,7 +396,7 @@ class _Attempt:
         if recorder.predicted is not None:
             compiled = checked(compiled, [real.device for _, real, _ in recorder.inputs if isinstance(real, torch.Tensor)])
         if any(node.target in regions.MODE_CHANGES for node in graph.nodes if node.op == "call_function"):
-            compiled = keep_modes(compiled, tuple(device for device, *_ in self.ev.modes.entry.autocast))
+            compiled = keep_modes(compiled, self.ev.modes.entry)
         return without_capture(compiled)
 
     def _refuse_predictions(self) -> None:
@@ -409,7 +415,8 @@ class _Attempt:
         example_inputs = [plain(real) if isinstance(real, torch.Tensor) else real for _, real, _ in self.ev.recorder.inputs]
         try:
             with telemetry.phase("dynamo.backend"):
-                compiled = backend(gm, example_inputs)
+                # whoever traces the graph runs its changes of modes
+                compiled = keep_modes(backend, self.ev.modes.entry)(gm, example_inputs)
         except GraphRejected as error:
             _refuse_a_look(error.__cause__)
             step = self.ev.recorder.step_of.get(error.node)

@@ -11,7 +11,7 @@ import torch
 
 from fxloom_dynamo import natives, polyfills, symbolic
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, can_shadow, is_plain
+from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, can_shadow, is_abstract, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_dynamo.symbolic import concrete, has_symbolic
@@ -127,15 +127,14 @@ def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwa
     """owner.__new__(cls, ...) of a type written in C."""
     from fxloom_dynamo import classes
 
-    ev.heap.class_lookup(cls, "__del__")
-    if hasattr(cls, "__del__"):
+    if ev.heap.class_lookup(cls, "__del__") is not ABSENT:
         graph_break("finalizer", f"makes a {cls.__qualname__}, which defines __del__")
     if issubclass(owner, type):
         return classes.make_class(ev, cls, args, kwargs)
     if isinstance(cls, enum.EnumMeta) and not ev.heap.is_fresh(cls):
         graph_break("native_call", f"makes another member of {cls.__qualname__}")
     if owner is object:
-        if getattr(cls, "__abstractmethods__", None):
+        if is_abstract(cls):
             ev.native(object.__new__, cls)  # raises TypeError
         return ev.heap.add_fresh(ev.native(object.__new__, cls))
     if owner in natives.STATEFUL_TYPES or owner in natives.CONSTANT_TYPES or owner in natives.PURE_CONSTRUCTORS - natives.PURE_TYPES:
@@ -193,9 +192,16 @@ def native_construct(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) 
 
 
 def _make_tensor(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
-    """torch.Tensor(...) and its legacy siblings."""
+    """torch.Tensor(...), its legacy siblings, and classes of the program's that derive from it."""
     if cls is torch.Tensor and all(is_plain(arg) for arg in args):
         if len(args) == 1 and isinstance(args[0], torch.Size):
             args = list(args[0])  # a Size is a shape; the tuple that a graph would hold is data
         return ev.record_call(torch.Tensor, *args, **kwargs)
-    graph_break("torch_call", f"makes a {cls.__module__}.{cls.__qualname__}")
+    new = ev.heap.class_lookup(cls, "__new__")
+    if not isinstance(getattr(new, "__func__", new), types.FunctionType):
+        graph_break("torch_call", f"makes a {cls.__module__}.{cls.__qualname__}")
+    made = call_new(ev, cls, new, args, kwargs)
+    init = ev.heap.class_lookup(cls, "__init__")
+    if isinstance(init, types.FunctionType) and issubclass(ev.type_of(made), cls):
+        ev.call(ev.heap.class_value(cls, "__init__", init), [made, *args], kwargs)
+    return made

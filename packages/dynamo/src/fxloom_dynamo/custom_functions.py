@@ -7,6 +7,7 @@ that recorded is taken back. Where nothing requires a gradient, forward's operat
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,10 +97,25 @@ def _backward(ev: Evaluator, cls: Any, context: Any, outputs: tuple[Any, ...]) -
     ev.heap.class_lookup(cls, name)
     with _no_grad(ev):
         grads = [ev.torch_native(torch.empty_like, output) if type(output) is FakeTensor else None for output in outputs]
-        try:
-            ev.call(ev.getattr(cls, name), [context, *grads])
-        except Raised as raised:
-            _refuse(cls, f"{name} raises {type(raised.exc).__name__}: {raised.exc}")
+        for given in _given(ev, cls, context, grads):
+            try:
+                ev.call(ev.getattr(cls, name), [context, *given])
+            except Raised as raised:
+                _refuse(cls, f"{name} raises {type(raised.exc).__name__}: {raised.exc}")
+
+
+#: of results that the gradients of a function may be missing for
+_MOST_MISSING = 4
+
+
+def _given(ev: Evaluator, cls: type, context: Any, grads: list[Any]) -> list[tuple[Any, ...]]:
+    """The gradients that backward may get: None stands for those of results that nothing depends on, if it asked for that."""
+    if ev.truth(ev.getattr(context, "materialize_grads")) or len(grads) == 1:
+        return [tuple(grads)]
+    if len(grads) > _MOST_MISSING:
+        _refuse(cls, f"takes None for the gradients of {len(grads)} results")
+    choices = itertools.product(*((grad,) if grad is None else (grad, None) for grad in grads))
+    return [given for given in choices if any(grad is not None for grad in given)]
 
 
 class _no_grad:

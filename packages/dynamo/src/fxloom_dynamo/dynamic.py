@@ -196,6 +196,8 @@ class History:
     iterators: dict[str, Any] = field(default_factory=dict)
     #: place -> values there that a trace with a symbol for the number relied on
     specialized: dict[str, list[Any]] = field(default_factory=dict)
+    #: whether a call ran as it is, because a lazy module was to be initialized
+    uninitialized: bool = False
 
     def note_specialized(self, numbers: Mapping[str, Any]) -> None:
         for name, value in numbers.items():

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from fxloom_dynamo import _native, arrays, attributes, calls, operations, subclasses
+from fxloom_dynamo import _native, arrays, attributes, calls, natives, operations, subclasses
 from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
@@ -88,6 +88,10 @@ class Evaluator:
         self.callee: Any = None  # of the last instruction CALL
         #: `.grad` of inputs that the program read or wrote, by the identity of their fakes
         self.gradients: dict[int, Gradient] = {}
+        #: tensors with attributes that the program reads or sets, and their `__dict__`, by identity: see `tensor_state`
+        self.tensor_dicts: dict[int, tuple[FakeTensor, dict[str, Any]]] = {}
+        #: tensors that existed before with attributes of torch's that the program set: see `leaf_state`
+        self.leaf_writes: dict[int, tuple[FakeTensor, dict[str, Any]]] = {}
         self.asked_grad_mode = 0  # times that the program asked whether gradients are on
         self.transforms = 0  # of torch.func that enclose what is evaluated
         self.break_site: Site | None = None
@@ -652,8 +656,9 @@ _SHAPES = sys.modules[FakeMode.__module__].__file__.rsplit("/", 1)[0]  # type: i
 
 
 def _trusted(name: str, code: types.CodeType) -> bool:
+    """Whether C code may call this Python function as it is: it looks at no object of the program's."""
     if name.startswith(_TORCH):
-        return True
+        return not natives.is_inlined_torch(name)
     if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
         return True  # generic aliases and abstract classes
     return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor

@@ -50,7 +50,7 @@ def load(ev: Evaluator, tensor: FakeTensor, name: str) -> Any:
         made_inside = tensor.grad_fn is not None
     if name == "is_leaf" and id(tensor) not in ev.recorder.input_info:
         return plain or not made_inside
-    if plain and not made_inside:
+    if not made_inside and (plain or id(tensor) not in ev.recorder.input_info):
         return None if name == "grad_fn" else True
     if name == "is_leaf":
         return False

@@ -202,7 +202,7 @@ class Heap:
             return original
         known = self.by_original.get(id(original))
         if known is not None:
-            return self._again(known, source)
+            return self.again(known, source)
         if id(original) in self.fresh and issubclass(type(original), type):
             return original
         if id(original) in self.by_stand_in:
@@ -280,7 +280,7 @@ class Heap:
             return known.stand_in
         return self.translate(obj, self.object_source(obj))
 
-    def _again(self, known: Record, source: Source) -> Any:
+    def again(self, known: Record, source: Source) -> Any:
         """A second way to an object."""
         if source is known.source or source == known.source:
             return known.stand_in
@@ -315,7 +315,7 @@ class Heap:
             return value
         if value is UNREAD:
             return self._read_key(record, key)
-        if not record.filled and key not in record.read:
+        if not record.filled and key not in record.read and not _has_key(record, key):
             self._guard_key(record, key, False)
         return ABSENT
 
@@ -343,9 +343,20 @@ class Heap:
         record = self.by_stand_in.get(id(container))
         if record is None or record.filled or record.listed is not None or key in record.read:
             return present
-        if present == (not is_stand_in_key(key) and key in record.keys):  # as it was before the frame
+        if present == _has_key(record, key):  # as it was before the frame
             self._guard_key(record, key, present)
         return present
+
+    def note_deletion(self, container: dict[Any, Any], key: Any) -> None:
+        """The program deletes a key, which it may have set without looking whether it was there.
+
+        Set again, the key has another place, which depends on all others.
+        """
+        record = self.by_stand_in.get(id(container))
+        if record is not None and _has_key(record, key):
+            self.know_keys(container)
+        elif record is not None and not record.filled:
+            self._guard_key(record, key, False)
 
     def list_get(self, container: list[Any], index: int) -> Any:
         """container[index] of a list; IndexError as Python raises it."""
@@ -566,7 +577,7 @@ class Heap:
         """The stand-in of a cell that existed before."""
         known = self.by_original.get(id(cell))
         if known is not None:
-            stand_in: types.CellType = self._again(known, cell_source)
+            stand_in: types.CellType = self.again(known, cell_source)
             return stand_in
         if id(cell) in self.by_stand_in or id(cell) in self.fresh:
             return cell
@@ -603,6 +614,11 @@ class Namespace:
             return
         self.values[name] = value
         self.written[name] = None
+
+
+def _has_key(record: Record, key: Any) -> bool:
+    """Whether a dict had a key before the frame."""
+    return not is_stand_in_key(key) and key in record.keys
 
 
 def _empty(obj: Any) -> None:

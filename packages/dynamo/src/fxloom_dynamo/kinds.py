@@ -42,11 +42,22 @@ WINDOWS: frozenset[type] = frozenset(
 _OPERATORS: tuple[type, ...] = (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, torch._ops._OpNamespace)
 HEAPTYPE = 1 << 9
 _IMMUTABLETYPE = 1 << 8
+_IS_ABSTRACT = 1 << 20
 
 
 def is_mutable_type(cls: type) -> bool:
     """True when attributes of `cls` itself can change (false for types written in C)."""
     return bool(cls.__flags__ & HEAPTYPE) and not cls.__flags__ & _IMMUTABLETYPE
+
+
+def is_abstract(cls: type) -> bool:
+    """True for a class with abstract methods, whatever its metaclass says of attributes."""
+    return bool(cls.__flags__ & _IS_ABSTRACT)
+
+
+def has_finalizer(cls: type) -> bool:
+    """True when `cls` or a base defines `__del__`."""
+    return any("__del__" in base.__dict__ for base in cls.__mro__)
 
 
 def container_base(cls: type) -> type | None:
@@ -140,7 +151,7 @@ def can_shadow(cls: type) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _is_plainly_made(cls: type) -> bool:
     """False when a base written in C wants its own `__new__`, so its instances have state that we don't see."""
-    if getattr(cls, "__abstractmethods__", None) or hasattr(cls, "__del__"):
+    if is_abstract(cls) or has_finalizer(cls):
         return True  # refused elsewhere
     try:
         (container_base(cls) or object).__new__(cls)  # type: ignore[call-overload]  # a container's __new__ takes the class

@@ -200,8 +200,11 @@ def is_inlined_torch(filename: str) -> bool:
 
 
 def marked_by_torch(fn: types.FunctionType) -> Any:
-    """The function of torch's that `fn` keeps away from torch's own compiler, which is not ours; None for other functions."""
+    """The function of torch's that `fn` keeps away from torch's own compiler, or counts for it; None for other functions."""
     filename = fn.__code__.co_filename[len(_TORCH_ROOT) :]
+    if filename == "_dynamo/mutation_guard.py":  # in the place of Module.__init__ once torch's own compiler has run
+        held = (cell.cell_contents for cell in fn.__closure__ or ())
+        return next((inner for inner in held if isinstance(inner, types.FunctionType) and is_module_code(inner.__code__.co_filename)), None)
     name = {"_compile.py": "__wrapped__", "_dynamo/eval_frame.py": "_torchdynamo_orig_callable"}.get(filename)
     inner = fn.__dict__.get(name) if name is not None else None
     return inner if isinstance(inner, types.FunctionType) and in_torch(inner.__code__.co_filename) else None
@@ -220,8 +223,11 @@ def splits_torch_graph(fn: types.FunctionType) -> bool:
 
 
 def is_module_code(filename: str) -> bool:
-    """True for torch's Python code whose frames are captured in their own right: modules and what calls them."""
-    return filename[len(_TORCH_ROOT) :].startswith("nn/modules/")
+    """True for torch's Python code whose frames are captured in their own right: modules and what calls them.
+
+    Not so for their autograd functions, which the autograd engine calls.
+    """
+    return filename[len(_TORCH_ROOT) :].startswith("nn/modules/") and not filename.endswith("/_functions.py")
 
 
 def is_refused_torch(filename: str, name: str) -> bool:

@@ -325,8 +325,7 @@ def contains(ev: Evaluator, item: Any, container: Any) -> bool:
         ev.heap.fill_deep(item)
         return bool(ev.native(operator.contains, container, item))
     if isinstance(container, (set, frozenset, types.MappingProxyType, type({}.keys()))):
-        check_hashable(ev, item)
-        return bool(ev.native(operator.contains, container, item))
+        return bool(ev.native(operator.contains, container, hashable(ev, item)))
     if is_own_instance(ev, container) and not _is_iterator(container):
         if python_method(ev, container, "__iter__") is ABSENT:
             ev.heap.fill_deep(container)
@@ -342,17 +341,25 @@ def _is_iterator(value: Any) -> bool:
     return hasattr(type(value), "__next__")
 
 
-def check_hashable(ev: Evaluator, key: Any) -> None:
-    """Note which `__hash__` and `__eq__` a key has; C code calls them, and they are evaluated then."""
+def hashable(ev: Evaluator, key: Any) -> Any:
+    """`key` for C code that hashes it: numbers in it that may change are what they are now, under guards.
+
+    Notes which `__hash__` and `__eq__` it has; C code calls them, and they are evaluated then.
+    """
     cls = type(key)
-    if cls in LITERALS or cls is FakeTensor or isinstance(key, (type, enum.Enum)):
-        return
-    if cls is tuple:
-        for part in key:
-            check_hashable(ev, part)
-        return
+    if cls in SYMBOLIC:
+        return concrete(key)
+    if cls is not torch.Size and (cls in LITERALS or cls is FakeTensor or isinstance(key, (type, enum.Enum))):
+        return key
+    if isinstance(key, tuple):
+        parts = [hashable(ev, part) for part in tuple.__iter__(key)]
+        if any(new is not old for new, old in zip(parts, tuple.__iter__(key), strict=True)):
+            key = torch.Size(parts) if cls is torch.Size else tuple.__new__(cls, parts)
+        if cls is tuple or cls is torch.Size:
+            return key
     python_method(ev, key, "__hash__")
     python_method(ev, key, "__eq__")
+    return key
 
 
 def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
@@ -416,12 +423,12 @@ def dict_get(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
     """The value under a key, ABSENT if there is none. `__hash__` and `__eq__` of keys are the program's code."""
     if type(key) is str:
         return ev.heap.dict_get(container, key)
-    check_hashable(ev, key)
+    key = hashable(ev, key)
     return ev.heap.dict_value(container, key, ev.native(dict.get, container, key, ABSENT))
 
 
 def dict_contains(ev: Evaluator, container: dict[Any, Any], key: Any) -> bool:
-    check_hashable(ev, key)
+    key = hashable(ev, key)
     return ev.heap.dict_presence(container, key, ev.native(dict.__contains__, container, key))
 
 
@@ -472,8 +479,7 @@ def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None
         ev.native(operator.setitem, container, key, value)
         return
     if isinstance(container, dict):
-        check_hashable(ev, key)
-        ev.native(operator.setitem, container, key, value)
+        ev.native(operator.setitem, container, hashable(ev, key), value)
         return
     if is_own_instance(ev, container):
         ev.heap.fill(container)
@@ -498,8 +504,9 @@ def delete_subscript(ev: Evaluator, container: Any, key: Any) -> None:
         ev.call(found, [container, key])
         return
     if isinstance(container, dict):
-        check_hashable(ev, key)
-        contains(ev, key, container) if type(container) is dict else None
+        key = hashable(ev, key)
+        if dict_contains(ev, container, key):
+            ev.heap.note_deletion(container, key)
     elif isinstance(container, list):
         ev.heap.fill(container)
     elif not is_own_instance(ev, container):

@@ -268,6 +268,19 @@ class UnseenRecord:
         """Nothing was begun."""
 
 
+class IdleBackwardHook:
+    """`torch.utils.hooks.BackwardHook` where nothing requires grad."""
+
+    def __init__(self, module: Any, user_hooks: Any, user_pre_hooks: Any) -> None:
+        """There is nothing to keep."""
+
+    def setup_input_hook(self, args: Any) -> Any:
+        return args
+
+    def setup_output_hook(self, args: Any) -> Any:
+        return args
+
+
 class WithoutOverrides:
     """`torch._C.DisableTorchFunctionSubclass`"""
 
@@ -316,6 +329,7 @@ class FunctionContext:
     """`ctx` of a custom autograd function while it is evaluated: keeps what it is given."""
 
     needs_input_grad: tuple[bool, ...]
+    materialize_grads = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
@@ -330,7 +344,7 @@ class FunctionContext:
         """A graph break: see `models`."""
 
     def set_materialize_grads(self, value: bool) -> None:
-        """A graph break: see `models`."""
+        self.materialize_grads = value
 
 
 def deepcopy(value: Any, known: list[tuple[Any, Any]] | None = None) -> Any:
@@ -402,6 +416,31 @@ def pulled_back(pull: Callable[..., Any], function: Any, primals: Any, options: 
         return pull(function, primals, options, cotangents)
 
     return vjp_function
+
+
+def cached_property_get(prop: Any, instance: Any, owner: Any = None) -> Any:
+    """functools.cached_property.__get__ as it is from CPython 3.12 on: without a lock of the class around the function."""
+    if instance is None:
+        return prop
+    if prop.attrname is None:
+        raise TypeError("Cannot use cached_property instance without calling __set_name__ on it.")
+    try:
+        cache = instance.__dict__
+    except AttributeError:
+        message = f"No '__dict__' attribute on {type(instance).__name__!r} instance to cache {prop.attrname!r} property."
+        raise TypeError(message) from None
+    value = cache.get(prop.attrname, _MISSING)
+    if value is _MISSING:
+        value = prop.func(instance)
+        cache[prop.attrname] = value
+    return value
+
+
+def dispatch_on_class(registry: Any, find: Callable[..., Any], cls: Any) -> Any:
+    """The function `dispatch` inside of functools.singledispatch, without its cache."""
+    if cls in registry:
+        return registry[cls]
+    return find(cls, registry)
 
 
 def assert_(condition: Any, message: Any) -> None:

@@ -72,6 +72,7 @@ class Watch:
     def _state(self) -> dict[str, tuple[Any, ...]]:
         ev = self._ev
         heap = ev.heap
+        inputs = ev.recorder.input_info
         records: list[Any] = []
         for record, kind in changed_records(ev):
             records += (record, kind, *_written(record, ev))
@@ -88,7 +89,8 @@ class Watch:
         state = {
             "changes an object": tuple(records),
             "writes a global name or a class": tuple(names),
-            "changes an object made in the region": tuple([part for value in self._own for part in (value, *_contents(value, ev))]),
+            "changes an object made in the region": tuple([part for value in self._own for part in (value, *_contents(value, ev))])
+            + tuple([part for fake, own in ev.tensor_dicts.values() if id(fake) not in inputs for part in (fake, *own, *own.values())]),
             "prints, logs or warns": (len(ev.put_off), len(ev.deferred)),
             "changes a mode": (torch.is_grad_enabled(), ev.modes.nesting, ev.modes.cache),
             "writes .grad": tuple([part for entry in gradients.written(ev) for part in (entry.tensor, entry.now)]),

@@ -118,6 +118,8 @@ class Rebuilder:
         if type(value) is FakeTensor:
             if id(value) not in self.ev.recorder.input_info:
                 self.outputs.setdefault(id(value), (len(self.outputs), value))
+                for attribute in self.ev.tensor_dicts.get(id(value), (value, {}))[1].values():
+                    self.scan(attribute)
             return
         if self.ev.heap.record(value) is not None:
             return
@@ -604,6 +606,9 @@ class Rebuilder:
     def _fill_instance(self, value: Any, cls: type, base: type | None) -> None:
         name = self._kept[id(value)]
         attributes = own_dict(value) if cls.__dictoffset__ else None
+        if attributes is not None and self.ev.heap.record(attributes) is not None:
+            self._blame(value)
+            graph_break("cannot_rebuild", f"a {cls.__qualname__} whose __dict__ is another object's")
         slots = [(slot, slot_value(slot, value)) for slot in slots_of(cls)]
         filled = [(slot, held) for slot, held in slots if held is not ABSENT]
         if attributes or filled or (base is not None and len(list(_contents(value)))):

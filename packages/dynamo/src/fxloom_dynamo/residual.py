@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import _native, effects, gradients, iterators
+from fxloom_dynamo import _native, effects, gradients, iterators, leaf_state, tensor_state
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
@@ -25,6 +25,7 @@ from fxloom_dynamo.kinds import ordered_keys, same_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL
 from fxloom_dynamo.modes import set_modes
+from fxloom_dynamo.parameters import to_leaf
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
@@ -205,13 +206,21 @@ class Residual:
                     name = f"__out_{number}"
                     rebuilder.temporaries.append(name)
                     cls = self.ev.recorder.python_type.get(id(fake))
-                    if cls is not None and self.ev.recorder.overriding:
+                    if id(fake) in self.ev.recorder.leaves:
+                        self.out.extend([*emit.store_fast(name), *emit.push_callable(emit.load_const(to_leaf))])
+                        self.out.extend([*emit.load_fast(name), *emit.load_const(cls), *emit.load_const(fake.requires_grad), *emit.call(3)])
+                    elif cls is not None and self.ev.recorder.overriding:
                         self.out.extend([*emit.store_fast(name), *emit.push_callable(emit.load_const(to_class))])
                         self.out.extend([*emit.load_fast(name), *emit.load_const(cls), *emit.call(2)])
                     self.out.extend(emit.store_fast(name))
                     rebuilder.keep_as(fake, name)
             elif not predicted:
                 self.out.extend(emit.pop())
+        for fake, attributes in tensor_state.of_results(self.ev, fakes):
+            rebuilder.begin_call(tensor_state.hang)
+            rebuilder.load(fake)
+            rebuilder.load_dict(attributes)
+            self.out.extend([*emit.call(2), *emit.pop()])
         modes = self.ev.modes
         if modes.entry != modes.left:
             rebuilder.begin_call(set_modes)
@@ -324,6 +333,9 @@ class Residual:
             writes.append(("class", cls, name, value))
             if value is not DELETED:
                 scan(value)
+        for tensor, name, value in leaf_state.written(ev):
+            writes.append(("leaf", tensor, name, value))
+            scan(value)
         for gradient in gradients.written(ev):
             writes.append(("grad", gradient))
             scan(gradient.now)
@@ -373,6 +385,10 @@ class Residual:
                 rebuilder.call(gradients.write_gradient, target.tensor, target.now)
                 out.extend(emit.pop())
                 continue
+            if kind == "leaf":
+                rebuilder.call(leaf_state.write, target, *rest)
+                out.extend(emit.pop())
+                continue
             if kind == "slot":
                 slot, value = rest
                 rebuilder.begin_call(effects.write_slot)
@@ -409,6 +425,7 @@ class Residual:
             rebuilder.load_input(record.source)
             rebuilder.load_tuple(removed)
         else:
+            self.ev.heap.know_keys(now)
             rebuilder.begin_call(effects.write_dict_in_order)
             rebuilder.load_input(record.source)
             rebuilder.load_tuple(keys)

@@ -97,8 +97,8 @@ class CapturedFrame:
 class Skip:
     """The frame runs as it is.
 
-    for_good: its code is never looked at again, in any region; closed: nor what it calls. this_call: the next call may be
-    another matter. report: the break for which it was given up, if it was.
+    for_good: its code is never looked at again, in any region; closed: what it calls is not either. this_call: the next call
+    may be another matter. report: the break for which it was given up, if it was.
     """
 
     reason: str
@@ -170,12 +170,15 @@ _TRIES = 2
 
 
 class _Miss:
-    """The hook's callback. False: an entry was installed; True: look again, another thread may have; None: run as is."""
+    """The hook's callback. False: an entry was installed; True: look again, another thread may have.
+
+    None: the frame runs as it is; Ellipsis: so does what it calls.
+    """
 
     def __init__(self, region: weakref.ref[Region]) -> None:
         self._region = region
 
-    def __call__(self, view: tuple[Any, ...], failures: list[tuple[EntryRecord, int]]) -> bool | None:
+    def __call__(self, view: tuple[Any, ...], failures: list[tuple[EntryRecord, int]]) -> bool | types.EllipsisType | None:
         region = self._region()
         if region is None or _builtins_replaced():
             return None
@@ -186,7 +189,9 @@ class _Miss:
             frame.locals.clear()  # the frame alone holds its arguments
 
 
-def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRecord, int]]) -> bool | None:
+def _compile_frame(
+    region: Region, view: FrameView, failures: list[tuple[EntryRecord, int]]
+) -> bool | types.EllipsisType | None:
     # Not at the top: the evaluator needs this module's types.
     from fxloom_dynamo.capture import capture_frame
 
@@ -213,8 +218,7 @@ def _compile_frame(region: Region, view: FrameView, failures: list[tuple[EntryRe
             with telemetry.phase("dynamo.frame"):
                 captured = capture_frame(view, config, lambda: region.history(code), code is region.root)
             if isinstance(captured, Skip):
-                _skip(region, code, captured)
-                return None
+                return _skip(region, code, captured)
             guards = deduplicate((state, *captured.guards))
             tree = build_tree(guards, captured.inputs, FrameNames.of(code))
             failed = tree.check(_parameters(view), view.closure, view.globals, view.builtins, view.function)
@@ -250,8 +254,10 @@ def _rest_of_module_call(view: FrameView, failures: list[tuple[EntryRecord, int]
     return [*(code for code in MODULE_CALLS if code is not view.code), forward]
 
 
-def _skip(region: Region, code: types.CodeType, skip: Skip) -> None:
+def _skip(region: Region, code: types.CodeType, skip: Skip) -> types.EllipsisType | None:
     """Let a frame that is not captured run as it is, for as long as the reason holds."""
+    if skip.closed and skip.this_call:
+        return ...
     if skip.closed:
         _native.close_code(code)
     elif skip.for_good:
@@ -260,6 +266,7 @@ def _skip(region: Region, code: types.CodeType, skip: Skip) -> None:
         region.plain_calls[code] += 1
     else:
         region.native.give_up(code)
+    return None
 
 
 def _write_artifacts(before: types.CodeType, after: types.CodeType, guards: tuple[Guard, ...]) -> None:

@@ -32,6 +32,7 @@ from fxloom_dynamo.kinds import (
     can_shadow,
     container_base,
     dict_values,
+    has_finalizer,
     has_stand_in,
     is_bound,
     is_buffer,
@@ -112,7 +113,7 @@ def number(heap: Heap, value: int | float, source: Source, policy: DimPolicy) ->
 
 def _tensor(heap: Heap, real: torch.Tensor, source: Source) -> Any:
     if torch.nn.parameter.is_lazy(real):
-        graph_break("unsupported_tensor", "a parameter or buffer of a lazy module that has not run yet")
+        graph_break("uninitialized", f"{source} gets its shape when its module runs for the first time")
     with DisableTorchFunction():
         try:
             properties = _dynamic_properties(heap, real, source)
@@ -267,7 +268,7 @@ def _container(heap: Heap, original: Any, source: Source, cls: type) -> Any:
 
 def _instance(heap: Heap, original: Any, source: Source) -> Any:
     cls = type(original)
-    if "__del__" in dir(cls):
+    if has_finalizer(cls):
         graph_break("finalizer", f"{cls.__qualname__} defines __del__")
     if not isinstance(source, ObjectSource):
         heap.guard(source, GuardKind.TYPE, cls)
@@ -284,11 +285,17 @@ def _instance(heap: Heap, original: Any, source: Source) -> Any:
 def load_attributes(heap: Heap, record: Record) -> None:
     """Make the instance dict of a stand-in one that stands for the original's."""
     names = own_dict(record.original)
-    if type(names) is dict and id(names) not in heap.by_original:
-        own = own_dict(record.stand_in)
+    if type(names) is not dict:
+        return
+    own = own_dict(record.stand_in)
+    known = heap.by_original.get(id(names))
+    if known is None:
         own.update(dict.fromkeys(names, UNREAD))
         inner = heap.add(names, own, heap.derive(InstanceDictSource, record.source), "dict")
         inner.keys = tuple(names)
+    elif known.stand_in is not own:  # two objects with one dict
+        object.__setattr__(record.stand_in, "__dict__", known.stand_in)
+        heap.again(known, heap.derive(InstanceDictSource, record.source))
 
 
 def _load_contents(heap: Heap, record: Record, base: type) -> None:

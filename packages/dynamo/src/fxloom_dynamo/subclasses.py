@@ -95,7 +95,7 @@ def _converted(ev: Evaluator, value: Any, cls: type, older: set[int]) -> Any:
     if type(value) is FakeTensor:
         if issubclass(ev.type_of(value), cls):
             return value
-        return as_subclass(ev, value, cls) if id(value) in older else _set_class(ev, value, cls)
+        return as_subclass(ev, value, cls) if id(value) in older else set_class(ev, value, cls)
     if isinstance(value, (tuple, list)):
         parts = [_converted(ev, item, cls, older) for item in value]
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else type(value)(parts)
@@ -104,17 +104,17 @@ def _converted(ev: Evaluator, value: Any, cls: type, older: set[int]) -> Any:
 
 def as_subclass(ev: Evaluator, tensor: FakeTensor, cls: type) -> FakeTensor:
     """The model of `Tensor.as_subclass`: another tensor over the same memory, with the same history."""
-    if not issubclass(cls, torch.Tensor) or _dispatches(cls):
+    if not issubclass(cls, torch.Tensor) or dispatches(cls):
         graph_break("unsupported_tensor", f"as_subclass({cls.__qualname__})")
     with plainly(ev):
-        return _set_class(ev, ev.torch_native(torch.Tensor.view_as, tensor, tensor), cls)
+        return set_class(ev, ev.torch_native(torch.Tensor.view_as, tensor, tensor), cls)
 
 
-def _dispatches(cls: type) -> bool:
+def dispatches(cls: type) -> bool:
     return bool(cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__)  # type: ignore[attr-defined]  # of tensors' classes
 
 
-def _set_class(ev: Evaluator, tensor: FakeTensor, cls: type) -> FakeTensor:
+def set_class(ev: Evaluator, tensor: FakeTensor, cls: type) -> FakeTensor:
     ev.recorder.python_type[id(tensor)] = cls
     ev.recorder.overriding |= overrides(cls)
     return tensor
@@ -132,8 +132,6 @@ def plainly(ev: Evaluator) -> Iterator[None]:
 
 def own_class(ev: Evaluator, tensor: FakeTensor) -> type | None:
     """The class of a tensor that is neither torch's own nor a fake's."""
-    if not ev.recorder.overriding:
-        return None
     cls = ev.type_of(tensor)
     return None if cls in _PLAIN else cls
 

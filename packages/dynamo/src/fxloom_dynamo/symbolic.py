@@ -222,4 +222,4 @@ def unbacked(value: Any) -> bool:
 def refuse_hash(exc: BaseException) -> None:
     """Break where C code wanted to hash a symbolic number that lies in something."""
     if isinstance(exc, TypeError) and "SymInt" in str(exc):
-        graph_break("native_call", f"C code looks into a size that may change: {exc}")
+        graph_break("native_call", "C code hashes an object that holds a size that may change")

@@ -32,6 +32,16 @@ def exit_autocast(region: Any) -> None:
     region.__exit__(None, None, None)
 
 
+def set_attention_kernel(name: str, enabled: bool) -> None:
+    """Let `scaled_dot_product_attention` use a kernel (flash, mem_efficient, math, cudnn, overrideable) from here on, or not."""
+    _torch_private.ATTENTION_KERNELS[name][1](enabled)
+
+
+def choose(predicate: torch.Tensor, if_true: Any, if_false: Any, inputs_true: Sequence[Any], inputs_false: Sequence[Any]) -> Any:
+    """`torch.cond`: what one of two bodies makes of its inputs."""
+    return if_true(*inputs_true) if predicate else if_false(*inputs_false)
+
+
 class GraphFunction:
     """A function of the program that stands in graphs as one call; `function` is run as it is, with its own gradient.
 
@@ -108,6 +118,7 @@ MODE_CHANGES = frozenset(
         set_grad_enabled,
         enter_autocast,
         exit_autocast,
+        set_attention_kernel,
         torch.set_autocast_enabled,
         torch.set_autocast_dtype,
         torch.set_autocast_cache_enabled,

@@ -23,7 +23,7 @@ class Version(NamedTuple):
         return self.major == other.major and other.minor <= self.minor
 
 
-TORCH_DIALECT = Version(1, 3)
+TORCH_DIALECT = Version(1, 4)
 ATEN_DIALECT = Version(1, 4)
 PRIMS_DIALECT = Version(1, 0)
 LOOP_IR = Version(1, 1)

@@ -28,9 +28,7 @@ def build_list(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 @opcode("BUILD_SET", "item* -- set")
 def build_set(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     items = frame.pop_many(inst.arg or 0)
-    for item in items:
-        operations.check_hashable(ev, item)
-    frame.stack.append(ev.native(set, items))
+    frame.stack.append(ev.native(set, [operations.hashable(ev, item) for item in items]))
 
 
 @opcode("BUILD_MAP", lambda inst: (2 * (inst.arg or 0), 1))
@@ -64,8 +62,7 @@ def list_append(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 @opcode("SET_ADD", "item --")
 def set_add(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     item = frame.stack.pop()
-    operations.check_hashable(ev, item)
-    ev.native(set.add, frame.stack[-(inst.arg or 1)], item)
+    ev.native(set.add, frame.stack[-(inst.arg or 1)], operations.hashable(ev, item))
 
 
 @opcode("MAP_ADD", "key value --")
@@ -82,9 +79,7 @@ def list_extend(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 @opcode("SET_UPDATE", "items --")
 def set_update(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    items = ev.list_of(frame.stack.pop())
-    for item in items:
-        operations.check_hashable(ev, item)
+    items = [operations.hashable(ev, item) for item in ev.list_of(frame.stack.pop())]
     ev.native(set.update, frame.stack[-(inst.arg or 1)], items)
 
 

@@ -20,12 +20,23 @@ from fxloom_dynamo.models.containers import dict_update, extend_list
 from fxloom_dynamo.models.interpreter import import_module
 from fxloom_dynamo.models.objects import is_instance
 from fxloom_dynamo.models.operators import OPERATOR_ARITY
-from fxloom_dynamo.models.tables import CLASSES, DUNDER_OF, FUNCTIONS, METACLASS_CALLS, METHODS, NAMED, OBJECT_CALLS, OPERATOR_FUNCTIONS
+from fxloom_dynamo.models.tables import (
+    CLASSES,
+    DUNDER_OF,
+    FUNCTIONS,
+    INNER,
+    METACLASS_CALLS,
+    METHODS,
+    NAMED,
+    OBJECT_CALLS,
+    OPERATOR_FUNCTIONS,
+)
 
 __all__ = [
     "CLASSES",
     "DUNDER_OF",
     "FUNCTIONS",
+    "INNER",
     "METACLASS_CALLS",
     "METHODS",
     "NAMED",

@@ -50,9 +50,7 @@ def _ordered_dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 @constructor(set, arity=(0, 1))
 def _set(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     items = ev.list_of(args[0]) if args else []
-    for item in items:
-        operations.check_hashable(ev, item)
-    return ev.native(set, items)
+    return ev.native(set, [operations.hashable(ev, item) for item in items])
 
 
 @constructor(frozenset, arity=(0, 1))
@@ -110,8 +108,10 @@ def _ordered_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _popped(ev: Evaluator, kind: type[dict[Any, Any]], target: Any, key: Any, default: Any = _MISSING) -> Any:
+    key = operations.hashable(ev, key)
     value = operations.dict_get(ev, target, key)
     if value is not ABSENT:
+        ev.heap.note_deletion(target, key)
         ev.native(kind.__delitem__, target, key)
         return value
     if default is _MISSING:
@@ -121,11 +121,12 @@ def _popped(ev: Evaluator, kind: type[dict[Any, Any]], target: Any, key: Any, de
 
 @method(dict, "setdefault", arity=(2, 3))
 def _dict_setdefault(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    value = operations.dict_get(ev, args[0], args[1])
+    key = operations.hashable(ev, args[1])
+    value = operations.dict_get(ev, args[0], key)
     if value is not ABSENT:
         return value
     default = args[2] if len(args) > 2 else None
-    ev.native(dict.__setitem__, args[0], args[1], default)
+    ev.native(dict.__setitem__, args[0], key, default)
     return default
 
 
@@ -155,8 +156,7 @@ def _dict_len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
 
 @method(dict, "__setitem__", arity=(3, 3))
 def _dict_setitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
-    operations.check_hashable(ev, args[1])
-    ev.native(dict.__setitem__, *args)
+    ev.native(dict.__setitem__, args[0], operations.hashable(ev, args[1]), args[2])
 
 
 @method(list, "__getitem__", arity=(2, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import functools
 import inspect
 import os
 import re
@@ -19,7 +20,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS, can_shadow, container_base
 from fxloom_dynamo.marks import Raised
-from fxloom_dynamo.models.tables import FUNCTIONS, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
+from fxloom_dynamo.models.tables import FUNCTIONS, INNER, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
 from fxloom_dynamo.numpy_values import DISPATCHERS, ELEMENTWISE
 
 if TYPE_CHECKING:
@@ -88,6 +89,26 @@ def _of_the_library(raw: Any) -> bool:
 
 
 METACLASS_CALLS[enum.EnumMeta] = _enum_call
+
+
+@function(functools.cached_property.__get__)
+def _cached_property(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    return ev.call(polyfills.cached_property_get, args, kwargs)
+
+
+_find_implementation = getattr(functools, "_find_impl")  # noqa: B009  # the stubs lack it
+
+
+def _dispatch(ev: Evaluator, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """Which function singledispatch has for a class."""
+    if len(args) != 1 or kwargs:
+        return calls.inline_function(ev, fn, args, kwargs)
+    ev.heap.adopt(fn)
+    cells = dict(zip(fn.__code__.co_freevars, calls.closure_of(ev, fn), strict=True))
+    return ev.call(polyfills.dispatch_on_class, [ev.heap.cell_get(cells["registry"]), _find_implementation, *args])
+
+
+INNER[next(code for code in functools.singledispatch.__code__.co_consts if getattr(code, "co_name", "") == "dispatch")] = _dispatch
 
 
 @function(dataclasses.fields)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import attributes, classes, operations, subclasses, texts
+from fxloom_dynamo import attributes, classes, operations, subclasses, tensor_state, texts
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS
@@ -47,8 +47,9 @@ def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
         device = "cuda" if legacy.is_cuda else "cpu"
         return bool((value.dtype, value.layout, value.device.type) == (legacy.dtype, legacy.layout, device))
     if wanted is torch.nn.Buffer and type(value) is FakeTensor:
-        info = ev.recorder.input_info.get(id(value))
-        return info is not None and getattr(info[1], "_is_buffer", False)
+        return tensor_state.is_marked(ev, value, "_is_buffer")
+    if wanted is torch.nn.Parameter and type(value) is FakeTensor and cls is not torch.Tensor:
+        return issubclass(cls, wanted) or tensor_state.is_marked(ev, value, "_is_param")
     if type(value) is FakeTensor or cls is not type(value):
         return issubclass(cls, wanted)
     if meta is type or wanted is torch.nn.Parameter or meta.__module__.startswith("torch"):
@@ -227,7 +228,7 @@ def _id(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
 
 @function(builtins.hash, arity=(1, 1))
 def _hash(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
-    value = args[0]
+    value = operations.hashable(ev, args[0])
     found = operations.python_method(ev, value, "__hash__")
     if found is not ABSENT:
         return int(ev.call(found, [value]))

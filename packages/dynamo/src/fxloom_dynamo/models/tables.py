@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ Model = Callable[["Evaluator", Args, Kwargs], Any]
 FUNCTIONS: dict[Any, Model] = {}
 #: functions of modules that capture does not import, by module and qualified name
 NAMED: dict[tuple[str, str], Model] = {}
+#: functions that a library makes inside of others, by their code: the model gets the function first
+INNER: dict[types.CodeType, Callable[..., Any]] = {}
 CLASSES: dict[type, Model] = {}
 METHODS: dict[tuple[type, str], Model] = {}
 OBJECT_CALLS: dict[type, Callable[..., Any]] = {}

@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
+import torch.utils.hooks
 
 from fxloom_dynamo import (
     _torch_private,
     arrays,
     calls,
     checkpoints,
+    conditions,
     custom_functions,
     gradients,
+    leaf_state,
+    module_hooks,
     operations,
+    parameters,
     policy,
     polyfills,
+    queries,
     scans,
     subclasses,
     transforms,
@@ -28,7 +34,7 @@ from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_dynamo.models.objects import is_instance
-from fxloom_dynamo.models.tables import FUNCTIONS, NAMED, Args, Kwargs, constructor, function, method
+from fxloom_dynamo.models.tables import CLASSES, FUNCTIONS, METHODS, NAMED, Args, Kwargs, constructor, function, method
 from fxloom_interfaces import regions
 
 if TYPE_CHECKING:
@@ -123,6 +129,29 @@ def _clear_autocast_cache(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.add_effect(torch.clear_autocast_cache)
 
 
+def _attention_kernel(name: str, getter: Any, setter: Any) -> None:
+    """Models of what asks for, and sets, whether attention may use a kernel."""
+
+    @function(getter, arity=(0, 0))
+    def ask(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+        allowed = bool(getter())
+        if not ev.modes.sets_attention(name):
+            queries.note(ev.heap, getter, (), {}, allowed)
+        return allowed
+
+    @function(setter, arity=(1, 1))
+    def allow(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+        allowed = ev.truth(args[0])
+        if ask(ev, [], {}) != allowed:
+            ev.modes.touch_attention(name)
+            ev.recorder.add_effect(regions.set_attention_kernel, name, allowed)
+            setter(allowed)
+
+
+for _kernel, (_getter, _setter) in _torch_private.attention_kernels.items():
+    _attention_kernel(_kernel, _getter, _setter)
+
+
 @method(torch.device, "__enter__", arity=(1, 1))
 def _enter_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     ev.recorder.begin_region()
@@ -199,6 +228,10 @@ def _handle_torch_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 FUNCTIONS[subclasses.DEFAULT] = subclasses.default
+FUNCTIONS[torch.Tensor._make_subclass] = parameters.make_subclass
+
+
+METHODS[TensorBase, "requires_grad_"] = leaf_state.set_requires_grad
 
 
 @method(TensorBase, "as_subclass", arity=(2, 2))
@@ -329,12 +362,14 @@ def _associative_scan(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(scans.associative_scan, args, kwargs)
 
 
+NAMED["torch", "cond"] = conditions.cond
 NAMED["torch._higher_order_ops.associative_scan", "associative_scan"] = _associative_scan
 FUNCTIONS[torch.autograd.grad] = gradients.grad
+CLASSES[torch.utils.hooks.BackwardHook] = module_hooks.backward_hook
 FUNCTIONS[torch.utils.checkpoint.checkpoint] = checkpoints.checkpoint
 FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
 
 
-@function(polyfills.FunctionContext.mark_dirty, polyfills.FunctionContext.set_materialize_grads)
+@function(polyfills.FunctionContext.mark_dirty)
 def _refuse_dirty(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    graph_break("torch_call", "a custom autograd function that writes into its inputs or takes None for gradients")
+    graph_break("torch_call", "a custom autograd function that writes into its inputs")

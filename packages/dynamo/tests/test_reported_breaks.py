@@ -1,0 +1,170 @@
+"""Programs after reports of needless breaks: eager's answer, in as few graphs as the program means, without a break."""
+
+import functools
+
+import pytest
+import torch
+from counted import compare
+from torch import nn
+
+from fxloom_dynamo import optimize
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    @functools.cached_property
+    def scale(self):
+        self.asked += 1
+        return torch.full((2,), 3.0)
+
+    def forward(self, x):
+        return x * self.scale + self.scale
+
+
+def caches_a_property(compiled):
+    module = Scaled()
+    run = compiled(module)
+    return [run(torch.ones(2)).tolist() for _ in range(3)], module.asked, "scale" in vars(module)
+
+
+@functools.singledispatch
+def describe(value):
+    return "something"
+
+
+@describe.register
+def _(value: int):
+    return "a number"
+
+
+@describe.register(list)
+def _(value):
+    return "a list"
+
+
+class Shop:
+    @functools.singledispatchmethod
+    def price(self, item):
+        return 1.0
+
+    @price.register
+    def _(self, item: torch.Tensor):
+        return item * 2
+
+
+def dispatches_on_a_class(compiled):
+    run = compiled(lambda x: (x + 1, describe(True), describe([]), describe("text"), Shop().price(x), Shop().price(3)))
+    first = [str(item) for item in run(torch.ones(2))]
+    describe.register(str)(lambda value: "a text")
+    second = [str(item) for item in run(torch.ones(2))]
+    describe.registry  # noqa: B018  # a read-only view: what was registered is taken back below
+    describe.register(str)(lambda value: "something")
+    return first, second
+
+
+def sets_deletes_and_looks_again(compiled):
+    class Holder:
+        pass
+
+    def program(x, holder):
+        holder.t = x
+        y = holder.t + 1
+        del holder.t
+        try:
+            holder.t  # noqa: B018  # raises
+        except AttributeError:
+            y = y * 2
+        holder.t = x
+        return y
+
+    def deletes(x, names):
+        names["k"] = x
+        del names["k"]
+        return x + 1, "k" in names
+
+    run, holder = compiled(program), Holder()
+    holder.first = 0
+    found = [run(torch.ones(2), holder).tolist() for _ in range(3)]
+    other = Holder()
+    other.t, other.last = 1, 2
+    found.append(run(torch.ones(2), other).tolist())
+    run = compiled(deletes)
+    names = [{}, {"k": 1, "l": 2}, {}]
+    found += [str(run(torch.ones(1), given)) for given in names]
+    return found, list(vars(holder)), list(vars(other)), names
+
+
+class Anything(type):
+    def __getattr__(cls, name):
+        return f"{cls.__name__}.{name}"
+
+
+class Eager(metaclass=Anything):
+    def __init__(self, x):
+        self.x = x
+
+
+def has_a_metaclass_that_answers_everything(compiled):
+    def program(x, given):
+        made = Eager(x + 1)
+        return made.x * given.x, made, Eager.nothing
+
+    y, made, text = compiled(program)(torch.ones(2), Eager(torch.ones(2)))
+    return y.tolist(), type(made), made.x.tolist(), text
+
+
+helper = optimize("eager")(lambda x: x * 2)
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = optimize("eager")(nn.Linear(2, 2))
+        self.layers = nn.ModuleList([self.inner, nn.ReLU()])
+
+    def forward(self, x):
+        self.inner.calls = getattr(self.inner, "calls", 0) + 1
+        for layer in self.layers:
+            x = layer(x)
+        return x + self.inner.weight.sum() + self.inner.in_features
+
+
+def calls_what_is_compiled(compiled):
+    module = Inner()
+    run = compiled(lambda x: helper(module(x)) + 1)
+    found = [run(torch.ones(2)).tolist() for _ in range(2)]
+    module.inner._orig_mod.register_forward_hook(lambda module, args, result: result * 3)
+    return [*found, run(torch.ones(2)).tolist()], module.inner._orig_mod.calls
+
+
+class Shared:
+    state = {}
+
+    def __init__(self):
+        self.__dict__ = Shared.state
+
+
+def shares_a_dict(compiled):
+    Shared.state.clear()
+    one, two = Shared(), Shared()
+    one.n = 1
+
+    def program(x, one, two):
+        one.n += 1
+        return x + two.n
+
+    return [compiled(program)(torch.ones(1), one, two).tolist() for _ in range(2)], one.n, two.n
+
+
+PROGRAMS = [
+    (caches_a_property, 2), (dispatches_on_a_class, 2), (sets_deletes_and_looks_again, 5), (has_a_metaclass_that_answers_everything, 1),
+    (calls_what_is_compiled, 3), (shares_a_dict, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "graphs"), PROGRAMS, ids=lambda value: getattr(value, "__name__", ""))
+def test_it_is_captured_without_a_break(program, graphs):
+    compare(program, graphs)
