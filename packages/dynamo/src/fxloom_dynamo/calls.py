@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _native, arrays, effort, module, natives, polyfills, queries, scans
+from fxloom_dynamo import _native, arrays, effort, module, natives, polyfills, queries, scans, type_values
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -180,6 +180,8 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     filename = code.co_filename
     if fn.__module__ in arrays.MODULES and arrays.is_function(fn):
         return arrays.call(ev, fn, args, kwargs)
+    if type_values.is_function(fn) and type_values.are_arguments(ev, [*args, *kwargs.values()]):
+        return type_values.call(ev, fn, args, kwargs)
     if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
     if fn.__module__ == "typing" and fn.__name__ in _TYPE_OPERATORS and args and type(args[0]).__module__ == "typing":

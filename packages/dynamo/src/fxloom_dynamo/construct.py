@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import natives, polyfills, symbolic
+from fxloom_dynamo import natives, polyfills, symbolic, type_values
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, can_shadow, is_abstract, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
@@ -63,6 +63,8 @@ def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> 
         return native_construct(ev, cls, args, kwargs)
     if cls in natives.STATEFUL_TYPES or cls in natives.CONSTANT_TYPES:
         return _construct_stateful(ev, cls, args, kwargs)
+    if cls in type_values.VARIABLES and type_values.are_arguments(ev, [*args, *kwargs.values()]):
+        return type_values.call(ev, cls, args, kwargs)
     if not cls.__flags__ & HEAPTYPE:
         if issubclass(cls, BaseException):
             ev.heap.fill_deep(args)

@@ -81,7 +81,7 @@ class Evaluator:
         self.recorder.in_protected_block = self._in_protected_block
         self.recorder.override = self._override
         self.heap.site = self.site
-        self.heap.on_fresh = self._note_made
+        self.heap.on_fresh = self.note_made
         if fake_mode.env is not None:
             fake_mode.env.tracer = Tracer(self.site, self.recorder.on_symbol, self.recorder.asserted)
         self.handling_since = 0
@@ -123,7 +123,8 @@ class Evaluator:
     def site(self) -> Site | None:
         return self.frames[-1].site() if self.frames else None
 
-    def _note_made(self, obj: Any) -> None:
+    def note_made(self, obj: Any) -> None:
+        """Remember where the program made an object, for a break there."""
         if type(obj) not in (types.FunctionType, types.CellType):
             self.created_at.setdefault(id(obj), self.steps - 1)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from fxloom_dynamo import effects, iterators, polyfills
+from fxloom_dynamo import effects, iterators, polyfills, type_values
 from fxloom_dynamo.arrays import METHOD_NAMES, Array, to_array, to_scalar
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
@@ -103,6 +103,10 @@ class Rebuilder:
         if self.ev.heap.is_fresh(cls):
             self._blame(cls)
             graph_break("class_definition", f"{cls.__qualname__} or an object that refers to it outlives the call's graph")
+        for variable in type_values.variables_of(value):
+            if id(variable) in self.ev.created_at:
+                self._blame(variable)
+                graph_break("cannot_rebuild", f"a type with the type variable {variable!r}, which is another one at each call")
         if _is_constant(value) or issubclass(type(value), Mark) or id(value) in self.ev.heap.namespaces:
             return
         if type(value) in SYMBOLIC:
@@ -639,6 +643,8 @@ def _is_constant(value: Any) -> bool:
         return owner is None or issubclass(type(owner), (types.ModuleType, type)) or type(owner).__name__.startswith("pybind11_")
     if type(value) is torch.Size:
         return not has_symbolic(value)
+    if type_values.is_value(value) and not isinstance(value, type_values.VARIABLES):
+        return True
     return type(value) in LITERALS or issubclass(type(value), (*_CONSTANTS, *DTYPES))
 
 
