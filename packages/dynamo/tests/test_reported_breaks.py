@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from counted import compare
+from counted import compare, compared
 from torch import nn
 
 from fxloom_dynamo import optimize
@@ -159,12 +159,93 @@ def shares_a_dict(compiled):
     return [compiled(program)(torch.ones(1), one, two).tolist() for _ in range(2)], one.n, two.n
 
 
+class Logged(torch.Tensor):
+    """Notes what is called, as text where it has no name."""
+
+    calls = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(getattr(func, "__name__", str(func)))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def notes_functions_by_name(compiled):
+    Logged.calls.clear()
+    run = compiled(lambda x: (x * 2 + 1, x.shape, torch.relu(x).sum(), x.dtype, str(torch.Tensor.add), str(notes_functions_by_name)))
+    found = [[str(part.as_subclass(torch.Tensor) if isinstance(part, Logged) else part) for part in run(x)] for x in two_logged()]
+    return found, list(Logged.calls)
+
+
+def two_logged():
+    return [torch.ones(2).as_subclass(Logged) for _ in range(2)]
+
+
+def logs_in_a_transform(compiled):
+    log, scale = [], [2.0]
+
+    def loss(x):
+        log.append(tuple(x.shape))
+        return (x * scale[0]).sum()
+
+    run, found = compiled(lambda x: torch.func.vmap(torch.func.grad(loss))(x) + len(log)), []
+    for value in (2.0, 2.0, 5.0):
+        scale[0] = value
+        log.clear()
+        found.append((run(torch.ones(2, 3)).tolist(), list(log)))
+    return found
+
+
 PROGRAMS = [
     (caches_a_property, 2), (dispatches_on_a_class, 2), (sets_deletes_and_looks_again, 5), (has_a_metaclass_that_answers_everything, 1),
-    (calls_what_is_compiled, 3), (shares_a_dict, 2),
+    (calls_what_is_compiled, 3), (shares_a_dict, 2), (notes_functions_by_name, 2),
+    (logs_in_a_transform, 2),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("program", "graphs"), PROGRAMS, ids=lambda value: getattr(value, "__name__", ""))
 def test_it_is_captured_without_a_break(program, graphs):
     compare(program, graphs)
+
+
+def test_a_function_that_keeps_a_tensor_of_a_transform_is_a_break():
+    """In eager it is a wrapped one, which a graph does not have."""
+    kept = []
+
+    def loss(x):
+        kept.append(x)
+        return x.sum()
+
+    def program(compiled):
+        kept.clear()
+        return compiled(lambda x: torch.func.grad(loss)(x) + 1)(torch.ones(2)).tolist(), len(kept)
+
+    count = compared(program)
+    assert len(count.breaks) == 1 and "changes an object" in count.breaks[0]
+    assert not [frame for frame in count.frames if "loss" in frame.info.name]
+
+
+class Wrapped(torch.Tensor):
+    """A wrapper subclass, whose operators arrive beneath autograd."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        result = func(*[arg.inner if isinstance(arg, Wrapped) else arg for arg in args], **(kwargs or {}))
+        return Wrapped(result) if isinstance(result, torch.Tensor) else result
+
+
+def test_what_the_dispatcher_calls_is_not_captured():
+    def program(compiled):
+        result = compiled(lambda x: x * 2 + 1)(Wrapped(torch.ones(2)))
+        return type(result), result.inner.tolist()
+
+    count = compared(program)
+    assert not [frame.info.name for frame in count.frames if "__torch_dispatch__" in frame.info.name]
+    assert all("a tensor of type Wrapped" in text for text in count.breaks)

@@ -47,6 +47,8 @@ def foreign_modes() -> str:
         return "a torch dispatch mode"
     if torch.autograd.forward_ad._current_level >= 0:  # tensors may have tangents, which no graph passes on
         return "forward-mode differentiation"
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # tensors are wrapped
+        return "a transform of torch.func"
     return ""
 
 

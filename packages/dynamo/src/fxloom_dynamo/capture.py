@@ -87,6 +87,8 @@ def capture_frame(
         return Skip("code of a compiled graph", for_good=True, closed=True)
     if natives.is_other_compiler(code.co_filename):
         return Skip("another compiler's call; what it runs is its own", for_good=True, closed=True)
+    if code.co_name == "__torch_dispatch__":
+        return Skip("the dispatcher calls it for one operator at a time", for_good=True, closed=True)
     reason = _skip_reason(code, root)
     if reason is not None:
         if root:

@@ -659,7 +659,7 @@ _SHAPES = sys.modules[FakeMode.__module__].__file__.rsplit("/", 1)[0]  # type: i
 def _trusted(name: str, code: types.CodeType) -> bool:
     """Whether C code may call this Python function as it is: it looks at no object of the program's."""
     if name.startswith(_TORCH):
-        return not natives.is_inlined_torch(name)
+        return not natives.is_inlined_torch(name) or code.co_name == "__instancecheck__"
     if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
         return True  # generic aliases and abstract classes
     return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor

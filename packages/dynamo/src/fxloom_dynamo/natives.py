@@ -176,7 +176,7 @@ _INLINED_PARTS = (
 _REFUSED_PARTS = (
     "_dynamo/", "_inductor/", "_functorch/", "_higher_order_ops/", "_export/", "export/", "onnx/", "jit/_trace",
     "jit/_script", "hub.py", "serialization.py", "multiprocessing/", "profiler/", "random.py", "utils/cpp_extension",
-    "autograd/forward_ad.py",
+    "autograd/forward_ad.py", "distributed/c10d_logger.py",
 )  # fmt: skip
 _QUERIES = ("is_", "has_")
 _REFUSED_PREFIXES = (

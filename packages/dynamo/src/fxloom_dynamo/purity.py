@@ -44,6 +44,21 @@ class Watch:
         now = self._state()
         return next((what for what, state in self._before.items() if not _same(now[what], state)), "")
 
+    def only_constants_changed(self) -> bool:
+        """Whether all that is new in objects and names are numbers, texts and containers of such."""
+        if self.opaque:
+            return False
+        now = self._state()
+        for what, state in self._before.items():
+            if what in _OBJECTS:
+                before = set(map(id, state))
+                new = [part for part in now[what] if id(part) not in before]
+                if not all(_is_constant(part, self._ev) for part in new):
+                    return False
+            elif not _same(now[what], state):
+                return False
+        return True
+
     def _reachable(self, roots: Iterable[Any]) -> list[Any]:
         """Objects of the program's own with a state."""
         todo = [*roots]
@@ -105,6 +120,17 @@ class Watch:
                 ]
             )
         return state
+
+
+#: parts of the state that objects and names hold
+_OBJECTS = ("changes an object", "writes a global name or a class", "changes an object made in the region")
+
+
+def _is_constant(part: Any, ev: Evaluator) -> bool:
+    """True for a number or text, a nest of such, and what only names the place of a change."""
+    if type(part) in LITERALS or isinstance(part, (Record, str)) or part is UNREAD or part is ABSENT or ev.heap.record(part) is not None:
+        return True
+    return type(part) in (tuple, list, dict) and all(_is_constant(inner, ev) for inner in parts_of(part, ev))
 
 
 def _same(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:

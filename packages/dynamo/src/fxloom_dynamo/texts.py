@@ -6,12 +6,14 @@ The text of a tensor, or of an address, is a break; that of a number that may ch
 from __future__ import annotations
 
 import enum
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.kinds import LITERALS
+from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.kinds import FUNCTION_TYPES, LITERALS
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.operations import python_method
 from fxloom_dynamo.symbolic import concrete
@@ -20,6 +22,13 @@ from fxloom_shapes.propagate import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
+
+
+#: their texts show names only
+_DESCRIPTORS = frozenset(
+    {types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+     types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType}
+)  # fmt: skip
 
 
 def printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> Any:
@@ -55,7 +64,13 @@ def printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> Any:
             if printable(ev, item, depth) is not item:
                 graph_break("identity", f"the text of a {cls.__qualname__} made of a size that may change")
         return value
-    if isinstance(value, (torch.finfo, torch.iinfo, slice)):
+    if isinstance(value, (torch.finfo, torch.iinfo, slice)) or cls in _DESCRIPTORS:
+        return value
+    if cls is types.MethodWrapperType and type(value.__self__) in _DESCRIPTORS:
+        return value  # the address is that of a class's descriptor, which lives as long as the class
+    record = ev.heap.record(value)
+    if record is not None and isinstance(value, FUNCTION_TYPES) and record.kind != "closure":
+        ev.heap.guard(record.source, GuardKind.IDENTITY, record.original, "id")  # the text shows an address
         return value
     if isinstance(value, (int, float, complex, str, bytes, bytearray, range)) and not ev.heap.record(value):
         return value  # of a subclass whose text is C's or evaluated

@@ -204,7 +204,7 @@ def _record(
         recorder.take_back(mark, [])
         raise
     changes = watch.changes()
-    if changes:
+    if changes and (again or not watch.only_constants_changed()):  # what is written is written once, as in eager
         graph_break("torch_call", f"torch.func.{name} of a function that {changes}")
     results, result_spec = _flat(result, "returns")
     outputs = [leaf for leaf in results if type(leaf) is FakeTensor]
