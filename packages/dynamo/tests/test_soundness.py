@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -297,6 +298,58 @@ def test_a_missing_guard_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     report = perturb(MAKERS["globals_and_functions"])
     assert any("TABLE" in finding.change or "'gain'" in finding.change for finding in report.wrong)
     assert "no guard fired" in str(report)
+
+
+def _asks_for_an_attribute() -> Any:
+    return (lambda x: x + getattr(x, "extra", 0)), (torch.ones(2),)
+
+
+def _asks_a_parameter() -> Any:
+    model = torch.nn.Linear(2, 2)
+    return (lambda x: x + sum(hasattr(p, "extra") for p in model.parameters())), (torch.ones(2),)
+
+
+def _asks_a_namespace() -> Any:
+    names = types.SimpleNamespace(number=1)
+    return (lambda x: x + names.number + getattr(names, "extra", 0)), (torch.ones(2),)
+
+
+def _reads_an_exception() -> Any:
+    error = ValueError("a", 1)
+    return (lambda x: (x + error.args[1], str(error))), (torch.ones(2),)
+
+
+def _asks_torch() -> Any:
+    return (lambda x: (x + torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision())), (torch.ones(2),)
+
+
+def _inherits() -> Any:
+    class Base:
+        number = 1
+
+    class Child(Base):
+        pass
+
+    child = Child()
+    return (lambda x: x * child.number), (torch.ones(2),)
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (_asks_for_an_attribute, ".extra: set"),
+        (_asks_a_parameter, ".extra: set"),
+        (_asks_a_namespace, ".extra: set"),
+        (_reads_an_exception, ".args: one more"),
+        (_asks_torch, "cuDNN benchmark: flipped"),
+        (_asks_torch, "precision of float32 products: high"),
+        (_inherits, "another base, with another number"),
+    ],
+)
+def test_what_no_object_holds_is_changed_too(make: Any, change: str) -> None:
+    report = perturb(make)
+    assert not report.wrong, report
+    assert [finding.captures for finding in report.findings if change in finding.change][:1] == [1]
 
 
 def test_changes_are_undone() -> None:

@@ -418,6 +418,7 @@ class Evaluator:
             return attributes.load(self, obj, name)
         except Raised as raised:
             if isinstance(raised.exc, AttributeError):
+                self.heap.absent.append((obj, name))
                 return default
             raise
 

@@ -111,6 +111,7 @@ class Heap:
         self.untraceable: dict[int, GraphBreak] = {}
         self._keep: list[Any] = []
         self.arrays_from_outside = False
+        self.absent: list[tuple[Any, str]] = []  # attributes that the program asked for in vain, for `testing`
         #: name and bases of the class that C code is making
         self.making: tuple[str, tuple[Any, ...]] | None = None
         #: (class, name) -> what the class itself holds: read for a class of the program's that derives from it

@@ -201,6 +201,11 @@ def _all_changes(fn: Callable[..., Any], args: list[Any], heaps: Sequence[Heap])
                     if (id(namespace.real), name) not in done:
                         done.add((id(namespace.real), name))
                         yield from _entry_changes(namespace.real, name, f"{namespace.source.name}[{name!r}]")
+        for obj, name in heap.absent:
+            record = heap.record(obj)
+            if record is not None and (id(record.original), name) not in done:
+                done.add((id(record.original), name))
+                yield _Change(f"{record.source.name}.{name}: set", lambda o=record.original, n=name: _set_new_attribute(o, n))  # type: ignore[misc]
         for cls, name in heap.class_reads:
             if (cls, name) not in done:
                 done.add((cls, name))
@@ -325,7 +330,10 @@ def _object_changes(obj: Any, where: str) -> Iterator[_Change]:
             yield _Change(f"{where}: {what}", lambda change=change: _in_place(obj, change, set))  # type: ignore[misc]
     elif isinstance(obj, dict):
         yield from _dict_changes(obj, where)
-    elif is_mutable_type(type(obj)) and hasattr(obj, "__dict__") and not isinstance(obj, (BaseException, types.GenericAlias)):
+    elif isinstance(obj, BaseException):
+        yield _Change(f"{where}.args: one more", lambda: _set_attribute(obj, "args", (*obj.args, "fxloom")))
+        yield _Change(f"{where}.args: others", lambda: _set_attribute(obj, "args", tuple(_other(arg) for arg in obj.args)))
+    elif hasattr(obj, "__dict__") and not isinstance(obj, types.GenericAlias):
         yield from _instance_changes(obj, where)
 
 
@@ -393,6 +401,10 @@ def _entry_changes(names: dict[str, Any], name: str, where: str) -> Iterator[_Ch
     yield _Change(f"{where}: deleted", lambda: _drop(names, name))
 
 
+def _other(value: Any) -> Any:
+    return next((other for _, other in _others(value)), value)
+
+
 def _instance_changes(obj: Any, where: str) -> Iterator[_Change]:
     names = obj.__dict__
     if type(names) is not dict:
@@ -437,6 +449,11 @@ def _set_attribute(obj: Any, name: str, value: Any) -> Undo:
     before = getattr(obj, name)
     setattr(obj, name, value)
     return lambda: setattr(obj, name, before)
+
+
+def _set_new_attribute(obj: Any, name: str) -> Undo:
+    setattr(obj, name, 7)
+    return lambda: delattr(obj, name)
 
 
 def _tensor_changes(obj: torch.Tensor, where: str) -> Iterator[_Change]:
@@ -494,6 +511,9 @@ def _class_changes(cls: type, name: str) -> Iterator[_Change]:
     for what, other in _other_descriptors(raw):
         yield _Change(f"{owner.__qualname__}.{name}: {what}", lambda o=other: _set_class_attribute(owner, name, o))  # type: ignore[misc]
     yield _Change(f"{owner.__qualname__}.{name}: deleted", lambda: _delete_class_attribute(owner, name))
+    if owner is not cls and is_mutable_type(cls) and not _is_library(cls.__module__):
+        found = next((other for _, other in _other_descriptors(raw)), None)
+        yield _Change(f"{cls.__qualname__}: another base, with another {name}", lambda: _set_base(cls, {name: found}))
 
 
 def _other_descriptors(raw: Any) -> Iterator[tuple[str, Any]]:
@@ -505,6 +525,13 @@ def _other_descriptors(raw: Any) -> Iterator[tuple[str, Any]]:
         yield "another function", _shifted(raw)
     elif not isinstance(raw, (types.MemberDescriptorType, types.GetSetDescriptorType)):
         yield from _others(raw)
+
+
+def _set_base(cls: type, names: dict[str, Any]) -> Undo:
+    """Put a class in front of the bases. TypeError where Python refuses it, as it does when `object` is the only one."""
+    before = cls.__bases__
+    cls.__bases__ = (types.new_class("Shifted", (), {}, lambda space: space.update(names)), *before)
+    return lambda: setattr(cls, "__bases__", before)
 
 
 def _set_class_attribute(cls: type, name: str, value: Any) -> Undo:
@@ -535,6 +562,16 @@ def _global_state_changes() -> Iterator[_Change]:
     yield _Change(
         "deterministic algorithms: on",
         lambda: _set_state(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True),
+    )
+    for label, flags, name in (
+        ("cuDNN benchmark: flipped", torch.backends.cudnn, "benchmark"),
+        ("mkldnn: flipped", torch.backends.mkldnn, "enabled"),
+        ("cuDNN: flipped", torch.backends.cudnn, "enabled"),
+    ):
+        yield _Change(label, lambda f=flags, n=name: _set_attribute(f, n, not getattr(f, n)))  # type: ignore[misc]
+    yield _Change(
+        "precision of float32 products: high",
+        lambda: _set_state(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "high"),
     )
     yield _Change(
         "number of threads: changed", lambda: _set_state(torch.get_num_threads, torch.set_num_threads, torch.get_num_threads() + 1)
