@@ -258,3 +258,19 @@ def test_a_loop_with_a_break_does_not_nest() -> None:
 
     compiled = optimize(recompile_limit=64)(program)
     assert torch.equal(compiled(torch.zeros(1), 5000), torch.full((1,), 5000.0))
+
+
+def test_code_that_runs_when_an_object_dies() -> None:
+    def program(x: torch.Tensor) -> Any:
+        noted: list[int] = []
+        first, second = Thing(), Thing()
+        held: Any = weakref.WeakValueDictionary({1: first})
+        reference = weakref.ref(second, lambda _: noted.append(1))
+        graph_break()
+        before = len(held), reference() is second
+        del first
+        second = None  # type: ignore[assignment]  # let go
+        return before, len(held), list(noted), reference() is None, bool((x + 1).sum() > 0)
+
+    assert program(torch.ones(2)) == ((1, True), 0, [1], True, True)
+    _both(program, torch.ones(2))

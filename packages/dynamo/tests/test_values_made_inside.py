@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 import time
 import typing
@@ -223,3 +224,45 @@ def test_type_variables_made_inside() -> None:
         return list[kind][int], x + 1  # type: ignore[valid-type]
 
     assert optimize("eager")(program)(X)[0] == list[int]
+
+
+class Both(collections.UserDict[str, int], collections.abc.MutableSequence[int]):  # type: ignore[misc]  # of both kinds
+    def insert(self, index: int, value: int) -> None: ...
+
+
+def test_what_a_class_is_to_patterns() -> None:
+    def program(x: torch.Tensor, value: Any) -> Any:
+        match value:
+            case [*_]:
+                return "sequence", x + 1
+            case {}:
+                return "mapping", x + 1
+        return "other", x + 1
+
+    compiled = optimize("eager", recompile_limit=16)(program)
+    for value in (Both(), [1], (1,), "ab", {}, range(3), collections.deque(), 3, x_like()):
+        assert compiled(X, value)[0] == program(X, value)[0]
+
+
+def x_like() -> torch.Tensor:
+    return torch.ones(3)
+
+
+class Ending:
+    def __iter__(self) -> Ending:
+        return self
+
+    def __next__(self) -> int:
+        raise StopIteration(42)
+
+
+def test_the_value_of_an_iterator_that_ends() -> None:
+    def program(x: torch.Tensor) -> Any:
+        found = []
+
+        def delegate() -> Any:
+            found.append((yield from Ending()))
+
+        return list(delegate()), found, x + 1
+
+    assert optimize("eager", fullgraph=True)(program)(X)[:2] == ([], [42])

@@ -73,8 +73,8 @@ _KINDS = (
     ),
     BreakKind(
         "finalizer",
-        "The program makes an object whose class defines __del__; when it dies is part of the program's meaning.",
-        "Make the object outside of the compiled region.",
+        "Code of the program runs when an object dies (__del__, the callback of a weak reference): when that is belongs to its meaning.",
+        "Make the object, or let go of it, outside of the compiled region.",
     ),
     BreakKind(
         "cannot_rebuild",

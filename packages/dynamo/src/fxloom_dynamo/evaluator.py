@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -75,6 +76,7 @@ class Evaluator:
         self.effort = Effort(config.step_limit, lambda: self.recorder.calls)
         self.until_sample = SAMPLE
         self.modes = Modes()
+        self.mourned: set[str] = set()  # variables of the captured frame at whose values' end code of the program may run
         self.put_off: list[PutOff] = []
         self.of_operators: dict[int, tuple[BaseException, int]] = {}  # exceptions that they raised, and when
         self.recorder.sites = self.sites
@@ -134,6 +136,7 @@ class Evaluator:
         """Run the captured frame. Raises BreakHere or GraphBreak with the frame as it was before the instruction."""
         self.frames.append(frame)
         self.parameters = {name: value.original for name, value in frame.locals.items()}
+        self.mourned = {name for name, value in self.parameters.items() if _is_mourned(value)}
         try:
             return self._loop_top(frame)
         finally:
@@ -443,6 +446,10 @@ class Evaluator:
             items.append(item)
         return items
 
+    def let_go(self, name: str) -> NoReturn:
+        """The frame lets go of a variable's value, whose end may call the program."""
+        graph_break("finalizer", f"lets go of {name}, which has weak references with callbacks")
+
     def has_let_go(self) -> bool:
         """True when the program may have dropped the last reference to an object that existed before."""
         from fxloom_dynamo.rebuild import changed_records
@@ -664,3 +671,10 @@ def _trusted(name: str, code: types.CodeType) -> bool:
     if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
         return True  # generic aliases and abstract classes
     return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor
+
+
+def _is_mourned(value: Any) -> bool:
+    """Whether something is called when `value` dies."""
+    if type(value) in LITERALS or isinstance(value, (torch.Tensor, type)):
+        return False
+    return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))

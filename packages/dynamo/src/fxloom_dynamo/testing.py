@@ -202,10 +202,10 @@ def _all_changes(fn: Callable[..., Any], args: list[Any], heaps: Sequence[Heap])
                         done.add((id(namespace.real), name))
                         yield from _entry_changes(namespace.real, name, f"{namespace.source.name}[{name!r}]")
         for obj, name in heap.absent:
-            record = heap.record(obj)
-            if record is not None and (id(record.original), name) not in done:
-                done.add((id(record.original), name))
-                yield _Change(f"{record.source.name}.{name}: set", lambda o=record.original, n=name: _set_new_attribute(o, n))  # type: ignore[misc]
+            known = heap.record(obj)
+            if known is not None and (id(known.original), name) not in done:
+                done.add((id(known.original), name))
+                yield _Change(f"{known.source.name}.{name}: set", lambda o=known.original, n=name: _set_new_attribute(o, n))  # type: ignore[misc]
         for cls, name in heap.class_reads:
             if (cls, name) not in done:
                 done.add((cls, name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections.abc
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo import models, operations
@@ -144,16 +143,18 @@ def get_len(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(operations.length(ev, frame.stack[-1]))
 
 
+#: Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING (Include/object.h): what a class is to patterns, at most one of them
+_IS_SEQUENCE, _IS_MAPPING = 1 << 5, 1 << 6
+
+
 @opcode("MATCH_MAPPING", "-- bool")
 def match_mapping(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
+    frame.stack.append(bool(ev.type_of(frame.stack[-1]).__flags__ & _IS_MAPPING))
 
 
 @opcode("MATCH_SEQUENCE", "-- bool")
 def match_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    value = frame.stack[-1]
-    matches = isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray))
-    frame.stack.append(matches)
+    frame.stack.append(bool(ev.type_of(frame.stack[-1]).__flags__ & _IS_SEQUENCE))
 
 
 @opcode("MATCH_KEYS", "-- values")

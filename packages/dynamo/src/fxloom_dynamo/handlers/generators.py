@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxloom_dynamo import operations
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.evaluator import RETURN, YIELD, TracedGenerator
-from fxloom_dynamo.marks import Mark, Raised
+from fxloom_dynamo.marks import ABSENT, Mark, Raised
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
@@ -36,9 +37,8 @@ def send(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
         if type(receiver) is TracedGenerator:
             item = receiver.advance(value)
         elif value is None:
-            from fxloom_dynamo.marks import ABSENT
-
-            item = ev.next(receiver)
+            own = operations.python_method(ev, receiver, "__next__")
+            item = ev.next(receiver) if own is ABSENT else ev.call(own, [receiver])  # its StopIteration may have a value
             if item is ABSENT:
                 raise Raised(StopIteration())
         else:

@@ -42,6 +42,8 @@ def load_fast_and_clear(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 @opcode("STORE_FAST", "value --")
 def store_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+    if inst.argval in ev.mourned and frame is ev.frames[0]:
+        ev.let_go(inst.argval)
     value = frame.stack.pop()
     if value is NULL:
         frame.locals.pop(inst.argval, None)
@@ -55,6 +57,8 @@ def delete_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
         raise Raised(
             UnboundLocalError(f"cannot access local variable '{inst.argval}' where it is not associated with a value")
         )
+    if inst.argval in ev.mourned and frame is ev.frames[0]:
+        ev.let_go(inst.argval)
     del frame.locals[inst.argval]
 
 
