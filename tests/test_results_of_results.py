@@ -174,6 +174,23 @@ def shared_weight(compile: Compile) -> Any:
     return seen, w.grad
 
 
+def shared_weight_before_attention(compile: Compile) -> Any:
+    """As above; the operators behind the result can't do without a gradient, so they must not be run for nothing."""
+    w, x, seen = leaf(8, 8), torch.randn(1, 2, 5, 8), []
+
+    def program(x: Tensor, w: Tensor) -> Any:
+        q = x @ w
+        h = F.scaled_dot_product_attention(q, q.sin(), q.cos())
+        g = F.scaled_dot_product_attention(h, h @ w, h)
+        return h, g, (g @ w.t()).square().sum() + (h @ w).exp().mean()
+
+    h, g, loss = compile(program)(x, w)
+    h.register_hook(lambda gradient: seen.append(gradient.clone()))
+    g.register_hook(lambda gradient: gradient * 2)
+    loss.backward()
+    return seen, w.grad
+
+
 def infinite(compile: Compile) -> Any:
     """What is not asked for is not there: no zero times infinity."""
     w = torch.tensor([0.0, 1.0], requires_grad=True)
@@ -184,7 +201,8 @@ def infinite(compile: Compile) -> Any:
 
 PROGRAMS = [
     hooks, retained, asked_for, apart, upwards, loss_and_logits, view_of_an_input, view_of_a_result, written_input,
-    one_operator_makes_two, layers, shared_weight, infinite,
+    one_operator_makes_two, layers, shared_weight, shared_weight_before_attention,
+    infinite,
 ]  # fmt: skip
 
 

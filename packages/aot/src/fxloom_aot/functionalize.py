@@ -236,7 +236,7 @@ class Functionalizer:
 
     def define(self, fake: FakeTensor, value: FakeTensor) -> None:
         """`fake` is new memory that holds `value`."""
-        memory = Memory(value, self.desc_of(fake), fake)
+        memory = Memory(value, self.desc_of(fake), fake)  # holds it: views go by identity
         self.memories[fake.storage_token.ident] = memory
         self.views[id(fake)] = View(memory, (), value, 0, self.desc_of(fake))
 

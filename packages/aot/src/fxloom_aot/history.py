@@ -103,23 +103,6 @@ def is_python(node: Any) -> bool:
     return isinstance(node, BackwardCFunction)
 
 
-def runs_python(node: Any, ends: Container[int]) -> bool:
-    """True when a function written in Python is on a way from `node`, itself included, to `ends` below it.
-
-    ends: nodes and leaves, by identity.
-    """
-    leads: dict[Any, bool] = {}
-    for above in reversed(_topological([node])):
-        leads[above] = any(
-            leads[below] or id(below) in ends or id(getattr(below, "variable", None)) in ends
-            for below, _ in above.next_functions
-            if below is not None
-        )
-        if leads[above] and is_python(above):
-            return True
-    return False
-
-
 def _union(masks: Iterator[int]) -> int:
     result = 0
     for mask in masks:

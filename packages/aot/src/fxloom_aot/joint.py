@@ -19,13 +19,14 @@ from torch.autograd.graph import GradientEdge
 from fxloom_aot._torch_private import no_autocast
 from fxloom_aot.functionalize import Functionalizer
 from fxloom_aot.graphs import GraphMaker
-from fxloom_aot.history import Edge, Reached, checks_phase, reached_from, runs_python, saved_by
+from fxloom_aot.history import Edge, Reached, checks_phase, reached_from, saved_by
 from fxloom_aot.log import values_of
 from fxloom_aot.modes import anomalies_unseen, restoring_modes
 from fxloom_aot.outputs import ForwardOutputs
 from fxloom_aot.partition import Joint, Partition, Partitioner, backward_from, inputs_of
 from fxloom_aot.recorder import Recorder, has_history
 from fxloom_aot.runtime import StorageCheck
+from fxloom_aot.through import without_marked
 from fxloom_aot.traced import Boundary, Declined, Given, Stage, Traced, TracedGraph, Watched
 from fxloom_aot.views import UnsupportedView, is_dense
 from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
@@ -213,19 +214,22 @@ class Differentiation:
         """The values of the gradients of the sources. Another call may follow."""
         start = len(self.recorder.log)
         state = self.state
+        marks: list[FakeTensor] = []
         with phase("aot.trace_backward"), restoring_modes(), symbolic_kernels(self.symbolic):
-            gradients = self._run_engine(programs, tangents, sources, autocast)
+            gradients = self._run_engine(programs, tangents, sources, autocast, marks)
         with phase("aot.functionalize"), self.rejecting(), torch.no_grad():
             before = {id(place.memory): place.memory.version for place in state.placeholders}
             state.run(self.recorder.log[start:], backward=True)  # entries carry the forward node they belong to
             for place in state.placeholders:
                 if place.memory.version != before[id(place.memory)]:
                     raise UnsupportedView("the backward pass writes to an input of the forward pass")
-            return [None if gradient is None else state.read_laid_out(gradient) for gradient in gradients]
+            values = [None if gradient is None else state.read_laid_out(gradient) for gradient in gradients]
+            return without_marked(self.log, values, tangents, marks) if marks else values
 
     def _run_engine(
-        self, programs: Sequence[FakeTensor], tangents: Sequence[FakeTensor], sources: Sequence[Source], autocast: Any
-    ) -> Sequence[Any]:
+        self, programs: Sequence[FakeTensor], tangents: Sequence[FakeTensor], sources: Sequence[Source], autocast: Any,
+        marks: list[FakeTensor],
+    ) -> Sequence[Any]:  # fmt: skip
         """The gradients of the sources, recorded. The fakes of the tangents stand in the program as well as in the log."""
         stand_ins = [make_fake(value.desc) for value in tangents]
         for stand_in, value in zip(stand_ins, tangents, strict=True):
@@ -237,7 +241,7 @@ class Differentiation:
             # in this thread, whatever the device: the modes are those of this thread
             with (
                 self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad(), anomalies_unseen(),
-                _autocast(autocast), self._ending_at(sources) as further,
+                _autocast(autocast), self._marking(sources, marks) as further,
             ):  # fmt: skip
                 found = torch.autograd.grad(programs, [*inputs, *further], stand_ins, retain_graph=True, allow_unused=True)
                 return found[: len(inputs)]
@@ -247,28 +251,36 @@ class Differentiation:
             raise GraphRejected(node, f"the derivative raises {type(error).__name__}: {error}") from error
 
     @contextmanager
-    def _ending_at(self, sources: Sequence[Source]) -> Iterator[list[GradientEdge]]:
-        """Within, gradients of boundaries are not handed on: their nodes get none, after the engine took what had come.
+    def _marking(self, sources: Sequence[Source], marks: list[FakeTensor]) -> Iterator[list[GradientEdge]]:
+        """Within, a boundary's node that runs gets a value of its own for the gradient that came there, which goes into `marks`.
 
-        Gives edges to ask for as well: the engine runs the hooks of a tensor before it takes a gradient where nobody needs the
-        node itself, and these hooks are for all that comes to the tensor, in the stage that makes it.
+        It runs where something that is asked for is behind it. Gives edges to ask for as well: the engine runs the hooks of a
+        tensor before it takes a gradient where nobody needs the node itself, and these hooks are for all that comes to the tensor,
+        in the stage that makes it.
         """
-        ends = {id(source.leaf if source.edge is None else source.edge[0]) for source in sources}
+        numbers: dict[Any, list[int]] = {}
         further: list[GradientEdge] = []
-        with ExitStack() as stack:
-            numbers: dict[Any, list[int]] = {}
-            for source in sources:
-                if source.edge is None:
-                    continue
+        for source in sources:
+            if source.edge is not None:
                 node, number = source.edge
                 numbers.setdefault(node, []).append(number)
                 if source.hooked:
                     further += [GradientEdge(*below) for below in node.next_functions if below[0] is not None]
-                if runs_python(node, {*ends, *[id(edge.node) for edge in further]}):
-                    reason = "a result, of which another is made, comes from a function in Python, which would be given zeros"
-                    raise GraphRejected(self.recorder.maker(node) or self._last_node(), reason)
+
+        def marked(gradient: Any) -> Any:
+            stand_in = make_fake(gradient.desc)
+            marks.append(self.log.placeholder(gradient.desc))
+            self.state.define(stand_in, marks[-1])
+            return stand_in
+
+        def marking(given: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+            return lambda gradients: tuple(
+                [marked(gradient) if number in given and gradient is not None else gradient for number, gradient in enumerate(gradients)]
+            )
+
+        with ExitStack() as stack:
             for node, given in numbers.items():
-                stack.callback(node.register_prehook(_without(given)).remove)
+                stack.callback(node.register_prehook(marking(given)).remove)
             yield further
 
     # --- graphs ---
@@ -401,10 +413,6 @@ class Differentiation:
                 calls.append(len(log.calls) - 1)
             result.append(value)
         return result, calls
-
-
-def _without(numbers: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    return lambda gradients: tuple([None if number in numbers else gradient for number, gradient in enumerate(gradients)])
 
 
 @contextmanager

@@ -1,0 +1,67 @@
+"""Take from gradients the part that came through marked values: what an earlier stage is to add, not this one.
+
+In: the functional log, gradients, tangents, and marks: values that stand in the recorded pass for gradients that reached a
+boundary. Out: the gradients as they are when nothing flows on from there. What is made of marks alone was not to be made; where
+autograd added it to something else, that is the sum; elsewhere zeros take its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fxloom_aot.log import FunctionalLog, values_of
+from fxloom_shapes import FakeTensor
+
+aten = torch.ops.aten
+
+
+class _Gone:
+    """In place of a value that is made of marks alone."""
+
+
+_GONE = _Gone()
+
+
+def without_marked(
+    log: FunctionalLog, gradients: Sequence[FakeTensor | None], tangents: Sequence[FakeTensor], marks: Sequence[FakeTensor]
+) -> list[FakeTensor | None]:
+    """See the module's docstring; None for a gradient of which nothing is left."""
+    flows = {id(value) for value in [*tangents, *marks]}  # what depends on gradients
+    now: dict[int, Any] = {id(mark): _GONE for mark in marks}  # what stands for a value that depends on marks
+    for number in log.calls_for(list(gradients)):
+        call = log.calls[number]
+        used = list(values_of([call.args, call.kwargs]))
+        made = list(values_of([call.out]))
+        if any(id(value) in flows for value in used):
+            flows.update(id(value) for value in made)
+        if not any(id(value) in now for value in used):
+            continue
+        left = [now.get(id(value), value) for value in used if id(value) in flows and now.get(id(value)) is not _GONE]
+        if not left:
+            now.update((id(value), _GONE) for value in made)
+        elif call.op is aten.add.Tensor and len(left) < len(used) == 2 and not call.kwargs:
+            now[id(made[0])] = left[0]
+        else:
+            with log.at(call.node, True, call.region, call.checkpoint), torch.no_grad():
+                again = log.emit(call.op, _put(log, call.args, now), _put(log, call.kwargs, now))
+            now.update((id(old), new) for old, new in zip(made, values_of([again]), strict=True))
+    result = [None if gradient is None else now.get(id(gradient), gradient) for gradient in gradients]
+    return [None if isinstance(gradient, _Gone) else gradient for gradient in result]
+
+
+def _put(log: FunctionalLog, nest: Any, now: dict[int, Any]) -> Any:
+    """A nest of arguments with what stands for its values now."""
+    if isinstance(nest, (tuple, list)):
+        return type(nest)([_put(log, item, now) for item in nest])
+    if isinstance(nest, dict):
+        return {name: _put(log, item, now) for name, item in nest.items()}
+    if type(nest) is not FakeTensor:
+        return nest
+    value = now.get(id(nest), nest)
+    if value is not _GONE:
+        return value
+    options = {"dtype": nest.dtype, "device": nest.desc.device, "pin_memory": False}
+    return log.emit(aten.full.default, (list(nest.desc.size), 0), options)
