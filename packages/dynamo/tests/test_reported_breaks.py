@@ -196,10 +196,29 @@ def logs_in_a_transform(compiled):
     return found
 
 
+class Slots:
+    __slots__ = ("one", "two")
+
+
+def looks_for_an_empty_slot(compiled):
+    def program(x, slots):
+        try:
+            return x * slots.two, hasattr(slots, "one")
+        except AttributeError as error:
+            return x * slots.one, str(error)
+
+    run, slots, found = compiled(program), Slots(), []
+    slots.one = 2
+    for change in (lambda: None, lambda: setattr(slots, "two", 50), lambda: delattr(slots, "two")):
+        change()
+        found.append(str(run(torch.ones(2), slots)))
+    return found
+
+
 PROGRAMS = [
     (caches_a_property, 2), (dispatches_on_a_class, 2), (sets_deletes_and_looks_again, 5), (has_a_metaclass_that_answers_everything, 1),
     (calls_what_is_compiled, 3), (shares_a_dict, 2), (notes_functions_by_name, 2),
-    (logs_in_a_transform, 2),
+    (logs_in_a_transform, 2), (looks_for_an_empty_slot, 2),
 ]  # fmt: skip
 
 

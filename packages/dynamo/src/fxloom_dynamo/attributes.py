@@ -260,8 +260,11 @@ def _slot(ev: Evaluator, obj: Any, slot: Any, name: str) -> Any:
     if record is not None and record.stand_in is not record.original and ("slot", name) not in record.read:
         try:
             original = slot.__get__(record.original)
-        except AttributeError:
-            graph_break("opaque_object", f"an unset slot {name!r} of {type(obj).__qualname__}")
+        except AttributeError as error:
+            if ev.heap.class_lookup(type(obj), "__getattr__") is not ABSENT:
+                graph_break("opaque_object", f"an unset slot {name!r} of {type(obj).__qualname__}, which has a __getattr__")
+            ev.heap.guard(record.source, GuardKind.HAS_ATTRIBUTE, (name, False), name)
+            raise Raised(ev.clean(error)) from None
         value = ev.heap.translate(original, ev.heap.attr_source(record.source, name))
         record.read["slot", name] = value
         slot.__set__(obj, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -434,6 +435,21 @@ def cached_property_get(prop: Any, instance: Any, owner: Any = None) -> Any:
         value = prop.func(instance)
         cache[prop.attrname] = value
     return value
+
+
+def dispatching_method(prop: Any, obj: Any, cls: Any = None) -> Any:
+    """functools.singledispatchmethod.__get__ of CPython 3.13 without its cache by weak references to objects."""
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        if not args:
+            name = getattr(prop.func, "__name__", "singledispatchmethod method")
+            raise TypeError(f"{name} requires at least 1 positional argument")
+        return prop.dispatcher.dispatch(args[0].__class__).__get__(obj, cls)(*args, **kwargs)
+
+    method.__isabstractmethod__ = prop.__isabstractmethod__  # type: ignore[attr-defined]  # functions take attributes
+    method.register = prop.register  # type: ignore[attr-defined]
+    functools.update_wrapper(method, prop.func)
+    return method
 
 
 def dispatch_on_class(registry: Any, find: Callable[..., Any], cls: Any) -> Any:

@@ -99,6 +99,13 @@ def _cached_property(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 _find_implementation = getattr(functools, "_find_impl")  # noqa: B009  # the stubs lack it
 
 
+if "_method_cache" in functools.singledispatchmethod.__init__.__code__.co_names:  # from CPython 3.13 on
+
+    @function(functools.singledispatchmethod.__get__)
+    def _dispatching_method(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+        return ev.call(polyfills.dispatching_method, args, kwargs)
+
+
 def _dispatch(ev: Evaluator, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     """Which function singledispatch has for a class."""
     if len(args) != 1 or kwargs:
