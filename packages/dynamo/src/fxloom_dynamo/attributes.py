@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, gradients, leaf_state, polyfills, stand_ins, symbolic, tensor_state
+from fxloom_dynamo import arrays, polyfills, stand_ins, symbolic, tensor_attributes
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import EXACT_CONTAINERS, FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
-from fxloom_dynamo.subclasses import TensorSuper, own_class
+from fxloom_dynamo.subclasses import TensorSuper
 from fxloom_dynamo.symbolic import concrete
 from fxloom_interfaces.sources import InstanceDictSource
 from fxloom_shapes import FakeTensor
@@ -48,7 +48,7 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
         ev.heap.refuse(obj)
     cls = type(obj)
     if cls is FakeTensor:
-        return _tensor(ev, obj, name)
+        return tensor_attributes.load(ev, obj, name)
     if cls in SYMBOLIC:
         method = symbolic.METHODS.get((symbolic.PYTHON_TYPES[cls], name))
         return functools.partial(method, obj) if method is not None else _native(ev, concrete(obj), name)
@@ -69,7 +69,7 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
     if cls in FROZEN:
         value = getattr(obj, name, ABSENT)
         if value is ABSENT:
-            raise _missing(ev, obj, name)
+            raise missing(ev, obj, name)
         return value
     if cls is collections.OrderedDict or (
         cls.__flags__ & _HEAPTYPE and not isinstance(obj, enum.Enum) and cls.__module__ != "fxloom_dynamo.evaluator"
@@ -78,7 +78,7 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
     return _native(ev, obj, name)
 
 
-def _missing(ev: Evaluator, obj: Any, name: str) -> Raised:
+def missing(ev: Evaluator, obj: Any, name: str) -> Raised:
     cls = ev.type_of(obj)
     error = AttributeError(f"'{cls.__name__}' object has no attribute '{name}'")
     error.name = name
@@ -117,10 +117,10 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
     raw = heap.class_lookup(cls, name)
     kind = type(raw)
     if raw is not ABSENT and kind is not types.FunctionType:
-        if _is_property(raw):
+        if is_property(raw):
             if raw.fget is None:
                 return ev.native(raw.__get__, obj, cls)
-            return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
+            return ev.call(member(ev, cls, name, raw, raw.fget), [obj])
         if kind is types.MemberDescriptorType:
             return _slot(ev, obj, raw, name)
         if kind is _TUPLE_GETTER:
@@ -142,7 +142,7 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
         if value is not ABSENT:
             return value
     if raw is ABSENT:
-        raise _missing(ev, obj, name)
+        raise missing(ev, obj, name)
     return bind(ev, raw, name, obj, cls, cls)
 
 
@@ -199,7 +199,7 @@ def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -
     if kind is classmethod:
         return _bind_class_method(ev, raw, name, cls, owner)
     if kind is staticmethod:
-        return _member(ev, owner, name, raw, raw.__func__)
+        return member(ev, owner, name, raw, raw.__func__)
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
         return raw.__get__(obj, cls)
     if kind is types.BuiltinFunctionType:
@@ -210,7 +210,7 @@ def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -
 
 
 def _bind_class_method(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) -> Any:
-    function = _member(ev, owner, name, raw, raw.__func__)
+    function = member(ev, owner, name, raw, raw.__func__)
     if WRAPPED_DESCRIPTORS_BIND and not isinstance(function, types.FunctionType) and hasattr(type(function), "__get__"):
         if type(function) is property:
             return ev.call(function.fget, [cls])
@@ -233,7 +233,7 @@ def _descriptor_get(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type) -> 
     graph_break("native_call", f"descriptor {name!r} of {cls.__qualname__} ({type(raw).__qualname__})")
 
 
-def _is_property(raw: Any) -> bool:
+def is_property(raw: Any) -> bool:
     """True for a property, and one of a subclass (abc.abstractproperty) that reads and writes like one."""
     kind = type(raw)
     return kind is property or isinstance(raw, property) and (kind.__get__, kind.__set__, kind.__delete__) == _PROPERTY_ACCESS
@@ -246,7 +246,7 @@ def kind_is_method_like(raw: Any) -> bool:
     return isinstance(raw, (functools._lru_cache_wrapper, types.MethodDescriptorType, types.WrapperDescriptorType))
 
 
-def _member(ev: Evaluator, cls: type, name: str, raw: Any, function: Any) -> Any:
+def member(ev: Evaluator, cls: type, name: str, raw: Any, function: Any) -> Any:
     """The function inside a property, classmethod or staticmethod, with a source."""
     heap = ev.heap
     if id(function) not in heap.by_original and isinstance(function, types.FunctionType) and not heap.is_fresh(function):
@@ -288,54 +288,10 @@ def _module_attribute(ev: Evaluator, obj: Any, name: str) -> Any:
             value = heap.dict_get(members, name)
             if value is not ABSENT:
                 return value
-    raise _missing(ev, obj, name)
+    raise missing(ev, obj, name)
 
 
 # ---------------------------------------------------------------------- other kinds
-
-
-def _tensor(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
-    if name == "__class__":
-        return ev.type_of(obj)
-    if name in ("desc", "storage_token", "constant", "set_constant", "_constant"):
-        raise _missing(ev, obj, name)  # the fake's own
-    if name == "__dict__":
-        return tensor_state.dict_of(ev, obj)
-    if name == "is_meta":
-        return False if obj.device.type != "meta" else ev.torch_native(getattr, obj, name)
-    own = own_class(ev, obj)
-    raw = getattr(torch.Tensor, name, ABSENT)
-    if raw is ABSENT and (own is None or not isinstance(ev.heap.class_lookup(own, name), property)):
-        value = tensor_state.load(ev, obj, name)
-        if value is not ABSENT:
-            return value
-    if own is not None or raw is ABSENT:
-        found = _of_subclass(ev, obj, ev.type_of(obj), name)
-        if found is not ABSENT:
-            return found
-    if raw is ABSENT:
-        raise _missing(ev, obj, name)
-    if name in ("device", "is_cuda", "is_cpu"):
-        return getattr(obj, name)
-    if name == "requires_grad" and id(obj) not in ev.recorder.input_info:
-        ev.asked_grad_mode += 1
-    if name in gradients.NAMES:
-        return gradients.load(ev, obj, name)
-    if isinstance(raw, (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
-        return raw.__get__(obj, torch.Tensor)  # torch's own, not what fakes override
-    return ev.torch_native(getattr, obj, name)
-
-
-def _of_subclass(ev: Evaluator, obj: FakeTensor, cls: type, name: str) -> Any:
-    """What a class between a tensor's and torch.Tensor defines of this name, bound."""
-    raw = ev.heap.class_lookup(cls, name)
-    if raw is ABSENT or raw is getattr(torch.Tensor, name, ABSENT) or raw is vars(torch.Tensor).get(name, ABSENT):
-        return ABSENT
-    if _is_property(raw):
-        return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
-    if isinstance(raw, (types.FunctionType, classmethod, staticmethod)) or not hasattr(type(raw), "__get__"):
-        return bind(ev, raw, name, obj, cls, cls)
-    return ABSENT  # a descriptor in C, torch's own
 
 
 def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
@@ -354,7 +310,7 @@ def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
             raw = heap.class_lookup(type(obj), name)
             if raw is not ABSENT:
                 return bind(ev, raw, name, obj, type(obj), type(obj))
-            raise _missing(ev, obj, name)
+            raise missing(ev, obj, name)
         value = ev.native(getattr, obj, name)
         if type(value) in LITERALS:  # a setting, such as torch.backends.cudnn.benchmark
             return heap.translate(value, heap.attr_source(heap.source_of(obj), name))
@@ -369,9 +325,9 @@ def _class(ev: Evaluator, obj: type, name: str) -> Any:
     heap = ev.heap
     meta = type(obj)
     if isinstance(obj, enum.EnumMeta) and not name.startswith("__"):
-        member = obj.__members__.get(name)
-        if member is not None:
-            return member
+        found = obj.__members__.get(name)
+        if found is not None:
+            return found
     if name == "__class__" and meta is type:  # object's descriptor, which the class itself inherits, too
         return type
     raw_meta = heap.class_lookup(meta, name) if meta is not type else type.__dict__.get(name, ABSENT)
@@ -379,8 +335,8 @@ def _class(ev: Evaluator, obj: type, name: str) -> Any:
         kind = type(raw_meta)
         if name == "__class__":
             return meta
-        if _is_property(raw_meta):
-            return ev.call(_member(ev, meta, name, raw_meta, raw_meta.fget), [obj])
+        if is_property(raw_meta):
+            return ev.call(member(ev, meta, name, raw_meta, raw_meta.fget), [obj])
         if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
             value = ev.native(getattr, obj, name)
             if heap.is_fresh(obj):
@@ -408,7 +364,7 @@ def bind_to_class(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) ->
     if kind is types.FunctionType:
         return ev.heap.class_value(owner, name, raw)
     if kind is staticmethod:
-        return _member(ev, owner, name, raw, raw.__func__)
+        return member(ev, owner, name, raw, raw.__func__)
     if kind is classmethod:
         return _bind_class_method(ev, raw, name, cls, owner)
     if kind is types.ClassMethodDescriptorType:
@@ -430,8 +386,8 @@ def _super(ev: Evaluator, obj: Any, name: str) -> Any:
         if name in base.__dict__ or (base, name) in ev.heap.class_writes:
             if receiver is owner:
                 return bind_to_class(ev, raw, name, owner, base)
-            if _is_property(raw):
-                return ev.call(_member(ev, base, name, raw, raw.fget), [receiver])
+            if is_property(raw):
+                return ev.call(member(ev, base, name, raw, raw.fget), [receiver])
             if type(raw) is types.GetSetDescriptorType and type(receiver) is FakeTensor:
                 return ev.torch_native(raw.__get__, receiver)
             return bind(ev, raw, name, receiver, owner, base)
@@ -502,10 +458,10 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
         raw = ev.heap.class_lookup(cls, name)
         if isinstance(raw, types.FunctionType):
             return types.MethodType(ev.heap.class_value(cls, name, raw), obj)
-        if _is_property(raw):
-            return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
+        if is_property(raw):
+            return ev.call(member(ev, cls, name, raw, raw.fget), [obj])
         if isinstance(raw, types.DynamicClassAttribute) and isinstance(raw.fget, types.FunctionType):
-            return ev.call(_member(ev, cls, name, raw, raw.fget), [obj])
+            return ev.call(member(ev, cls, name, raw, raw.fget), [obj])
         value = ev.native(getattr, obj, name)
         return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
     if isinstance(obj, BaseException) and name == "__traceback__":
@@ -569,7 +525,7 @@ def _generator(ev: Evaluator, obj: Any, name: str) -> Any:
     if name == "__class__":
         return types.GeneratorType
     if not hasattr(types.GeneratorType, name):
-        raise _missing(ev, obj, name)
+        raise missing(ev, obj, name)
     graph_break("opaque_object", f"generator attribute {name}")
 
 
@@ -582,7 +538,7 @@ def store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
         ev.heap.refuse(obj)
     cls = type(obj)
     if cls is FakeTensor:
-        _store_tensor(ev, obj, name, value)
+        tensor_attributes.store(ev, obj, name, value)
     elif isinstance(obj, types.ModuleType):
         _module_namespace(ev, obj).set(name, value)
     elif isinstance(obj, type):
@@ -628,37 +584,16 @@ def _module_namespace(ev: Evaluator, obj: types.ModuleType) -> Any:
     return ev.heap.namespace(obj.__dict__, InstanceDictSource(ev.heap.object_source(obj)))
 
 
-def _store_tensor(ev: Evaluator, obj: FakeTensor, name: str, value: Any) -> None:
-    if name == "requires_grad":
-        ev.call(torch.Tensor.requires_grad_, [obj, value])
-        return
-    if name == "data":
-        leaf_state.set_data(ev, obj, value)
-        return
-    if name == "grad":
-        gradients.store(ev, obj, value)
-        return
-    own = own_class(ev, obj)
-    raw = ABSENT if own is None else ev.heap.class_lookup(own, name)
-    if own is not None and isinstance(raw, property) and raw.fset is not None and name not in vars(torch.Tensor):
-        ev.call(_member(ev, own, name, raw, raw.fset), [obj, value])
-        return
-    custom = own is not None and ev.heap.class_lookup(own, "__setattr__") is not object.__setattr__
-    if custom or hasattr(type(raw), "__set__"):
-        graph_break("torch_call", f"writes attribute {name!r} of a tensor whose class has its own way to do that")
-    tensor_state.store(ev, obj, name, value)
-
-
 def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
     """object.__setattr__(obj, name, value)"""
     heap = ev.heap
     cls = type(obj)
     raw = heap.class_lookup(cls, name)
     kind = type(raw)
-    if _is_property(raw):
+    if is_property(raw):
         if raw.fset is None:
             ev.native(raw.__set__, obj, value)
-        ev.call(_member(ev, cls, name, raw, raw.fset), [obj, value])
+        ev.call(member(ev, cls, name, raw, raw.fset), [obj, value])
         return
     record = heap.record(obj)
     if kind is types.MemberDescriptorType:
@@ -700,10 +635,10 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
                 generic_store(ev, stand_in, name, value)
                 return
         if hasattr(cls, "__dict__") and not cls.__dictoffset__:
-            raise _missing(ev, obj, name)
+            raise missing(ev, obj, name)
         graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
     if not cls.__dictoffset__:
-        raise _missing(ev, obj, name)
+        raise missing(ev, obj, name)
     _own_dict(ev, obj)[name] = value
 
 
@@ -711,11 +646,7 @@ def delete(ev: Evaluator, obj: Any, name: str) -> None:
     """del obj.name"""
     cls = type(obj)
     if cls is FakeTensor:
-        if tensor_state.load(ev, obj, name) is ABSENT:
-            graph_break("torch_call", f"deletes attribute {name!r} of a tensor")
-        own = tensor_state.dict_of(ev, obj)
-        ev.heap.note_deletion(own, name)
-        del own[name]
+        tensor_attributes.delete(ev, obj, name)
         return
     custom = None if isinstance(obj, type) else _custom(ev, cls, "__delattr__")
     if custom is not None:
@@ -741,10 +672,10 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
         _module_namespace(ev, obj).set(name, DELETED)
         return
     raw = heap.class_lookup(cls, name)
-    if _is_property(raw):
+    if is_property(raw):
         if raw.fdel is None:
             ev.native(raw.__delete__, obj)
-        ev.call(_member(ev, cls, name, raw, raw.fdel), [obj])
+        ev.call(member(ev, cls, name, raw, raw.fdel), [obj])
         return
     if raw is not ABSENT and type(raw).__flags__ & _HEAPTYPE and hasattr(type(raw), "__delete__"):
         deleter = heap.class_lookup(type(raw), "__delete__")
@@ -759,6 +690,6 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
         graph_break("mutates_foreign_state", f"deletes attribute {name!r} of a {cls.__qualname__}")
     own = _own_dict(ev, obj)
     if heap.dict_get(own, name) is ABSENT:
-        raise _missing(ev, obj, name)
+        raise missing(ev, obj, name)
     heap.note_deletion(own, name)
     del own[name]

@@ -118,7 +118,7 @@ def call_new(ev: Evaluator, cls: type, new: Any, args: list[Any], kwargs: Kwargs
     if isinstance(new, (staticmethod, classmethod)):
         from fxloom_dynamo import attributes
 
-        new = attributes._member(ev, cls, "__new__", new, new.__func__)
+        new = attributes.member(ev, cls, "__new__", new, new.__func__)
     if isinstance(new, types.FunctionType):
         return ev.call(new, [cls, *args], kwargs)
     owner = getattr(new, "__self__", object)

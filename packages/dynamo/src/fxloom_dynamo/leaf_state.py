@@ -35,10 +35,10 @@ def set_requires_grad(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) ->
     recorder = ev.recorder
     if wanted:  # as it was
         del written["requires_grad"]
-        recorder.restore(tensor)
+        recorder.leaves.restore(tensor)
     else:
         written["requires_grad"] = False
-        recorder.replace(tensor, tensor)
+        recorder.leaves.replace(tensor, tensor)
     with DisableTorchFunction():
         tensor.requires_grad_(wanted)
     return tensor
@@ -57,7 +57,7 @@ def set_data(ev: Evaluator, tensor: FakeTensor, value: Any) -> None:
     written = ev.leaf_writes.setdefault(id(tensor), (tensor, {}))[1]
     if "requires_grad" in written:
         graph_break("torch_call", "sets .data of a tensor after requires_grad_(False)")
-    ev.recorder.replace(tensor, value)
+    ev.recorder.leaves.replace(tensor, value)
     tensor.storage_token = value.storage_token
     written["data"] = value
 

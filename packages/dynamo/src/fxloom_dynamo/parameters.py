@@ -1,7 +1,7 @@
 """`nn.Parameter(tensor)` and other leaves of a class of their own: another tensor over the same memory, without history.
 
 The graph has them as `tensor.detach()`. To the program they are of their class and require grad at once; the graph gets to
-know the latter (`Recorder.tell_leaf`) only when an operator makes something of one that requires grad, too, so a module that
+know the latter (`graph_leaves`) only when an operator makes something of one that requires grad, too, so a module that
 is made and initialized inside of a region is one graph for every backend. Where a leaf leaves the graph it becomes what it
 is to the program (`to_leaf`).
 
@@ -38,7 +38,7 @@ def make_subclass(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any
         made: FakeTensor = ev.torch_native(torch.Tensor.detach, data)
     with DisableTorchFunction():
         made.requires_grad_(wanted)
-    ev.recorder.leaves[id(made)] = made
+    ev.recorder.leaves.add(made)
     return set_class(ev, made, cls)
 
 

@@ -25,6 +25,7 @@ import torch.fx
 from fxloom_dynamo import number_arguments, symbolic_calls, symbolic_data, symbolic_index
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.graph_leaves import Leaves
 from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
@@ -80,10 +81,7 @@ class Recorder:
         self.split_step: int | None = None  # where a break belongs that is raised later
         self.regions = 0  # that are open and have to end in the graph
         self.devices: list[torch.device] = []  # of `with torch.device(...)` regions: where factories put tensors
-        self.leaves: dict[int, FakeTensor] = {}  # that the program made in one step: see `parameters`
-        self._replaced: dict[int, torch.fx.Node | None] = {}  # by fake: its node before `replace`
-        self._rebound: set[torch.fx.Node] = set()  # of tensors that require grad and whose data was set
-        self._told: set[int] = set()  # those of which the graph knows that they require grad
+        self.leaves = Leaves(self)
         self.overriding = False  # whether there are tensors whose class overrides torch functions
         self.plain = 0  # depth of places where none is overridden
         self.override: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = lambda func, args, kwargs: NotImplemented
@@ -141,21 +139,6 @@ class Recorder:
     def fake_of(self, node: torch.fx.Node) -> Any:
         """What a node gives on fakes."""
         return meta.get_fake(node)
-
-    def replace(self, fake: FakeTensor, by: FakeTensor) -> None:
-        """From now on `fake`, an input, is `by` to the graph, without its history."""
-        with DisableTorchFunction():
-            alias = self._record("call_method", "detach", torch.Tensor.detach, (by,), {})
-        self._replaced[id(fake)] = self.nodes.get(id(fake))
-        node = self.nodes[id(fake)] = self.nodes[id(alias)]
-        if by is not fake and fake.requires_grad:
-            self._rebound.add(node)
-
-    def restore(self, fake: FakeTensor) -> None:
-        """Take back `replace`."""
-        node = self._replaced.pop(id(fake))
-        assert node is not None  # `detach` of it was recorded
-        self.nodes[id(fake)] = node
 
     def _placeholder(self, source: Source, value: Any) -> torch.fx.Node:
         with self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before():
@@ -222,6 +205,11 @@ class Recorder:
         """Run `target` on fakes and record it as it stands."""
         with DisableTorchFunction():
             return self._record("call_function", target, target, args, kwargs)
+
+    def call_method(self, name: str, run: Callable[..., Any], *args: Any) -> Any:
+        """Record a call of a method, which `run` makes on fakes."""
+        with DisableTorchFunction():
+            return self._record("call_method", name, run, args, {})
 
     def _record(
         self, op: str, target: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -475,7 +463,7 @@ class Recorder:
                 return self._value(func, name, args, kwargs)
             if name == "is_inference":
                 return self._is_inference(args[0])
-            if name == "requires_grad_" and id(args[0]) in self.leaves and id(args[0]) not in self._told:
+            if name == "requires_grad_" and self.leaves.is_untold(args[0]):
                 return func(*args, **kwargs)
             if name == "requires_grad_" and id(args[0]) in self.input_info:
                 if args[0].requires_grad == (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)):
@@ -578,36 +566,9 @@ class Recorder:
         if all(name in self.symbols or name in self._sized or env.symbols[name].sources for name in names):
             self.check(torch.SymBool(BoolNode(env, statement)), env.deferred[statement].reason)
 
-    def _tell_leaves(self, node: torch.fx.Node, value: Any) -> None:
-        """Something that requires grad was made of leaves (see `parameters`): the graph has to know that these do."""
-        with DisableTorchFunction():
-            made = [fake for fake in _tensors_in(value) if fake.requires_grad and id(fake) not in self.leaves]
-            if not torch.is_grad_enabled() or not made:
-                return
-            for used in node.all_input_nodes:
-                leaf = self.leaves.get(id(meta.get_fake(used)))
-                if leaf is None or not leaf.requires_grad or id(leaf) in self._told:
-                    continue
-                self._told.add(id(leaf))
-                with self.graph.inserting_before(node):
-                    told = self.graph.call_method("requires_grad_", (used,))
-                meta.set_sites(told, self.sites())
-                meta.set_fake(told, leaf)
-                self.step_of[told] = self.step
-
-    def _refuse_rebound(self, node: torch.fx.Node, value: Any) -> None:
-        """A gradient would have to reach a tensor through data that it was given in the graph."""
-        with DisableTorchFunction():
-            needs = torch.is_grad_enabled() and any(fake.requires_grad for fake in _tensors_in(value))
-        if needs and not self._rebound.isdisjoint(node.all_input_nodes):
-            graph_break("torch_call", "uses a tensor that requires grad after its .data was set")
-
     def _note(self, node: torch.fx.Node, value: Any) -> None:
         """`node` was recorded, and gave `value`."""
-        if self.leaves:
-            self._tell_leaves(node, value)
-        if self._rebound:
-            self._refuse_rebound(node, value)
+        self.leaves.check(node, value)
         meta.set_sites(node, self.sites())
         meta.set_fake(node, value)
         self.step_of[node] = self.step
@@ -715,14 +676,6 @@ def _refuse_real(values: Any) -> None:
             _refuse_real(value)
         elif isinstance(value, torch.Tensor):
             graph_break("unsupported_tensor", f"a {kind.__qualname__} ({value.layout}) that capture does not model")
-
-
-def _tensors_in(value: Any) -> Iterator[FakeTensor]:
-    if isinstance(value, FakeTensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors_in(item)
 
 
 def _has_tensor(value: Any) -> bool:

@@ -206,7 +206,7 @@ class Residual:
                     name = f"__out_{number}"
                     rebuilder.temporaries.append(name)
                     cls = self.ev.recorder.python_type.get(id(fake))
-                    if id(fake) in self.ev.recorder.leaves:
+                    if fake in self.ev.recorder.leaves:
                         self.out.extend([*emit.store_fast(name), *emit.push_callable(emit.load_const(to_leaf))])
                         self.out.extend([*emit.load_fast(name), *emit.load_const(cls), *emit.load_const(fake.requires_grad), *emit.call(3)])
                     elif cls is not None and self.ev.recorder.overriding:
