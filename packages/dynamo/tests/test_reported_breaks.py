@@ -7,7 +7,7 @@ import torch
 from counted import compare, compared
 from torch import nn
 
-from fxloom_dynamo import optimize
+from fxloom_dynamo import disable, optimize
 
 
 class Scaled(nn.Module):
@@ -140,6 +140,41 @@ def calls_what_is_compiled(compiled):
     return [*found, run(torch.ones(2)).tolist()], module.inner._orig_mod.calls
 
 
+class Decorated(nn.Module):
+    """Its methods are compiled one by one."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.plus = optimize("eager")(lambda x: x + 1)
+
+    @optimize("eager")
+    def forward(self, x):
+        return self.half(self.linear(x)) + self.kind(x) + self.ones(x)
+
+    @optimize("eager", fullgraph=True)
+    def half(self, x):
+        return self.plus(x) / 2
+
+    @classmethod
+    @optimize("eager")
+    def kind(cls, x):
+        return x * len(cls.__name__)
+
+    @staticmethod
+    @optimize("eager")
+    def ones(x):
+        return torch.ones_like(x)
+
+
+def calls_compiled_methods(compiled):
+    module = Decorated()
+    whole = nn.Sequential(module, nn.ReLU())
+    bound = optimize("eager")(module.half)
+    run = compiled(lambda x: (whole(x), bound(x), Decorated.ones(x), module.half is module.half))
+    return [str(run(torch.ones(2))) for _ in range(2)]
+
+
 class Shared:
     state = {}
 
@@ -217,7 +252,8 @@ def looks_for_an_empty_slot(compiled):
 
 PROGRAMS = [
     (caches_a_property, 2), (dispatches_on_a_class, 2), (sets_deletes_and_looks_again, 5), (has_a_metaclass_that_answers_everything, 1),
-    (calls_what_is_compiled, 3), (shares_a_dict, 2), (notes_functions_by_name, 2),
+    (calls_what_is_compiled, 3), (calls_compiled_methods, 1),
+    (shares_a_dict, 2), (notes_functions_by_name, 2),
     (logs_in_a_transform, 2), (looks_for_an_empty_slot, 2),
 ]  # fmt: skip
 
@@ -268,3 +304,18 @@ def test_what_the_dispatcher_calls_is_not_captured():
     count = compared(program)
     assert not [frame.info.name for frame in count.frames if "__torch_dispatch__" in frame.info.name]
     assert all("a tensor of type Wrapped" in text for text in count.breaks)
+
+
+class Partly:
+    @disable
+    def outside(self, x):
+        return x * 2
+
+    def __call__(self, x):
+        return self.outside(x + 1) + 1
+
+
+def test_a_disabled_method_is_one_break_by_its_name():
+    count = compared(lambda compiled: compiled(Partly().__call__)(torch.ones(2)).tolist())
+    assert len(count.breaks) == 1 and "Partly.outside is not to be captured" in count.breaks[0]
+    assert count.graphs == 2

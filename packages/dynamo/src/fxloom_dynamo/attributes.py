@@ -20,7 +20,7 @@ from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import EXACT_CONTAINERS, FROZEN, LITERALS
+from fxloom_dynamo.kinds import CONTROLLED, EXACT_CONTAINERS, FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
 from fxloom_dynamo.subclasses import TensorSuper
 from fxloom_dynamo.symbolic import concrete
@@ -194,7 +194,7 @@ def _foreign_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
 def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -> Any:
     """What a raw class attribute becomes when read through an instance. owner: the class it was looked up in."""
     kind = type(raw)
-    if kind is types.FunctionType:
+    if kind is types.FunctionType or kind in CONTROLLED:
         return types.MethodType(ev.heap.class_value(owner, name, raw), obj)
     if kind is classmethod:
         return _bind_class_method(ev, raw, name, cls, owner)
@@ -211,7 +211,8 @@ def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -
 
 def _bind_class_method(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) -> Any:
     function = member(ev, owner, name, raw, raw.__func__)
-    if WRAPPED_DESCRIPTORS_BIND and not isinstance(function, types.FunctionType) and hasattr(type(function), "__get__"):
+    plain = isinstance(function, types.FunctionType) or type(function) in CONTROLLED
+    if WRAPPED_DESCRIPTORS_BIND and not plain and hasattr(type(function), "__get__"):
         if type(function) is property:
             return ev.call(function.fget, [cls])
         getter = ev.heap.class_lookup(type(function), "__get__")
@@ -251,6 +252,8 @@ def member(ev: Evaluator, cls: type, name: str, raw: Any, function: Any) -> Any:
     heap = ev.heap
     if id(function) not in heap.by_original and isinstance(function, types.FunctionType) and not heap.is_fresh(function):
         heap.add(function, function, heap.object_source(function), "function")
+    if type(function) in CONTROLLED:
+        heap.adopt(function)
     heap.class_value(cls, name, raw)
     return function
 
@@ -361,7 +364,7 @@ def _class(ev: Evaluator, obj: type, name: str) -> Any:
 def bind_to_class(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) -> Any:
     """What a raw class attribute becomes when read through the class."""
     kind = type(raw)
-    if kind is types.FunctionType:
+    if kind is types.FunctionType or kind in CONTROLLED:
         return ev.heap.class_value(owner, name, raw)
     if kind is staticmethod:
         return member(ev, owner, name, raw, raw.__func__)

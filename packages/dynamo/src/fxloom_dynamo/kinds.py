@@ -13,12 +13,15 @@ from typing import Any
 
 import torch
 
+from fxloom_dynamo import _native
 from fxloom_dynamo.marks import UNREAD
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_interfaces.sources import CallSource, Source
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
 
+#: what `optimize` and `disable` give, which bind as functions do
+CONTROLLED: frozenset[type] = frozenset({_native.CompiledCallable, _native.Uncaptured})
 #: Python classes of the standard library whose instances nobody changes; they stand for themselves without guards
 FROZEN: frozenset[type] = frozenset({dataclasses.Field, inspect.Signature, inspect.Parameter})
 #: guarded by value; an equal object of the same type is as good
