@@ -108,6 +108,69 @@ def looks_at_its_state(compiled):
     return type(found), list(found), found._metadata == metadata, vars(found), y.tolist(), same, lengths, module.training
 
 
+def averages_data_in_place(compiled):
+    module, average = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
+    module.running_mean.add_(1)
+
+    def program():
+        for mine, theirs in zip(module.parameters(), average.parameters(), strict=True):
+            theirs.data.mul_(0.9).add_(mine.data, alpha=0.1)
+        for mine, theirs in zip(module.buffers(), average.buffers(), strict=True):
+            theirs.copy_(mine)
+
+    run = compiled(program)
+    run()
+    run()
+    return state(module), state(average), [buffer.tolist() for buffer in average.buffers()]
+
+
+def swaps_data(compiled):
+    one, two = nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(2))
+
+    def program(x):
+        one.data, two.data = two.data, one.data
+        with torch.no_grad():
+            return (one * x + two,)
+
+    run = compiled(program)
+    return shown(run(torch.ones(2)) for _ in range(3)), one.tolist(), two.tolist()
+
+
+class Grows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleDict()
+
+    def forward(self, x):
+        key = str(x.shape[-1])
+        if key not in self.layers:
+            layer = nn.Linear(x.shape[-1], 1)
+            nn.init.ones_(layer.weight)
+            self.layers[key] = layer
+            self.register_buffer(f"seen_{key}", x.detach() * 0, persistent=False)
+        return self.layers[key](x)
+
+
+def grows_by_size(compiled):
+    module = Grows()
+    run = compiled(module)
+    results = [run(torch.ones(size)) for size in (2, 3, 2, 3)]
+    sum(results).sum().backward()
+    return shown([results]), state(module), list(module.state_dict()), list(module._buffers)
+
+
+def loads_its_state(compiled):
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    wanted = {key: torch.ones_like(value) for key, value in module.state_dict().items()}
+
+    def program(x):
+        told = module.load_state_dict(wanted)
+        return module(x), told.missing_keys
+
+    result, missing = compiled(program)(torch.ones(3, 2))
+    return state(module), result.tolist(), missing, [buffer.tolist() for buffer in module.buffers()]
+
+
 class Depth(threading.local):
     def __init__(self, start):
         self.depth = start
@@ -144,7 +207,7 @@ def counts_in_a_thread_local(compiled):
 
 PROGRAMS = [
     (averages_two_models, 1), (shares_the_data_of_another, 1), (freezes_a_part, 2), (freezes_for_a_while, 1), (looks_at_its_state, 3),
-    (counts_in_a_thread_local, 4),
+    (counts_in_a_thread_local, 4), (averages_data_in_place, 1), (swaps_data, 1), (grows_by_size, 4), (loads_its_state, 1),
 ]  # fmt: skip
 
 
