@@ -15,6 +15,7 @@ import torch.fx
 
 from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.meta import copy_origin, get_fake, set_fake, set_source, set_static_address
 from fxloom_interfaces.signature import InputKind, InputSpec
 from fxloom_shapes import FakeTensor
@@ -111,4 +112,4 @@ def build_graph(
                 if type(value) is FakeTensor:
                     items.setdefault(id(value), (number, item))
     graph.output(tuple([argument(value) for value in outputs]))
-    return torch.fx.GraphModule(torch.nn.Module(), graph)
+    return graph_module(torch.nn.Module(), graph)

@@ -27,6 +27,7 @@ from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.runtime import StorageChanged
 from fxloom_aot.trace import trace_graph
 from fxloom_aot.traced import Traced
+from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.signature import OutputKind
 
 
@@ -210,7 +211,7 @@ class _Program:
         graph = torch.fx.Graph()
         inputs = tuple(graph.placeholder(f"input_{number}") for number in range(len(self.places)))
         graph.output(graph.call_function(flat, inputs))
-        self.graph = torch.fx.GraphModule(torch.nn.Module(), graph)
+        self.graph = graph_module(torch.nn.Module(), graph)
 
     def trace(self, decompositions: Decompositions | None, partitioner: Partitioner) -> Traced:
         return trace_graph(self.graph, self.example_inputs, decompositions or {}, partitioner)

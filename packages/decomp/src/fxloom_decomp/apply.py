@@ -15,6 +15,7 @@ import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxloom_decomp.registry import Op, Rule
+from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.meta import copy_origin, get_fake, set_fake
 
 
@@ -36,7 +37,7 @@ def decompose(gm: torch.fx.GraphModule, rules: Mapping[Op, Rule]) -> torch.fx.Gr
                 kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
                 values[node] = recorder.call(node.target, args, kwargs)
     recorder.graph.eliminate_dead_code()
-    return torch.fx.GraphModule(gm, recorder.graph)
+    return graph_module(gm, recorder.graph)
 
 
 class _Rewriter(TorchDispatchMode):

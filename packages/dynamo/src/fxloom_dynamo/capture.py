@@ -42,6 +42,7 @@ from fxloom_dynamo.size_guards import size_guards
 from fxloom_dynamo.subclasses import overrides, plain, without_overrides
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
+from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
 from fxloom_shapes import ConstraintViolated, DataDependent, EnvOptions, FakeMode, FakeTensor, SymbolEnv, TraceContext
 
@@ -384,7 +385,7 @@ class _Attempt:
         graph.output(tuple(recorder._argument(value) for value in results))
         output = next(iter(reversed(graph.nodes)))
         meta.set_fake(output, tuple(results))
-        gm = torch.fx.GraphModule(recorder.root, graph, class_name="Captured")
+        gm = graph_module(recorder.root, graph, "Captured")
         self.gm = gm
         if self.ev.modes.inference_begins is None:
             compiled = self._call_backend(gm)

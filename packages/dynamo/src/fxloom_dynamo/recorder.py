@@ -35,6 +35,7 @@ from fxloom_dynamo.symbolic_data import is_symbolic_data
 from fxloom_dynamo.symbolic_index import is_symbolic_index
 from fxloom_interfaces import meta, symbolic_math
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
+from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
 from fxloom_shapes.asking import Asker
@@ -343,7 +344,7 @@ class Recorder:
         self._forget(inside)
         name = f"body_{self._bodies}"
         self._bodies += 1
-        setattr(self.root, name, torch.fx.GraphModule(self.root, body, class_name="Body"))
+        setattr(self.root, name, graph_module(self.root, body, "Body"))
         place = self.graph.get_attr(name)
         meta.set_fake(place, None)
         self.step_of[place] = self.step

@@ -7,6 +7,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.fx.graph_module
+
+#: source of the modules that torch.fx has generated, by the name of the file that tracebacks show
+GENERATED_SOURCES: dict[str, str] = torch.fx.graph_module._loader.eval_cache
 
 #: Sets grad mode at once; the public `torch.set_grad_enabled` is an object with more to it.
 set_grad_enabled = torch._C._set_grad_enabled
