@@ -143,6 +143,7 @@ struct Snapshot {
     std::int64_t function_modes = at::impl::PythonTorchFunctionTLS::stack_len();
     bool torch_function_disabled = at::impl::PythonTorchFunctionTLS::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED;
     std::int64_t dispatch_modes = c10::impl::TorchDispatchModeTLS::stack_len();
+    bool tracing = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer);
     bool forward_mode = torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
 
     template <class F>
@@ -162,6 +163,7 @@ struct Snapshot {
         FXLOOM_FIELD(function_modes)
         FXLOOM_FIELD(torch_function_disabled)
         FXLOOM_FIELD(dispatch_modes)
+        FXLOOM_FIELD(tracing)
         FXLOOM_FIELD(forward_mode)
 #undef FXLOOM_FIELD
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from typing import Any
 
 import pytest
@@ -118,3 +119,13 @@ def test_the_warning_of_the_limit_names_module_and_remedy() -> None:
     with pytest.warns(RuntimeWarning, match="of a Logging .* Keep the number of items between calls, or raise recompile_limit"):
         for _ in range(8):
             model(torch.ones(1))
+
+
+def test_torch_jit_trace_sees_the_program_itself() -> None:
+    compiled = optimize("eager")(lambda x: x * 2 + 1)
+    compiled(torch.ones(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit itself
+        traced = torch.jit.trace(lambda x: compiled(x), torch.ones(2))
+    assert torch.equal(traced(torch.ones(3)), torch.full((3,), 3.0))
+    assert "torch.mul" in traced.code
