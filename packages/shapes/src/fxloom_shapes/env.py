@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,9 +20,10 @@ import torch
 
 from fxloom_interfaces.errors import Site
 from fxloom_interfaces.sources import Source
+from fxloom_shapes import ordinary
 from fxloom_shapes.asking import Asker, EnvOptions, Tracer
 from fxloom_shapes.errors import ConstraintViolated, DataDependent, Specialized
-from fxloom_shapes.facts import Comparison, Facts, Logic, Relation, Statement, relation, symbols_of
+from fxloom_shapes.facts import Comparison, Facts, Logic, Range, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import FUNCTIONS, Atom, Poly, const, of_atom
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 SPECIAL = (0, 1)
 #: no size is larger; ranges end here instead of nowhere so that comparing with INT64_MAX asks nothing
 LARGEST = (1 << 62) - 1
-#: sizes like any other, for what operators ask of sizes that only running the program tells
-_ORDINARY = (2, 3, 5, 24, 1000, 1 << 20)
-#: of more unknown sizes than that nothing is assumed together
-_MOST_UNKNOWN = 3
 #: how far from a size others are looked for that a trace serves
 _NEARBY = 2048
 _IN_ONE_GRAPH = (
@@ -379,26 +376,20 @@ class SymbolEnv:
         if known is not None:
             return known
         if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
-            if self.asker is not Asker.MEMORY and not self._is_of_memory(statement):
-                if self._is_odd(statement):
-                    raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
-                self._defer(statement, reason)
+            if self.asker is Asker.MEMORY:
+                return True
+            usual = ordinary.truths_alike(statement, self._unknown(symbols_of(statement)), self._hints) if self.in_operator else set()
+            if usual == {True} and ordinary.is_of_strides(statement):
+                return True  # that a tensor lies in its memory; an empty one need not
+            if usual == {False} and ordinary.is_of_first(statement):
+                raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
+            self._defer(statement, reason)
             return True
         return self.decide(statement)
 
-    def _is_of_memory(self, statement: Statement) -> bool:
-        """An operator's expectation that a tensor lies in its memory: strides are made of max(size, 1), and empty ones may not."""
-        if not self.in_operator or not isinstance(statement, Relation) or not any(atom.kind == "Max" for atom in statement.poly.atoms()):
-            return False
-        unknown = [atom.text for atom in symbols_of(statement) if self.symbols[atom.text].hint is None]
-        return all(statement.holds({**self._hints, **dict.fromkeys(unknown, size)}) for size in _ORDINARY)
-
-    def _is_odd(self, statement: Statement) -> bool:
-        """An operator's expectation that ordinary sizes don't meet: it does not know what `x[:1]` leaves of an axis."""
-        if not self.in_operator or not isinstance(statement, Relation) or not any(atom.kind == "Min" for atom in statement.poly.atoms()):
-            return False
-        unknown = [atom.text for atom in symbols_of(statement) if self.symbols[atom.text].hint is None]
-        return not any(statement.holds({**self._hints, **dict.fromkeys(unknown, size)}) for size in _ORDINARY)
+    def _unknown(self, atoms: Iterable[Atom]) -> dict[str, Range]:
+        """Ranges, by name, of the symbols that only running the program tells."""
+        return {atom.text: self.range_of(self.symbols[atom.text]) for atom in atoms if self.symbols[atom.text].hint is None}
 
     def _defer(self, statement: Statement, reason: str = "") -> None:
         """Have the statement checked when the program runs, and take it for granted."""
@@ -408,56 +399,41 @@ class SymbolEnv:
         self.facts.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
 
     def _assumed(self, statement: Statement) -> bool | None:
-        """What holds of ordinary sizes, whatever they are; then checked when the program runs.
-
-        For operators only, whose kernels treat 0 and 1 apart, and only where that is wanted (`_may_assume`). None: it depends
-        on more than that.
-        """
-        unknown = [s for s in (self.symbols[atom.text] for atom in symbols_of(statement)) if s.hint is None]
-        answers = {statement.holds({**self._hints, **sizes}) for sizes in self._ordinary(unknown)}
+        """What an operator takes for granted, as it holds of ordinary sizes; then checked when the program runs. None: nothing."""
+        answers = ordinary.truths(statement, self._assumable(symbols_of(statement)), self._hints)
         if len(answers) != 1:
             return None
         (truth,) = answers
-        if isinstance(statement, Relation) and any(atom.kind == "Max" for atom in statement.poly.atoms()):
-            return truth  # strides are made of max(size, 1); they decide on layouts, not on values
-        if self.tracer.either_way():
-            return truth
-        self._defer(statement if truth else statement.negated(), self._why_ordinary())
+        if not ordinary.is_of_strides(statement) and not self.tracer.either_way():
+            self._defer(statement if truth else statement.negated(), self._why_ordinary())
         return truth
 
     def _assumed_number(self, poly: Poly) -> int | None:
         """The number that `poly` is for ordinary sizes, whatever they are (how many pieces `chunk(2)` gives); then checked."""
-        unknown = [s for s in (self.symbols[atom.text] for atom in poly.symbols()) if s.hint is None]
-        values = {poly.value({**self._hints, **sizes}) for sizes in self._ordinary(unknown)}
-        if len(values) != 1:
+        numbers = ordinary.values(poly, self._assumable(poly.symbols()), self._hints)
+        if len(numbers) != 1:
             return None
-        (value,) = values
-        self._defer(Relation("==", poly - const(value)), self._why_ordinary())
-        return value
+        (number,) = numbers
+        self._defer(Relation("==", poly - const(number)), self._why_ordinary())
+        return number
+
+    def _assumable(self, atoms: Iterable[Atom]) -> dict[str, Range]:
+        """The unknown symbols, where an operator may take something for granted of all of them; else nothing.
+
+        It may of dimensions marked as unbacked, of all sizes where the user wants one graph (otherwise a break at the operator
+        serves them all), and of any number where it makes no difference.
+        """
+        unknown = self._unknown(atoms) if self.in_operator else {}
+        if self.tracer.either_way():
+            return unknown
+        symbols = [self.symbols[name] for name in unknown]
+        wanted = all(self.options.one_graph or symbol.sources for symbol in symbols)
+        sizes = all(low is not None and low >= 0 for low, _ in unknown.values()) and not any(symbol.is_float for symbol in symbols)
+        return unknown if wanted and sizes else {}
 
     def _why_ordinary(self) -> str:
         site, reason = self.tracer.site(), _IN_ONE_GRAPH if self.options.one_graph else _OF_MARKED
         return reason if site is None else f"{reason}; at {site}"
-
-    def _ordinary(self, unknown: Sequence[Symbol]) -> list[dict[str, int]]:
-        """Ordinary sizes for unknown symbols, in all combinations; none where nothing may be assumed of them.
-
-        Assumed is of dimensions marked as unbacked, and of all such sizes where the user wants one graph: otherwise a break
-        at the operator serves them all.
-        """
-        if not self.in_operator or not 1 <= len(unknown) <= _MOST_UNKNOWN:
-            return []
-        choices = []
-        either_way = self.tracer.either_way()
-        for symbol in unknown:
-            low, high = self.range_of(symbol)
-            if not either_way and (low is None or low < 0 or not (self.options.one_graph or symbol.sources)):
-                return []
-            sizes = [size for size in _ORDINARY if (high is None or size <= high) and (low is None or size >= low)]
-            if symbol.is_float or len(sizes) < 2:
-                return []
-            choices.append([(symbol.name, size) for size in sizes])
-        return [dict(chosen) for chosen in itertools.product(*choices)]
 
     def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
         """What torch's Python helpers (`guard_or_false` and its kin) ask of an environment."""
