@@ -22,7 +22,7 @@ from fxloom_interfaces.philox import PHILOX_SEEDS
 from fxloom_shapes import DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.devices import meant
 from fxloom_shapes.layout import surely_same_size
-from fxloom_shapes.nodes import symbol_names
+from fxloom_shapes.numbers import symbol_names
 from fxloom_shapes.operators import Op, facts_of
 from fxloom_shapes.propagate import CONSTANT_NUMEL, SYMBOLIC, SymbolicKey
 from fxloom_shapes.rules.view import view_stride

@@ -35,7 +35,7 @@ from fxloom_aot.partition import (
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.philox import DRAWS
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.nodes import estimate
+from fxloom_shapes.numbers import estimate
 from fxloom_shapes.operators import Op
 
 aten = torch.ops.aten

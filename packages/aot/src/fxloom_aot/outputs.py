@@ -32,7 +32,7 @@ from fxloom_interfaces.signature import (
 )
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.descriptor import equal
-from fxloom_shapes.nodes import symbol_names, symbol_number
+from fxloom_shapes.numbers import symbol_names, symbol_number
 from fxloom_shapes.propagate import SYMBOLIC
 
 aten = torch.ops.aten

@@ -19,7 +19,7 @@ from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
 from fxloom_shapes.descriptor import equal, extent_of, is_empty
 from fxloom_shapes.layout import packed, same_size
-from fxloom_shapes.nodes import estimate
+from fxloom_shapes.numbers import estimate
 
 aten = torch.ops.aten
 

@@ -23,7 +23,7 @@ from fxloom_interfaces.sources import Source
 from fxloom_shapes import ordinary
 from fxloom_shapes.asking import Asker, EnvOptions, Tracer
 from fxloom_shapes.errors import ConstraintViolated, DataDependent, Specialized
-from fxloom_shapes.facts import Comparison, Facts, Logic, Range, Relation, Statement, relation, symbols_of
+from fxloom_shapes.facts import Comparison, Facts, Range, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import FUNCTIONS, Atom, Poly, const, of_atom
 
 if TYPE_CHECKING:
@@ -615,21 +615,3 @@ def _holds(statement: Statement, symbol: Symbol, number: int) -> bool:
         return statement.holds({symbol.name: number})
     except (ArithmeticError, ValueError):
         return False
-
-
-def both(a: Statement | bool, b: Statement | bool) -> Statement | bool:
-    """a and b."""
-    if isinstance(a, bool):
-        return b if a else False
-    if isinstance(b, bool):
-        return a if b else False
-    return Logic("and", (a, b))
-
-
-def either(a: Statement | bool, b: Statement | bool) -> Statement | bool:
-    """a or b."""
-    if isinstance(a, bool):
-        return True if a else b
-    if isinstance(b, bool):
-        return True if b else a
-    return Logic("or", (a, b))

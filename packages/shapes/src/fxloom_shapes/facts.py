@@ -512,3 +512,21 @@ def _times(a: Range, b: Range) -> Range:
     if all(low is not None and low >= 0 for low in (a[0], b[0])):
         return a[0] * b[0], None  # type: ignore[operator]  # None was excluded
     return None, None
+
+
+def both(a: Statement | bool, b: Statement | bool) -> Statement | bool:
+    """a and b."""
+    if isinstance(a, bool):
+        return b if a else False
+    if isinstance(b, bool):
+        return a if b else False
+    return Logic("and", (a, b))
+
+
+def either(a: Statement | bool, b: Statement | bool) -> Statement | bool:
+    """a or b."""
+    if isinstance(a, bool):
+        return True if a else b
+    if isinstance(b, bool):
+        return True if b else a
+    return Logic("or", (a, b))

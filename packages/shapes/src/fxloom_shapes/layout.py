@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, Sizes, at_least_one, contiguous_stride, equal, is_empty
-from fxloom_shapes.nodes import estimate
+from fxloom_shapes.numbers import estimate
 
 Scalar = bool | int | float | complex | torch.SymInt | torch.SymFloat
 #: Python's numbers and the symbolic ones, without complex

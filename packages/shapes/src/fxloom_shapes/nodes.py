@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from fxloom_interfaces.symbolic_math import UNARY
-from fxloom_shapes.env import SymbolEnv, both, either
+from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.errors import DataDependent
-from fxloom_shapes.facts import Comparison, Logic, Relation, Statement, relation, symbols_of
-from fxloom_shapes.poly import Poly, const, of_atom
+from fxloom_shapes.facts import Comparison, Logic, Relation, Statement, both, either, relation, symbols_of
+from fxloom_shapes.poly import Poly, const
 from fxloom_shapes.reals import Real
+from fxloom_shapes.strides import contiguity, inner_to_outer, prefers_channels_last
 
 
 class Node:
@@ -95,26 +94,9 @@ class Node:
         memo = self.env.facts.memo
         found: BoolNode | None = memo.get(key)
         if found is None:
-            found = memo[key] = self._contiguity(sizes, strides, order)
+            statement = contiguity(self.env, [*map(_poly, sizes)], [*map(_poly, strides)], order)
+            found = memo[key] = BoolNode(self.env, _settle(self.env, statement))
         return found
-
-    def _contiguity(self, sizes: Any, strides: Any, order: Any) -> BoolNode:
-        env = self.env
-        statement: Statement | bool = True
-        empty: Statement | bool = False
-        step = padded = const(1)  # where an axis is empty these differ, and nothing is stepped through
-        for axis in order:
-            size, stride = _poly(sizes[axis]), _poly(strides[axis])
-            one = relation("==", size - const(1))
-            fits = either(one, relation("==", stride - step))
-            if padded is not step:
-                fits = either(fits, relation("==", stride - padded))
-            statement = both(statement, fits)
-            empty = either(empty, relation("==", size))
-            same, step = padded is step, env.facts.simplify(step * size)
-            least = env.facts.function("Max", size, const(1))
-            padded = step if same and least == size else env.facts.simplify(padded * least)
-        return BoolNode(env, _settle(env, either(empty, statement)))
 
     def is_contiguous(self, sizes: Any, strides: Any) -> BoolNode:
         return self._is_contiguous(sizes, strides, range(len(sizes) - 1, -1, -1))
@@ -126,31 +108,14 @@ class Node:
         return self._is_contiguous(sizes, strides, (1, 4, 3, 2, 0))
 
     def _channels_last_strides(self, sizes: Any, strides: Any, order: Any) -> BoolNode:
-        env = self.env
         if len(sizes) != len(order):
             return self.wrap_bool(False)
         key = ("strides", *[node.poly for node in sizes], *[node.poly for node in strides], *order)
-        found: BoolNode | None = env.facts.memo.get(key)
+        memo = self.env.facts.memo
+        found: BoolNode | None = memo.get(key)
         if found is None:
-            found = self._look_at_strides(sizes, strides, order)
-            env.facts.memo[key] = found
+            found = memo[key] = self.wrap_bool(prefers_channels_last(self.env, [*map(_poly, sizes)], [*map(_poly, strides)], order))
         return found
-
-    def _look_at_strides(self, sizes: Any, strides: Any, order: Any) -> BoolNode:
-        env = self.env
-
-        def holds(op: str, poly: Poly) -> bool:
-            return env.decide_or(relation(op, poly), False)
-
-        least = const(0)
-        if holds("==", _poly(strides[1])):
-            return self.wrap_bool(False)
-        for axis in order:
-            size, stride = _poly(sizes[axis]), _poly(strides[axis])
-            if holds("==", size) or not holds(">=", stride - least) or (axis == 0 and holds("==", least - _poly(strides[1]))):
-                return self.wrap_bool(False)
-            least = stride if holds("==", size - const(1)) else stride * size
-        return self.wrap_bool(True)
 
     def is_channels_last_strides_2d(self, sizes: Any, strides: Any) -> BoolNode:
         return self._channels_last_strides(sizes, strides, (1, 3, 2, 0))
@@ -159,15 +124,8 @@ class Node:
         return self._channels_last_strides(sizes, strides, (1, 4, 3, 2, 0))
 
     def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> BoolNode:
-        env = self.env
-        axes = []
-        for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-            hint = env.hint(_poly(stride))
-            if env.hint(_poly(size)) != 1:
-                axes.append((float("inf") if hint is None else hint, -axis))
-        return self._is_contiguous(
-            [sizes[-axis] for _, axis in sorted(axes)], [strides[-axis] for _, axis in sorted(axes)], range(len(axes))
-        )
+        axes = inner_to_outer(self.env, [*map(_poly, sizes)], [*map(_poly, strides)])
+        return self._is_contiguous([sizes[axis] for axis in axes], [strides[axis] for axis in axes], range(len(axes)))
 
     is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
 
@@ -794,48 +752,6 @@ def _statement(node: Node) -> Statement | bool:
 
 def _truth(node: Node) -> bool:
     return node.bool_() if isinstance(node, (BoolNode, IntNode)) else bool(node)
-
-
-def estimate(number: Any) -> int:
-    """About how large a size is, for choices that may be wrong: that of the traced call, or a guess. Leaves no guard."""
-    if isinstance(number, int):
-        return number
-    node = number.node
-    hint = node.hint
-    if hint is None and isinstance(node, IntNode):
-        return int(node.poly.value(_Guessed(node.env.hints)))
-    return _GUESS if hint is None else int(hint)
-
-
-_GUESS = 4096
-
-
-class _Guessed(dict[str, Any]):
-    """Numbers of symbols, a guess for those that only running the program tells."""
-
-    def __missing__(self, name: str) -> int:
-        return _GUESS
-
-
-def symbol_names(values: Any) -> dict[str, None]:
-    """Names of the symbols in numbers, plain ones among them."""
-    found: dict[str, None] = {}
-    for value in values:
-        node = getattr(value, "node", None)
-        if isinstance(node, IntNode):
-            found.update({atom.text: None for atom in node.env.facts.simplify(node.poly).symbols()})
-        elif isinstance(node, FloatNode):
-            found.update({atom.text: None for atom in node.real.symbols()})
-        elif isinstance(node, BoolNode) and not isinstance(node.statement, bool):
-            found.update({atom.text: None for atom in symbols_of(node.statement)})
-    return found
-
-
-def symbol_number(env: SymbolEnv | None, name: str) -> torch.SymInt | torch.SymFloat | int:
-    """The number that the symbol `name` stands for."""
-    assert env is not None
-    symbol = env.symbols[name]
-    return torch.SymFloat(FloatNode(env, Real("symbol", (symbol.atom,)))) if symbol.is_float else env.number(of_atom(symbol.atom))
 
 
 def _settle(env: SymbolEnv, statement: Statement | bool) -> Statement | bool:

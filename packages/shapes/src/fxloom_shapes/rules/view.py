@@ -20,7 +20,7 @@ from fxloom_shapes.layout import (
     same_size,
     wrapped,
 )
-from fxloom_shapes.nodes import estimate
+from fxloom_shapes.numbers import estimate
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
 from fxloom_shapes.rules.registry import shape_rule
 
