@@ -41,7 +41,11 @@ def maybe_mark_dynamic(tensor: torch.Tensor, dim: Any) -> None:
 
 
 def mark_unbacked(tensor: torch.Tensor, dim: Any, *, min: int | None = None, max: int | None = None) -> None:
-    """As `mark_dynamic`, with a size that nothing may look at: not even 0 and 1 are compiled for apart."""
+    """As `mark_dynamic`, with a size that nothing may look at: not even 0 and 1 are compiled for apart.
+
+    The program must not ask for it (ConstraintViolated names the line). Operators work as for ordinary sizes; where one would go
+    another way for 0 or 1, and that could be told, the graph checks that the size is ordinary, and raises RuntimeError else.
+    """
     _mark(tensor, _DYNAMIC, dim, DimPolicy(pinned=True, low=min, high=max, unbacked=True))
 
 

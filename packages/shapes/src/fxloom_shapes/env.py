@@ -493,15 +493,16 @@ class SymbolEnv:
             violated = self._violated(Relation("==", poly))
             raise DataDependent("size", f"{poly} is a number that only running the program tells", violated)
         statement = relation("==", poly - const(value))
-        symbols = [self.symbols[atom.text] for atom in poly.symbols()]
-        if len(symbols) > 1 or isinstance(statement, bool) or self._has_one_value(symbols[0], statement):
-            self._refuse_reluctant(symbols)
+        if self.options.reluctant:
+            symbols = [self.symbols[atom.text] for atom in poly.symbols()]
+            if len(symbols) > 1 or isinstance(statement, bool) or self._has_one_value(symbols[0], statement):
+                self._refuse_reluctant(symbols)
         self.decide(statement)
         return value
 
     def _refuse_reluctant(self, symbols: Sequence[Symbol]) -> None:
         """Break where an operator insists on the value of a number that code was made for twice already."""
-        if self.asker is Asker.NUMBER or not self.options.reluctant:
+        if self.asker is Asker.NUMBER:
             return
         for symbol in symbols:
             for source in symbol.sources:
