@@ -55,3 +55,23 @@ def test_dimensions_asked_to_be_dynamic_are_equal_by_chance_only(backend: str) -
         x, y = (torch.ones(size, 3) for size in sizes)
         assert torch.equal(run(x, y), program(x, y))
     assert fxloom.stats().compiles == 1
+
+
+ONE_LEFT: dict[str, Callable[[Tensor], Tensor]] = {
+    "linspace": lambda x: torch.linspace(3, 5, x.shape[0] - 1),
+    "hann": lambda x: torch.hann_window(x.shape[0] - 1),
+    "hamming": lambda x: torch.hamming_window(x.shape[0] - 1, True, 0.3, 0.2),
+    "bartlett": lambda x: torch.bartlett_window(x.shape[0] - 1, periodic=False),
+    "affine_grid": lambda x: F.affine_grid(torch.eye(2, 3)[None], (1, 1, x.shape[0] - 1, 3), align_corners=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0, affine_grid behavior has changed")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", ONE_LEFT)
+def test_one_element_is_left(name: str, backend: str) -> None:
+    """Of a size that is no 1, so that no compilation for 1 apart was made for it."""
+    compiled = fxloom.compile(ONE_LEFT[name], backend=backend)
+    for size in (5, 4, 2, 3):
+        x = torch.zeros(size)
+        torch.testing.assert_close(compiled(x), ONE_LEFT[name](x), atol=1e-6, rtol=1e-6)

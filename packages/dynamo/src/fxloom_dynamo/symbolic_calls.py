@@ -85,7 +85,7 @@ def logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any =
 def _if_single(length: Any, value: float, otherwise: Tensor) -> Tensor:
     """`otherwise`; but `value` where the length is 1, which for some lengths only running the program tells."""
     if type(length) is int or length.node.has_hint():
-        return otherwise
+        return torch.full_like(otherwise, value) if length == 1 else otherwise
     return torch.where(torch.scalar_tensor(length, dtype=torch.int64, device=otherwise.device) == 1, value, otherwise)
 
 
