@@ -23,7 +23,6 @@ class Version(NamedTuple):
         return self.major == other.major and other.minor <= self.minor
 
 
-TORCH_DIALECT = Version(1, 4)
 TORCH_DIALECT = Version(1, 5)
 ATEN_DIALECT = Version(1, 5)
 PRIMS_DIALECT = Version(1, 0)
