@@ -1,6 +1,7 @@
 """Programs after reports of needless breaks: eager's answer, in as few graphs as the program means, without a break."""
 
 import functools
+import threading
 
 import pytest
 import torch
@@ -303,7 +304,20 @@ def test_what_the_dispatcher_calls_is_not_captured():
 
     count = compared(program)
     assert not [frame.info.name for frame in count.frames if "__torch_dispatch__" in frame.info.name]
-    assert all("a tensor of type Wrapped" in text for text in count.breaks)
+    assert all("a tensor of type Wrapped, whose operators are Python code" in text for text in count.breaks)
+
+
+LOCK = threading.RLock()
+
+
+def test_a_lock_that_was_there_before_is_a_break_that_says_so():
+    def program(x):
+        with LOCK:
+            return x + 1
+
+    count = compared(lambda compiled: compiled(program)(torch.ones(2)).tolist())
+    assert len(count.breaks) == 2  # where it is entered and left
+    assert "enters a lock (RLock)" in count.breaks[0] and all("with LOCK:" in text for text in count.breaks)
 
 
 class Partly:

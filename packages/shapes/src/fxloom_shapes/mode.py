@@ -141,8 +141,10 @@ def _refuse_unsupported(real: torch.Tensor, as_plain: bool) -> None:
     if real.is_quantized:
         raise UnsupportedTensor(f"a quantized tensor ({real.dtype})")
     own = type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    if own and not (as_plain and type(real).__torch_dispatch__ is torch.Tensor.__torch_dispatch__):  # type: ignore[attr-defined]  # a builtin
-        raise UnsupportedTensor(f"a tensor of type {type(real).__qualname__}")
+    dispatches = type(real).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]  # a builtin
+    if own and (dispatches or not as_plain):
+        why = ", whose operators are Python code of its class (__torch_dispatch__)" if dispatches else ""
+        raise UnsupportedTensor(f"a tensor of type {type(real).__qualname__}{why}")
     if has_lazy_bits(real):
         raise UnsupportedTensor("a lazily conjugated or negated view; call .resolve_conj() / .resolve_neg() before")
 

@@ -143,6 +143,9 @@ def _special(ev: Evaluator, manager: Any, name: str) -> Any:
         raise Raised(TypeError(f"'{kind}' object does not support the context manager protocol{missed}"))
     if is_own_instance(ev, manager):
         return lambda *args: ev.call(ev.getattr(manager, name), list(args))
+    if hasattr(type(manager), "acquire"):
+        kind = type(manager).__qualname__
+        graph_break("opaque_object", f"enters a lock ({kind}) that was there before; a graph's changes are made after it has run")
     graph_break("native_call", f"with a {type(manager).__module__}.{type(manager).__qualname__}")
 
 
