@@ -75,7 +75,15 @@ def quiet_view_of_a_written_result(x: Tensor) -> Any:
     return v.detach(), y
 
 
+def detached_and_written(x: Tensor) -> Any:
+    plain = torch.zeros(3, 3)
+    v = plain.detach()
+    v.copy_(x)
+    return v, x * 1
+
+
 PROGRAMS: list[Callable[..., Any]] = [
+    detached_and_written,
     strided_past_a_view, strided_past_a_view_of_a_result, reshaped_quietly, result_reshaped_quietly, result_reshaped,
     result_unsqueezed, view_of_an_input_reshaped, quiet_view_of_what_is_written, quiet_view_of_a_written_result,
 ]  # fmt: skip

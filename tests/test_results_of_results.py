@@ -126,6 +126,23 @@ def written_input(compile: Compile) -> Any:
     return grads, seen, x.grad, w.grad, y, z
 
 
+def input_before_and_after_it_is_written(compile: Compile) -> Any:
+    """The later result is made of the input as it came, and of what it became."""
+    x, seen = leaf(3, 3), []
+    y = x * 1
+
+    def program(y: Tensor) -> Any:
+        total = y.sum(0)
+        y.mul_(0.5)
+        return total.cos() + y.sum(), y
+
+    z, y = compile(program)(y)
+    y.register_hook(lambda g: seen.append(g.clone()))
+    first = torch.autograd.grad(z.sum(), x, retain_graph=True)[0]
+    (z.sum() + y.square().sum()).backward()
+    return first, seen, x.grad
+
+
 def one_operator_makes_two(compile: Compile) -> Any:
     """Of the results of one operator one is shown; the other leads past it."""
     x, seen = leaf(4, 3), []
@@ -201,6 +218,7 @@ def infinite(compile: Compile) -> Any:
 
 PROGRAMS = [
     hooks, retained, asked_for, apart, upwards, loss_and_logits, view_of_an_input, view_of_a_result, written_input,
+    input_before_and_after_it_is_written,
     one_operator_makes_two, layers, shared_weight, shared_weight_before_attention,
     infinite,
 ]  # fmt: skip

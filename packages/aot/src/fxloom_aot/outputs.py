@@ -186,6 +186,9 @@ def _steps(state: Functionalizer, found: ForwardOutputs, view: View, output: Fak
     """The views to replay. Numbers in them that only running the graph tells become outputs of it."""
     steps = view.made
     owner = view.memory.owner
+    if _is_tracked(output) and view.entry is not None and owner is not None:
+        if not owner.requires_grad or any(step.op is aten.detach.default for step in steps):
+            state.reject(view.entry, "a detached view has a history of its own")
     if _is_tracked(output) and not all(step.tracked for step in steps) and owner is not None and view.entry is not None:
         # a view that was made without grad gets one when its memory, or its shape, changes, or a custom function returns it
         if flows_to(output.grad_fn, owner):

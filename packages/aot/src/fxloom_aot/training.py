@@ -34,7 +34,7 @@ from fxloom_aot.backward import Variants
 from fxloom_aot.modes import autocast_on
 from fxloom_aot.runtime import Compiled, StorageCheck, finishers, input_gatherer
 from fxloom_aot.traced import Boundary, Given, Stage
-from fxloom_interfaces.signature import FromOutput, GraphSignature
+from fxloom_interfaces.signature import FromOutput, GraphSignature, OutputKind
 
 
 class CompiledStage:
@@ -80,24 +80,25 @@ class CompiledStage:
         }
 
 
-#: finds a tensor at a call: (the caller's inputs, the graph's outputs, the program's results)
-Finder = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
+#: finds a tensor at a call: (the caller's inputs with the histories that they came with, as they are now, the graph's outputs,
+#: the program's results)
+Finder = Callable[[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 
 
 def _finder(number: int, signature: GraphSignature, boundaries: Sequence[Boundary]) -> Finder:
     """Of what a gradient is of: an input of the caller, or a boundary, which are numbered after these."""
     if number < signature.caller_inputs:
-        return lambda args, outputs, results: args[number]
+        return lambda given, args, outputs, results: given[number]
     return _finder_of(boundaries[number - signature.caller_inputs], signature)
 
 
 def _finder_of(at: Boundary, signature: GraphSignature) -> Finder:
     of_input, place = _place(at, signature)
     if of_input:
-        return lambda args, outputs, results: args[place]
+        return lambda given, args, outputs, results: args[place]
     if place >= 0:
-        return lambda args, outputs, results: outputs[place]
-    return lambda args, outputs, results: results[at.result]
+        return lambda given, args, outputs, results: outputs[place]
+    return lambda given, args, outputs, results: results[at.result]
 
 
 def _place(at: Boundary, signature: GraphSignature) -> tuple[bool, int]:
@@ -151,7 +152,7 @@ class _Call:
     tensors, outputs: what the node is to save, and to return; only until it is made.
     """
 
-    __slots__ = ("histories", "kept", "numbers", "outputs", "stage", "tensors", "versions", "watches")
+    __slots__ = ("histories", "kept", "numbers", "originals", "outputs", "stage", "tensors", "versions", "watches")
 
     def __init__(self, stage: CompiledStage, values: list[Any], outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
         self.stage = stage
@@ -163,6 +164,7 @@ class _Call:
         self.versions = [tensor._version for tensor in self.tensors] if len(outputs) > 1 or not stage.shared[0] else None
         self.kept: _Kept | None = None
         self.watches: list[_Watch] = []
+        self.originals = [tensor for tensor in inputs if getattr(tensor.grad_fn, "stands_in", False)]  # nobody else holds these
         self.histories = [weakref.ref(tensor) for tensor in inputs if tensor.grad_fn is not None]
 
     def saved(self, ctx: Any, chosen: Sequence[int]) -> list[Any]:
@@ -233,6 +235,19 @@ class CompiledFunction(torch.autograd.Function):
                 running = _all_at_once(running, stage.parts, lambda all_of_them: _refusing_more(ctx, gradients, all_of_them))
             made = _taken(running)
         return (None, _token(running, stage.device) if ctx.needs_input_grad[1] else None, *made)
+
+
+class _History(torch.autograd.Function):
+    """A tensor without memory that stands for another, with the history that this has now, whatever it gets later."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.stands_in = True
+        return tensor.new_empty(()).expand(tensor.shape)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
 
 
 class Part(torch.autograd.Function):
@@ -337,22 +352,29 @@ def training_wrapper(
     stage_of = {position: number for number, stage in enumerate(stages) for position in stage.outputs}
     finish = finishers(signature, stage_of)
     count = len(signature.results)
+    # the history of what one stage writes is another for the next
+    written = {spec.index for spec in signature.outputs if spec.kind is OutputKind.NEW_VALUE and spec.differentiable}
+    rewritten = sorted(written & {number for stage in stages[1:] for number in stage.whole.gradient_of})
 
     def run(*args: Any) -> list[Any]:
         inputs = gather(args)
-        given = list(inputs)  # the compiled graph may clear the list that it is given
         with torch.no_grad(), below_autograd():  # an output that is a view of something in the graph must not look like one
-            outputs = list(forward(given))
+            outputs = list(forward(list(inputs)))  # the compiled graph may clear the list that it is given
+        given: Sequence[Any] = args
+        if rewritten:
+            given = list(args)
+            for number in rewritten:
+                given[number] = _History.apply(args[number])
         results: list[Any] = [None] * count if finish is not None else outputs
         if finish is not None:
             finish[0](args, outputs, results)
         calls = []
         for number, stage in enumerate(stages):
-            calls.append(_with_histories(stage, args, inputs, outputs, results))
+            calls.append(_with_histories(stage, given, args, inputs, outputs, results))
             if finish is not None:
                 finish[1 + number](args, outputs, results)
         for call in calls:  # only now, when all that the program writes is written
-            call.watches = [_Watch(find(args, outputs, results), needing) for find, needing in call.stage.watched]
+            call.watches = [_Watch(find(args, args, outputs, results), needing) for find, needing in call.stage.watched]
         return results if finish is not None else outputs[:count]
 
     def run_with_grad(*args: Any) -> list[Any]:
@@ -363,10 +385,10 @@ def training_wrapper(
 
 
 def _with_histories(
-    stage: CompiledStage, args: Sequence[Any], inputs: Sequence[Any], outputs: list[Any], results: Sequence[Any]
+    stage: CompiledStage, given: Sequence[Any], args: Sequence[Any], inputs: Sequence[Any], outputs: list[Any], results: Sequence[Any]
 ) -> _Call:
     """Replace the stage's outputs by what autograd has a history of."""
-    sources = [find(args, outputs, results) for find in stage.sources]
+    sources = [find(given, args, outputs, results) for find in stage.sources]
     values = [inputs[place] if of_input else outputs[place] for of_input, place in stage.saved_from]
     for number, apart in enumerate(stage.apart):
         if apart:
