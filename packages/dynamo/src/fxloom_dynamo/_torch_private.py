@@ -49,7 +49,7 @@ def foreign_modes() -> str:
         return "forward-mode differentiation"
     if torch._C._functorch.peek_interpreter_stack() is not None:  # tensors are wrapped
         return "a transform of torch.func"
-    if torch.jit.is_tracing():
+    if torch._C._get_tracing_state() is not None:
         return "torch.jit.trace"
     return ""
 
