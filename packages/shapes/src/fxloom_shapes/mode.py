@@ -15,6 +15,7 @@ import torch
 
 from fxloom_shapes import propagate
 from fxloom_shapes._torch_private import TorchDispatchMode, has_lazy_bits, storage_identity
+from fxloom_shapes.asking import Tracer
 from fxloom_shapes.descriptor import Descriptor, describe_tensor
 from fxloom_shapes.devices import absent_devices
 from fxloom_shapes.env import SymbolEnv
@@ -84,11 +85,16 @@ class FakeMode(TorchDispatchMode):
         return describe_tensor(real, device)
 
     def close(self) -> None:
-        """Forget which real tensors the fakes stand for: a program can tell that weak references to its tensors are left."""
+        """Forget which real tensors the fakes stand for, and who traced.
+
+        A program can tell that weak references to its tensors are left. Symbolic sizes, which compiled graphs keep, hold the
+        environment by C++ references, so what that holds no collector would find.
+        """
         self._fakes.clear()
         self._storages.clear()
         if self.env is not None:
             self.env.descriptors.clear()
+            self.env.tracer = Tracer()
 
     def is_known(self, real: torch.Tensor) -> bool:
         """True when `from_tensor` has made a fake for this very tensor."""
