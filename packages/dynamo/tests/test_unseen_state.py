@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import collections.abc
 import enum
 import functools
@@ -36,6 +37,10 @@ class Error(Exception):
     pass
 
 
+class Items(tuple[Any, ...]):
+    pass
+
+
 HOLDERS: dict[str, Callable[[], Any]] = {
     "tensor": lambda: torch.ones(2),
     "parameter": lambda: torch.nn.Parameter(torch.ones(2)),
@@ -44,6 +49,8 @@ HOLDERS: dict[str, Callable[[], Any]] = {
     "thread": threading.local,
     "builtin exception": ValueError,
     "exception": Error,
+    "ordered dict": collections.OrderedDict,
+    "tuple": lambda: Items((1, 2)),
 }
 
 

@@ -103,6 +103,8 @@ def test_notes_of_an_exception_that_was_there() -> None:
         lambda x: f"{x.shape[:1]} {x.size(0)}",
         lambda x: repr({"size": x.shape[0]}),
         lambda x: format(x.size()),
+        lambda x: [x.shape[0]].__repr__(),
+        lambda x: {1: x.shape}.__str__(),
     ],
 )
 def test_texts_of_sizes_show_numbers(text: Any) -> None:
@@ -266,3 +268,21 @@ def test_the_value_of_an_iterator_that_ends() -> None:
         return list(delegate()), found, x + 1
 
     assert optimize("eager", fullgraph=True)(program)(X)[:2] == ([], [42])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda items: set().union(*items),
+        lambda items: {1, 3}.isdisjoint(items[0]),
+        lambda items: {1, 9}.difference(items[0], items[1]),
+        lambda items: frozenset().union(items[0]),
+        lambda items: (made := set(), made.update(*items))[0],
+        lambda items: {1}.issubset(items[0]),
+        lambda items: dict.fromkeys(items[0]),
+        lambda items: [1, *items[0]].__repr__(),
+    ],
+)
+def test_methods_of_sets_read_lists_that_were_there(program: Any) -> None:
+    compiled = optimize("eager", fullgraph=True)(lambda x, items: (x + 1, program(items)))
+    assert compiled(X, [[1, 2], [3, 4]])[1] == program([[1, 2], [3, 4]])

@@ -182,10 +182,14 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         heap.fill(receiver)
         if name in natives.DEEP_METHODS:
             heap.fill_deep(receiver)
+        if name in ("__repr__", "__str__", "__format__"):
+            from fxloom_dynamo import texts
+
+            receiver = texts.printable(ev, receiver)
         rest = args[1:]
+        heap.fill_deep(rest)
         if issubclass(owner, (set, frozenset, dict)):
             rest = [_hashed(ev, arg) for arg in rest]
-        heap.fill_deep(rest)
         if name in natives.ITERATING_METHODS and not issubclass(owner, BaseException):
             rest = [iterable_argument(ev, arg) for arg in rest]
         with_tensor = any(type(arg) is FakeTensor for arg in rest)

@@ -173,6 +173,8 @@ def _tuple(heap: Heap, original: tuple[Any, ...], source: Source) -> Any:
             stand_in = tuple.__new__(cls, items)
     record = heap.add(original, stand_in, source, "tuple")
     record.filled = True
+    if cls.__dictoffset__ and stand_in is not original:
+        load_attributes(heap, record)
     return stand_in
 
 
