@@ -195,3 +195,14 @@ def test_a_custom_operator_that_gives_a_number(name: str, backend: str, counters
     stats = fxloom.stats()
     assert (stats.compiles, stats.graph_breaks) == (2, 0)
     assert backend == "aot_eager" or name == "made of a size" or stats.fallbacks
+
+
+def test_nothing_of_a_capture_stays_in_force() -> None:
+    """A symbol that is made within an operator: its kernels for symbolic sizes are not left on for the rest of the process."""
+    x = torch.ones(10, requires_grad=True)
+    before = torch.dropout(x, 0.4, True).grad_fn
+    compiled = fxloom.compile(NUMBERS["as a size"], backend="aot_eager", options=OPTIONS)
+    for size in (4, 5):
+        compiled(torch.randn(size))
+    after = torch.dropout(x, 0.4, True).grad_fn
+    assert before is not None and after is not None and after.name() == before.name()

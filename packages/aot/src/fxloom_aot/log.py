@@ -23,7 +23,7 @@ from fxloom_shapes import DataDependent, Descriptor, FakeMode, FakeTensor, make_
 from fxloom_shapes.devices import meant
 from fxloom_shapes.layout import surely_same_size
 from fxloom_shapes.numbers import symbol_names
-from fxloom_shapes.operators import Op, facts_of
+from fxloom_shapes.operators import Op, decompose, facts_of
 from fxloom_shapes.propagate import CONSTANT_NUMEL, SYMBOLIC, SymbolicKey
 from fxloom_shapes.rules.view import view_stride
 from fxloom_shapes.size_nodes import symbols_made
@@ -146,7 +146,7 @@ class FunctionalLog(TorchDispatchMode):
                 return same
         if facts.composite:
             with below_autograd(), self:
-                result = op.decompose(*args, **kwargs)
+                result = decompose(op, args, kwargs)
             if result is not NotImplemented:
                 return result
         if op in _RESHAPES:

@@ -30,7 +30,7 @@ from fxloom_interfaces.meta import get_site
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
 from fxloom_shapes.devices import meant
 from fxloom_shapes.nodes import BoolNode
-from fxloom_shapes.operators import Op, facts_of
+from fxloom_shapes.operators import Op, decompose, facts_of
 
 #: derivatives that take a shorter way for some sizes. Products: the layout of the factors says which one is transposed.
 #: Sums along an axis of one element are that element.
@@ -148,7 +148,7 @@ class Recorder(TorchDispatchMode):
         if facts.composite:
             # only under inference mode or from within another operator: autograd takes these apart otherwise
             with self:
-                result = func.decompose(*args, **kwargs)
+                result = decompose(func, args, kwargs)
             if result is not NotImplemented:
                 return result
         if func is not torch.ops.aten.lift_fresh.default:

@@ -97,7 +97,7 @@ class Recorder:
         self._last_placeholder: torch.fx.Node | None = None
         self._names: set[str] = set()
         self._modes: ExitStack | None = None
-        self._symbolic = False
+        self._symbolic = self._in_symbolic = False
 
     # ------------------------------------------------------------------ inputs
 
@@ -204,11 +204,13 @@ class Recorder:
 
     def call_function(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `target` on fakes and record it as it stands."""
+        self._enter_symbolic()
         with DisableTorchFunction():
             return self._record("call_function", target, target, args, kwargs)
 
     def call_method(self, name: str, run: Callable[..., Any], *args: Any) -> Any:
         """Record a call of a method, which `run` makes on fakes."""
+        self._enter_symbolic()
         with DisableTorchFunction():
             return self._record("call_method", name, run, args, {})
 
@@ -599,9 +601,16 @@ class Recorder:
         self._modes = None
 
     def on_symbol(self) -> None:
-        """From the first symbolic size on, operators have to run on such."""
-        if self._modes is not None and not self._symbolic:
-            self._symbolic = True
+        """From the first symbolic size on, operators have to run on such.
+
+        From the next operator, that is: the block is left with the recording, and one that is entered within an operator's own
+        such block would put that one's state back, for good.
+        """
+        self._symbolic = self._symbolic or self._modes is not None
+
+    def _enter_symbolic(self) -> None:
+        if self._symbolic and self._modes is not None and not self._in_symbolic:
+            self._in_symbolic = True
             self._modes.enter_context(symbolic_kernels(True))
 
 
@@ -643,6 +652,7 @@ class _RecordingMode(TorchFunctionMode):
         self.recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.recorder._enter_symbolic()
         return self.recorder.handle(func, args, kwargs or {})
 
 

@@ -76,3 +76,12 @@ def context_for_fake_kernels(context: Any) -> AbstractContextManager[None]:
 def composite(op: Any) -> bool:
     """True when the operator is defined by other operators (CompositeImplicitAutograd), so `op.decompose` works."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))
+
+
+def decompose(op: Any, args: Any, kwargs: Any) -> Any:
+    """What torch's own kernel makes of an operator that is defined by others; NotImplemented for the rest.
+
+    `OpOverload.decompose` prefers kernels in Python that importing parts of torch registers: with them dropout draws other
+    numbers, and whether they are there depends on what the process happened to import.
+    """
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs) if composite(op) else NotImplemented

@@ -94,6 +94,7 @@ class FakeMode(TorchDispatchMode):
         self._storages.clear()
         if self.env is not None:
             self.env.descriptors.clear()
+            self.env.plans.clear()
             self.env.tracer = Tracer()
 
     def is_known(self, real: torch.Tensor) -> bool:

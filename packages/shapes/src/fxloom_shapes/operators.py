@@ -7,7 +7,9 @@ from functools import cache
 
 import torch
 
-from fxloom_shapes._torch_private import composite
+from fxloom_shapes._torch_private import composite, decompose
+
+__all__ = ["Op", "OpFacts", "decompose", "facts_of"]
 
 Op = torch._ops.OpOverload
 

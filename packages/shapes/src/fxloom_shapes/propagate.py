@@ -19,6 +19,7 @@ import torch
 from fxloom_shapes import fake as fake_module
 from fxloom_shapes._torch_private import (
     context_for_fake_kernels,
+    decompose,
     disable_torch_dispatch,
     fake_kernel,
     make_wrapper,
@@ -159,7 +160,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
                     return made
         made_plan = _make_plan(func, facts, args, kwargs or {}, mode)
         if made_plan is None:
-            return func.decompose(*args, **(kwargs or {}))
+            return decompose(func, args, kwargs or {})
         plan = made_plan.plan if isinstance(made_plan, Once) else made_plan
         if isinstance(made_plan, Once):
             pass  # the next call makes sizes of its own
