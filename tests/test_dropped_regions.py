@@ -10,10 +10,10 @@ from torch import nn
 
 import fxloom
 
-LEFT = "about 130 small objects of every compilation are left: functions of loaded libraries and the symbols of late backward graphs"
+LEFT = "not in every process: about 130 small objects of every compilation are left: functions of loaded libraries and the symbols of late backward graphs"
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.xfail(strict=True, reason=LEFT))])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.xfail(strict=False, reason=LEFT))])
 def test_dropped_models_leave_nothing(backend: str) -> None:
     def cycle() -> None:
         compiled = fxloom.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend=backend)
