@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import sys
@@ -297,3 +298,11 @@ def test_break_is_reached_and_says_where_and_what_to_do(key: str) -> None:
 def test_program_with_the_break_does_what_eager_does(key: str) -> None:
     x = torch.ones(2, 2)
     assert torch.equal(optimize()(PROGRAMS[key])(x), PROGRAMS[key](x))
+
+
+def test_a_break_within_a_library_names_the_programs_line() -> None:
+    def program(x: torch.Tensor) -> Any:
+        return copy.deepcopy(x + 1)  # here
+
+    with pytest.raises(Unsupported, match="(?s)copy.deepcopy of a Tensor.*test_break_catalogue.py.*# here"):
+        optimize(fullgraph=True)(program)(torch.ones(1))

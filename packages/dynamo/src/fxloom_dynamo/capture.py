@@ -7,6 +7,7 @@ it, and the next one stops in time at that instruction of the frame.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import linecache
@@ -224,15 +225,14 @@ def _refuse_a_look(error: BaseException | None) -> None:
         raise error.violated from error
 
 
-_STDLIB = inspect.__file__.rsplit("/", 1)[0] + "/"
 _OURS = __file__.rsplit("/", 1)[0]
-_CONTEXTLIB = _STDLIB + "contextlib.py"
+_CONTEXTLIB = contextlib.__file__
 
 
 def _is_library(name: str) -> bool:
     if name.startswith((_OURS, "<frozen")):
         return True
-    return name.startswith(_STDLIB) and "site-packages" not in name and not name.startswith(_STDLIB + "test/")
+    return natives.in_stdlib(name)
 
 
 class _Attempt:

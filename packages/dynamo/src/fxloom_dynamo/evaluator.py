@@ -10,6 +10,7 @@ Handlers move values; meaning lives in `attributes`, `operations`, `calls` and `
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 import types
 import weakref
@@ -123,6 +124,10 @@ class Evaluator:
         return tuple(frame.site() for frame in self.frames)
 
     def site(self) -> Site | None:
+        """Where the program is, in the user's terms: not within the standard library, torch or fxloom if it can be helped."""
+        for frame in reversed(self.frames):
+            if not _is_of_others(frame.code.co_filename):
+                return frame.site()
         return self.frames[-1].site() if self.frames else None
 
     def note_made(self, obj: Any) -> None:
@@ -662,6 +667,11 @@ class TracedGenerator:
 
 _TORCH = torch.__file__.rsplit("/", 1)[0] + "/"
 _SHAPES = sys.modules[FakeMode.__module__].__file__.rsplit("/", 1)[0]  # type: ignore[union-attr]  # a file of ours
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_of_others(name: str) -> bool:
+    return name.startswith((_HERE, _TORCH, "<frozen")) or natives.in_stdlib(name)
 
 
 def _trusted(name: str, code: types.CodeType) -> bool:

@@ -22,6 +22,7 @@ import datetime
 import decimal
 import fractions
 import functools
+import inspect
 import io
 import itertools
 import math
@@ -183,6 +184,14 @@ _REFUSED_PREFIXES = (
     "set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_",
     "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "make_dual", "_make_dual", "unpack_dual", "_unpack_dual",
 )  # fmt: skip
+
+
+_STDLIB = inspect.__file__.rsplit("/", 1)[0] + "/"
+
+
+def in_stdlib(filename: str) -> bool:
+    """True for the standard library's files, its own tests aside."""
+    return filename.startswith(_STDLIB) and "site-packages" not in filename and not filename.startswith(_STDLIB + "test/")
 
 
 def in_torch(filename: str) -> bool:

@@ -161,7 +161,7 @@ def _is_copy_atom(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
 
 @function(polyfills.refuse_copy)
 def _refuse_copy(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    graph_break("native_call", f"copy.deepcopy of a {type(args[0]).__qualname__}")
+    graph_break("native_call", f"copy.deepcopy of a {ev.type_of(args[0]).__qualname__}")
 
 
 @function(polyfills.is_plain_instance)
