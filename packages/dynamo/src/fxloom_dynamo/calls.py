@@ -180,12 +180,10 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     filename = code.co_filename
     if fn.__module__ in arrays.MODULES and arrays.is_function(fn):
         return arrays.call(ev, fn, args, kwargs)
-    if type_values.is_function(fn) and type_values.are_arguments(ev, [*args, *kwargs.values()]):
+    if type_values.runs_as_it_is(ev, fn, args, kwargs):
         return type_values.call(ev, fn, args, kwargs)
     if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
-    if fn.__module__ == "typing" and fn.__name__ in _TYPE_OPERATORS and args and type(args[0]).__module__ == "typing":
-        return _type_operator(ev, fn, args)
     if natives.in_torch(filename) and not natives.is_inlined_torch(filename):
         marked = natives.marked_by_torch(fn)
         if marked is not None:
@@ -243,18 +241,6 @@ def _guard_code(ev: Evaluator, fn: types.FunctionType, record: Any) -> None:
     from fxloom_dynamo.guards import GuardKind
 
     ev.heap.guard(record.source, GuardKind.FUNCTION_CODE, fn.__code__)
-
-
-_TYPE_OPERATORS = frozenset({"__getitem__", "__or__", "__ror__", "__eq__", "__hash__", "__repr__"})
-
-
-def _type_operator(ev: Evaluator, fn: types.FunctionType, args: list[Any]) -> Any:
-    """`Union[int, str]`, `Literal[1] | None`: constants, which the standard library keeps in caches of its own."""
-    ev.heap.fill_deep(args)
-    try:
-        return ev.off_net(lambda: fn(*args))
-    except Exception as exc:
-        raise Raised(ev.clean(exc)) from None
 
 
 def _call_ours(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:

@@ -11,7 +11,7 @@ import torch
 
 from fxloom_dynamo import natives, polyfills, symbolic, type_values
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, can_shadow, is_abstract, is_plain
+from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_abstract, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_dynamo.symbolic import concrete, has_symbolic
@@ -74,7 +74,7 @@ def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> 
         _refuse_class(cls)
     if issubclass(cls, torch.Tensor):
         return _make_tensor(ev, cls, args, kwargs)
-    if cls.__module__ == "typing" and not can_shadow(cls):
+    if cls.__module__ == "typing":
         _refuse_class(cls)
     new = ev.heap.class_lookup(cls, "__new__")
     obj = call_new(ev, cls, new, args, kwargs)

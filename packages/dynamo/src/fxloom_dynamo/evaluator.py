@@ -347,6 +347,13 @@ class Evaluator:
         """Run our own code that C code calls back (a traced generator's `__next__`)."""
         return _native.intercepted(None, act, (), {})
 
+    def as_it_is(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call Python code of the standard library that gives constants, without evaluating it; what it raises is the program's."""
+        try:
+            return self.off_net(lambda: fn(*args, **kwargs))
+        except Exception as exc:
+            raise Raised(self.clean(exc)) from None
+
     def torch_native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
         self.heap.fill_deep(args)

@@ -85,12 +85,16 @@ def _copy(cls: type, items: list[Any]) -> Any:
     return cls(items)
 
 
-def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
-    """str(value) or repr(value)."""
+def _with_number(ev: Evaluator, value: Any) -> Any:
+    """`value`, the plain one of a number or a shape that may change."""
     if ev.heap.untraceable:
         ev.heap.refuse(value)
-    if type(value) in SYMBOLIC or type(value) is torch.Size:
-        value = printable(ev, value)
+    return printable(ev, value) if type(value) in SYMBOLIC or type(value) is torch.Size else value
+
+
+def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
+    """str(value) or repr(value)."""
+    value = _with_number(ev, value)
     cls = type(value)
     function = str if how == "__str__" else repr
     if cls in LITERALS:
@@ -108,10 +112,7 @@ def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
 
 def format_value(ev: Evaluator, value: Any, spec: str) -> str:
     """format(value, spec)."""
-    if ev.heap.untraceable:
-        ev.heap.refuse(value)
-    if type(value) in SYMBOLIC or type(value) is torch.Size:
-        value = printable(ev, value)
+    value = _with_number(ev, value)
     if type(value) in LITERALS:
         return str(ev.native(format, value, spec))
     found = python_method(ev, value, "__format__")

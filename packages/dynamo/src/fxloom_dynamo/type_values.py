@@ -12,7 +12,6 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.kinds import LITERALS
-from fxloom_dynamo.marks import Raised
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
@@ -24,10 +23,8 @@ _ARGUMENTS = (type, types.GenericAlias, types.UnionType, *VARIABLES)
 #: functions that look into classes and functions, which may change
 _LOOK_INSIDE = frozenset({"get_type_hints", "get_overloads", "overload", "final", "override", "runtime_checkable", "dataclass_transform"})
 
-
-def is_function(fn: types.FunctionType) -> bool:
-    """True for functions of `typing` that only look at their arguments."""
-    return fn.__code__.co_filename == _FILE and fn.__name__ not in _LOOK_INSIDE
+#: methods of what `typing` made, that make more of it or compare it
+_OPERATORS = frozenset({"__getitem__", "__or__", "__ror__", "__eq__", "__hash__", "__repr__"})
 
 
 def is_value(value: Any) -> bool:
@@ -53,12 +50,17 @@ def are_arguments(ev: Evaluator, values: Any) -> bool:
     return True
 
 
+def runs_as_it_is(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """True for calls of functions of `typing` that only look at their arguments, and for operators of what it made."""
+    if fn.__code__.co_filename != _FILE or fn.__name__ in _LOOK_INSIDE:
+        return False
+    return bool(args) and is_value(args[0]) and fn.__name__ in _OPERATORS or are_arguments(ev, [*args, *kwargs.values()])
+
+
 def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """fn(*args, **kwargs), for a function or class of `typing`."""
-    try:
-        made = ev.off_net(lambda: fn(*args, **kwargs))
-    except Exception as error:
-        raise Raised(ev.clean(error)) from None
+    ev.heap.fill_deep(args)
+    made = ev.as_it_is(fn, *args, **kwargs)
     if isinstance(made, VARIABLES) and isinstance(fn, type):
         made.__module__ = str(ev.frames[-1].globals.get("__name__"))  # which the constructor finds in its caller's frame
         ev.note_made(made)

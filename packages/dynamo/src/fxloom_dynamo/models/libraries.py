@@ -49,17 +49,9 @@ def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and type(args[0]) is cls:
         return args[0]
     if _makes_flags(ev, cls) and not kwargs and all(type(arg) in LITERALS for arg in args):
-        return _of_constants(ev, cls, args)
+        return ev.as_it_is(cls, *args)  # made once, and a constant of its class from then on, like any member
     meta = type(cls)
     return ev.call(ev.heap.class_value(meta, "__call__", enum.EnumMeta.__call__), [cls, *args], kwargs)
-
-
-def _of_constants(ev: Evaluator, fn: Any, args: Args) -> Any:
-    """Combinations of flags are made once and are constants of their class from then on, like any member."""
-    try:
-        return ev.off_net(lambda: fn(*args))
-    except (ValueError, TypeError) as exc:
-        raise Raised(ev.clean(exc)) from None
 
 
 def _operator_of_flags(fn: types.FunctionType) -> None:
@@ -67,7 +59,7 @@ def _operator_of_flags(fn: types.FunctionType) -> None:
     def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
         constants = all(isinstance(arg, enum.Flag) or type(arg) in LITERALS for arg in args)
         if constants and not kwargs and all(_makes_flags(ev, type(arg)) for arg in args if isinstance(arg, enum.Flag)):
-            return _of_constants(ev, fn, args)
+            return ev.as_it_is(fn, *args)
         return calls.inline_function(ev, fn, args, kwargs)  # type: ignore[arg-type]  # a list
 
 
