@@ -23,9 +23,9 @@ from fxloom_aot.views import (
     Chain,
     Step,
     UnsupportedView,
-    dense_order,
     is_contiguous,
     is_dense,
+    memory_order,
     overlap_in_part,
     overlaps_itself,
     replay,
@@ -413,29 +413,26 @@ class Functionalizer:
     def _draw(self, op: Op, twin: Op, values: dict[str, Any], target: FakeTensor) -> None:
         """An operator that fills `target` with random numbers, in the order of its memory; functional ones go by rows."""
         desc = self.view_of(target).desc
-        order = dense_order(desc)
-        plain = order is None or list(order) == list(range(len(order)))
+        order = memory_order(desc)
         if op is aten.normal_.default and not is_contiguous(desc):
             raise UnsupportedView("normal_ of a tensor that is not contiguous, which eager fills by another rule")
         if op is RANDOM_FROM_:  # `random.from` would do, but FX prints it as it stands, and `from` is a keyword
             if values["to"] is None:
                 raise UnsupportedView("random_ from a number on, without an end")
             twin, values = aten.randint_like.low_dtype, {"self": values["self"], "low": values["from"], "high": values["to"]}
-        if order is not None and not plain:
-            values = {
-                name: self.log.emit(aten.permute.default, (value, list(order)))
-                if type(value) is FakeTensor and same_size(value.desc.size, desc.size) else value
-                for name, value in values.items()
-            }  # fmt: skip
+        for name, value in values.items():
+            if type(value) is FakeTensor and same_size(value.desc.size, desc.size):
+                moved = self.log.emit(aten.permute.default, (value, list(order)))
+                if not is_contiguous(moved.desc):
+                    moved = self.log.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
+                values[name] = moved
         arguments = twin._schema.arguments
         result = self.log.emit(
             twin,
             tuple(values[argument.name] for argument in arguments if not argument.kwarg_only),
             {argument.name: values[argument.name] for argument in arguments if argument.kwarg_only and argument.name in values},
         )
-        if order is not None and not plain:
-            result = self.log.emit(aten.permute.default, (result, [order.index(axis) for axis in range(len(order))]))
-        self.write(target, result)
+        self.write(target, self.log.emit(aten.permute.default, (result, [order.index(axis) for axis in range(len(order))])))
 
     def _write_results(
         self, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, own: int, targets: list[Any]

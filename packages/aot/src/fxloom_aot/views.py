@@ -103,10 +103,15 @@ def _from_memory_order(log: FunctionalLog, flat: FakeTensor, memory: Descriptor)
     return value
 
 
+def memory_order(desc: Descriptor) -> tuple[int, ...]:
+    """Axes from outermost to innermost, as the elements lie in memory."""
+    return tuple(sorted(range(len(desc.size)), key=lambda axis: (-estimate(desc.stride[axis]), equal(desc.size[axis], 1), axis)))
+
+
 def dense_order(desc: Descriptor) -> tuple[int, ...] | None:
     """Axes from outermost to innermost when the elements fill one piece of memory, each cell once; else None."""
-    axes = sorted(range(len(desc.size)), key=lambda axis: (-estimate(desc.stride[axis]), equal(desc.size[axis], 1), axis))
-    return tuple(axes) if packed(desc.size, desc.stride, axes[::-1]) else None
+    axes = memory_order(desc)
+    return axes if packed(desc.size, desc.stride, axes[::-1]) else None
 
 
 def is_dense(desc: Descriptor) -> bool:
