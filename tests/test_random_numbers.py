@@ -87,6 +87,48 @@ def test_eagers_numbers_and_state(name: str, options: dict[str, Any] | None) -> 
     assert torch.equal(state_then, state)
 
 
+def _fill(x: torch.Tensor) -> torch.Tensor:
+    return x.uniform_()
+
+
+def _fill_parts(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[:, 1:].uniform_()
+    y[::2].bernoulli_(0.3)
+    return y
+
+
+def _fill_after_transposition(x: torch.Tensor) -> Any:
+    rows = x.clone()
+    rows[1:] *= 2
+    rows.transpose_(0, 1)
+    rows.exponential_()
+    return rows, rows.t() * 2
+
+
+LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
+    "rows": lambda: torch.zeros(4, 6),
+    "columns": lambda: torch.zeros(6, 4).t(),
+    "gaps": lambda: torch.zeros(4, 12)[:, ::2],
+    "gaps between rows": lambda: torch.zeros(4, 20, 6)[:, 3],
+    "columns with gaps": lambda: torch.zeros(6, 8)[:, ::2].t(),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("program", [_fill, _fill_parts, _fill_after_transposition])
+def test_the_order_of_memory_is_the_order_of_the_draws(program: Callable[..., Any], layout: str) -> None:
+    """Whatever layout the compiled code gave to the values before."""
+    for backend, options in (("aot_eager", None), ("inductor", {"eager_numbers": True})):
+        torch.manual_seed(3)
+        want = program(LAYOUTS[layout]())
+        state = torch.get_rng_state()
+        torch.manual_seed(3)
+        got = fxloom.compile(program, backend=backend, options=options)(LAYOUTS[layout]())
+        torch.testing.assert_close(got, want, rtol=0, atol=0, check_stride=True)
+        assert torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_functions_of_seeds(name: str) -> None:
     """The same numbers in kernels and by operators; another call gives others, the same seed the same; no eager kernel."""

@@ -148,3 +148,18 @@ def test_leaves_that_are_not_reached_where_no_backward_graph_can_be_made(monkeyp
     compiled(a, b)[1].sum().backward()
     assert a.grad is None
     torch.testing.assert_close(b.grad, -torch.ones(3).sin())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_strides_of_axes_of_one_element(backend: str) -> None:
+    """They show too: of a clone of a diagonal, of a part of a batch, of a batch of one whose channels lie innermost."""
+
+    def program(x, images):
+        diagonal = x.movedim(0, -1).tensor_split(2)[1].diagonal()
+        return diagonal.clone(), x[1:2].t().clone() * 2, torch.relu(images), images.mean(1, keepdim=True)
+
+    x = torch.randn(3, 3)
+    images = torch.randn(1, 4, 5, 6).to(memory_format=torch.channels_last)
+    want = program(x, images)
+    got = fxloom.compile(program, backend=backend, fullgraph=True)(x, images)
+    torch.testing.assert_close(got, want, check_stride=True)

@@ -128,16 +128,23 @@ def is_contiguous(desc: Descriptor) -> bool:
 
 
 def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> FakeTensor:
-    """`value`, copied if need be so that its strides are those of the dense `desc`."""
-    if same_size(value.desc.stride, desc.stride) or is_empty(desc.size):
-        return value
+    """`value`, copied if need be so that its strides are those of the dense `desc`; also along axes of one element."""
     order = dense_order(desc)
-    assert order is not None and same_size(value.desc.size, desc.size)
-    moved = log.emit(aten.permute.default, (value, list(order)))
-    packed = log.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
-    result = log.emit(aten.permute.default, (packed, [order.index(axis) for axis in range(len(order))]))
-    assert isinstance(result, FakeTensor)
-    return result
+    assert (order is not None or is_empty(desc.size)) and same_size(value.desc.size, desc.size)
+    if order is not None and not _same_places(value.desc, desc):
+        moved = log.emit(aten.permute.default, (value, list(order)))
+        packed = log.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
+        value = log.emit(aten.permute.default, (packed, [order.index(axis) for axis in range(len(order))]))
+    if not same_size(value.desc.stride, desc.stride):
+        value = log.emit(aten.as_strided.default, (value, list(desc.size), list(desc.stride), value.desc.offset))
+    return value
+
+
+def _same_places(a: Descriptor, b: Descriptor) -> bool:
+    """True when elements of two layouts of one size are equally far from the first."""
+    return is_empty(a.size) or all(
+        equal(extent, 1) or equal(one, other) for extent, one, other in zip(a.size, a.stride, b.stride, strict=True)
+    )
 
 
 def _positions(

@@ -707,7 +707,7 @@ class Lowering:
         if isinstance(value, (Tensor, View)):
             fake = meta.get_fake(node)
             strides = tuple(stride_expr(s) for s in fake.stride())
-            return self.operand(value, lambda layout: same_strides(layout, strides), _order_or_plain(fake))
+            return self.operand(value, lambda layout: same_strides(layout, strides), order_or_plain(fake))
         if isinstance(value, (list, tuple)):
             return [self.operand(v) if isinstance(v, (Tensor, View)) else v for v in value]
         return value
@@ -733,7 +733,7 @@ class Lowering:
         strides = tuple(stride_expr(s) for s in fake.stride())
         if isinstance(lowered, View) and lowered.base.body is not None and self._uses[value] == 1:
             lowered = self.copy_of(lowered)  # nobody else needs the base
-        order = _order_or_plain(fake)
+        order = order_or_plain(fake)
         if lowered.base.body is not None:
             self.realize(lowered, order if isinstance(lowered, Tensor) else None)
         result = self.operand(lowered, lambda layout: same_strides(layout, strides), order)
@@ -797,7 +797,7 @@ def fake_order(fake: torch.Tensor) -> tuple[int, ...] | None:
     return None if order == tuple(range(len(order))) else order
 
 
-def _order_or_plain(fake: torch.Tensor) -> tuple[int, ...]:
+def order_or_plain(fake: torch.Tensor) -> tuple[int, ...]:
     """The order of a fake's dims, which is the plain one where the fake is contiguous or not dense."""
     return fake_order(fake) or tuple(range(fake.dim()))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.graph import as_expr, layout_of, same_strides
+from fxloom_inductor_core.graph import as_expr, layout_of, order_or_plain, same_strides
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View, contiguous_strides, flat_index
 from fxloom_interfaces import meta
@@ -301,7 +301,7 @@ def as_strided(cx: Lowering, x: Any, size: Sequence[Any], stride: Sequence[Any],
     """Speaks about memory, so the base has to lie as the graph's fake does."""
     fake = meta.get_fake(cx.current.all_input_nodes[0])  # the base's, for its strides and offset
     strides = tuple(as_expr(s) for s in fake.stride())
-    held = cx.operand(x, lambda layout: same_strides(layout, strides))
+    held = cx.operand(x, lambda layout: same_strides(layout, strides), order_or_plain(fake))
     if not same_strides(held.layout, strides):
         return NotImplemented
     start = held.layout.offset if offset is None else held.layout.offset + offset - as_expr(fake.storage_offset())
