@@ -273,3 +273,58 @@ def test_no_gradient_flows_through_a_view_made_without_grad(program: Callable[..
         last.sum().backward()
         seen.append((source.grad, first.detach(), last.detach(), first.grad_fn is None, first.requires_grad, last.requires_grad))
     torch.testing.assert_close(seen[1], seen[0])
+
+
+def data_is_scaled(w: Tensor) -> None:
+    w.data.mul_(2)
+
+
+def a_detached_part_is_scaled(w: Tensor) -> None:
+    w.detach()[1:].data.mul_(3)
+
+
+def both_ways(w: Tensor) -> None:
+    with torch.no_grad():
+        w.add_(1)
+    w.data.mul_(3)
+
+
+def running_statistics(w: Tensor) -> None:
+    nn.functional.batch_norm(torch.arange(30.0).view(5, 6), w.detach(), torch.ones(6), training=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [data_is_scaled, a_detached_part_is_scaled, both_ways, running_statistics])
+def test_writes_count_as_versions_where_eagers_do(program: Callable[[Tensor], None], backend: str) -> None:
+    seen: list[Any] = []
+    for run in (program, fxloom.compile(program, backend=backend, fullgraph=True)):
+        torch.manual_seed(0)
+        w = torch.ones(6, requires_grad=True)
+        loss = w.sin().sum()
+        run(w)
+        try:
+            loss.backward()
+            seen.append((w.detach(), w._version > 0, w.grad))
+        except RuntimeError as error:
+            seen.append((w.detach(), w._version > 0, "modified by an inplace operation" in str(error)))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_data_written_between_forward_and_backward(backend: str) -> None:
+    """Backward sees the new values where eager keeps the tensor, the old ones where eager keeps a result."""
+    w = torch.ones(3, requires_grad=True)
+
+    def program(x: Tensor) -> Tensor:
+        y = (w.sin() * x).sum()
+        w.data.mul_(2)
+        return y
+
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend, fullgraph=True)):
+        w.data.fill_(1)
+        w.grad = None
+        x = torch.ones(3, requires_grad=True)
+        run(x).backward()
+        seen.append((x.grad, w.grad, w.detach().clone()))
+    torch.testing.assert_close(seen[1], seen[0])

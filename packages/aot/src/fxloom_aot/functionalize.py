@@ -80,12 +80,13 @@ class View:
 
 @dataclass(slots=True)
 class ProgramInput:
-    """One flat input of the program. initial, storage: as they were before the program ran; fake is None for numbers."""
+    """One flat input of the program. initial, storage, version: as they were before the program ran; fake is None for numbers."""
 
     fake: FakeTensor | None
     initial: Descriptor | None
     storage: FakeStorage | None
     number: Any = None
+    version: int = 0
 
 
 @dataclass(slots=True)

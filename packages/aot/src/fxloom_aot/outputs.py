@@ -129,7 +129,10 @@ def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autogra
             continue
         owner = memory.owner
         differentiable = owner is not None and id(owner) in changed_by_autograd
-        spec = OutputSpec(OutputKind.NEW_VALUE, placeholder.input, number, differentiable)
+        # what eager's kernels write of their own accord (running statistics) or past autograd (`.data`) is no new version
+        members = [state.inputs[member] for member in memory.members]
+        quiet = all(given.fake is not None and given.fake._version == given.version for given in members)
+        spec = OutputSpec(OutputKind.NEW_VALUE, placeholder.input, number, differentiable, quiet=quiet)
         found.add(spec, memory.value, owner if differentiable else None)
     for number, given in enumerate(state.inputs):
         if given.fake is not None and id(given.fake) in state.metadata_changed:

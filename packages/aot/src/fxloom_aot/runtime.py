@@ -197,18 +197,21 @@ def _write(signature: GraphSignature, position: int) -> Update:
     def with_history(args: Sequence[Any], outputs: Sequence[Any]) -> None:
         args[index].copy_(outputs[position])
 
-    def quietly(args: Sequence[Any], outputs: Sequence[Any]) -> None:
-        with torch.no_grad():
+    # below autograd a write has no history, and counts as no new version either
+    apart = below_autograd if spec.quiet else torch.no_grad
+
+    def without_history(args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        with apart():
             args[index].copy_(outputs[position])
 
     def into_storage(args: Sequence[Any], outputs: Sequence[Any]) -> None:
         value = outputs[position]
-        with torch.no_grad():  # only the part that the graph knows: the storage may be longer
+        with apart():  # only the part that the graph knows: the storage may be longer
             args[index].detach().as_strided(value.shape, (1,), 0).copy_(value)
 
     if spec.differentiable:
         return with_history
-    return into_storage if signature.inputs[spec.input].kind is InputKind.STORAGE else quietly
+    return into_storage if signature.inputs[spec.input].kind is InputKind.STORAGE else without_history
 
 
 def _reshape(change: MetadataChange, places: Mapping[str, int]) -> Update:

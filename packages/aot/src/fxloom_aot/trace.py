@@ -196,5 +196,5 @@ def make_inputs(mode: FakeMode, examples: Sequence[Any], nodes: Sequence[torch.f
                 fake = remade[id(example)] = mode.refake(example, storages)
         else:
             fake = mode.from_tensor(example)
-        result.append(ProgramInput(fake, fake.desc, fake.storage_token))
+        result.append(ProgramInput(fake, fake.desc, fake.storage_token, version=fake._version))
     return result

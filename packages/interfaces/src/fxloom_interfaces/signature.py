@@ -85,7 +85,7 @@ class OutputSpec:
     """One flat output. index: caller input (NEW_VALUE, GRADIENT), else -1. input: placeholder that NEW_VALUE updates.
 
     differentiable: gradients may flow into it, so a backward graph has a tangent for it. symbol: it is this symbolic number,
-    which steps of other results use.
+    which steps of other results use. quiet: eager's write does not count as a new version of the input (`Tensor._version`).
     """
 
     kind: OutputKind
@@ -93,6 +93,7 @@ class OutputSpec:
     input: int = -1
     differentiable: bool = False
     symbol: str = ""
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
