@@ -328,3 +328,23 @@ def test_data_written_between_forward_and_backward(backend: str) -> None:
         run(x).backward()
         seen.append((x.grad, w.grad, w.detach().clone()))
     torch.testing.assert_close(seen[1], seen[0])
+
+
+def resized(x: Tensor, y: Tensor) -> Any:
+    x.resize_as_(y)
+    return x.shape[0], x + 1
+
+
+def resized_by_function(x: Tensor, y: Tensor) -> Any:
+    z = torch.resize_as_(x * 1, y)
+    return z.shape[0], z
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [resized, resized_by_function])
+def test_a_tensor_resized_like_another(program: Callable[[Tensor, Tensor], Any], backend: str) -> None:
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        x = torch.arange(6.0)
+        seen.append((run(x, torch.zeros(2, 2)), x))
+    torch.testing.assert_close(seen[1], seen[0], check_stride=True)

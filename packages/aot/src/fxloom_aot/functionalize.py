@@ -478,7 +478,7 @@ class Functionalizer:
             return
         value = self.read(target)
         after = entry.after[0]
-        if name in ("as_strided_", "resize_"):
+        if name in ("as_strided_", "resize_", "resize_as_"):
             self.views[id(target)] = self._strided(view, after, entry)
         else:
             twin = twin_of(entry.op)
@@ -546,7 +546,7 @@ def _touched(entries: list[Entry]) -> tuple[set[int], set[int]]:
     strided: set[int] = set()
     for entry in entries:
         name = entry.op._schema.name
-        if name in ("aten::as_strided", "aten::as_strided_", "aten::resize_") and type(entry.args[0]) is FakeTensor:
+        if name in ("aten::as_strided", "aten::as_strided_", "aten::resize_", "aten::resize_as_") and type(entry.args[0]) is FakeTensor:
             strided.add(entry.args[0].storage_token.ident if entry.before is None else entry.before[1].ident)
         for position, argument, _ in facts_of(entry.op).writes:
             target = entry.args[position] if position < len(entry.args) else entry.kwargs.get(argument)

@@ -619,7 +619,8 @@ _ASKS_VALUES = frozenset(
 )
 #: methods of Tensor that change what no graph can say, or tell what only a real tensor knows
 UNMODELLED_METHODS = frozenset(
-    {"backward", "register_hook", "data_ptr", "untyped_storage", "storage", "set_", "resize_", "share_memory_", "__reduce_ex__",
+    {"backward", "register_hook", "data_ptr", "untyped_storage", "storage", "set_", "resize", "resize_", "resize_as",
+     "resize_as_", "resize_as_sparse_", "sparse_resize_", "sparse_resize_and_clear_", "share_memory_", "__reduce_ex__",
      "register_post_accumulate_grad_hook", "retain_grad", "__deepcopy__", "__repr__", "__format__", "__str__", "to_sparse",
      "apply_", "map_", "map2_", "as_subclass", "_make_subclass", "numpy", "pin_memory", "__dlpack__", "__dlpack_device__"}
 )
@@ -631,7 +632,7 @@ _REFUSED_PROPERTIES = frozenset({"grad_fn", "_backward_hooks", "__cuda_array_int
 def _refused() -> frozenset[Any]:
     names = ("manual_seed", "seed", "initial_seed", "save", "load", "from_numpy", "frombuffer", "from_dlpack", "set_default_dtype",
              "set_default_device", "set_rng_state", "get_rng_state", "autograd.backward", "compile", "equal",
-             "allclose", "use_deterministic_algorithms", "set_num_threads", "as_tensor", "asarray")
+             "allclose", "resize_as_", "resize_as_sparse_", "use_deterministic_algorithms", "set_num_threads", "as_tensor", "asarray")
     found = []
     for name in names:
         obj: Any = torch

@@ -695,10 +695,10 @@ def _change_metadata(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mo
         target = args[0]
     if func._schema.name == "aten::set_":
         return _set_storage(func, target, args[1:])
-    if func._schema.name == "aten::resize_":
-        needed = _numel(tuple(args[1]))
+    if func._schema.name in ("aten::resize_", "aten::resize_as_"):
+        needed = _numel(tuple(args[1] if func is aten.resize_.default else args[1].desc.size))
         if needed > _numel(target.desc.size):
-            raise NoFakeKernel(str(func), "resize_ to more elements than the tensor has; the new ones are undefined")
+            raise NoFakeKernel(str(func), "a resize to more elements than the tensor has; the new ones are undefined")
     with disable_torch_dispatch():
         func(*args, **kwargs)
     desc = target.desc
@@ -738,6 +738,7 @@ for _name in (
     "as_strided_",
     "set_",
     "resize_",
+    "resize_as_",
     "swapdims_",
     "swapaxes_",
     "detach_",
