@@ -756,6 +756,14 @@ void register_frame_hook(py::module_& m) {
             state.plain = !state.lets_go;
         },
         py::arg("code"), "Never look at frames of `code` again, in any region.");
+    m.def(
+        "look_at_code",
+        [](const py::object& code) {
+            CodeState& state = state_of(as_code(code));
+            state.skip = false;
+            state.plain = false;
+        },
+        py::arg("code"), "Undo `skip_code`.");
     m.def("close_code", [](const py::object& code) { state_of(as_code(code)).closed = true; }, py::arg("code"),
           "Never look at frames of `code` again, nor at what they call, in any region.");
     m.def("set_retire_code", [](const py::object& code) {

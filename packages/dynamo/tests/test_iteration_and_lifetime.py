@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +128,47 @@ def test_finders_that_an_import_calls_are_not_captured(monkeypatch: pytest.Monke
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
     assert "stringprep" in Finder.looked
     assert all("find_spec" not in frame.info.name for frame in frames)
+
+
+def test_what_an_imported_module_calls_is_not_captured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "module_that_computes.py").write_text("import torch\n\ndef table():\n    return torch.ones(2) * 3\n\nTABLE = table()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        graph_break()
+        import module_that_computes
+
+        return x + module_that_computes.TABLE
+
+    from fxloom_dynamo.config import CaptureConfig
+    from fxloom_dynamo.runtime import compile_callable
+
+    frames: list[Any] = []
+    compiled = compile_callable(program, CaptureConfig(on_capture=frames.append))
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
+    assert frames and all(frame.info.name != "table" for frame in frames)
+
+
+def test_a_librarys_function_is_captured_where_it_is_what_was_compiled() -> None:
+    """Other regions, which met it as part of a library, run it as it is."""
+    model = torch.nn.Linear(2, 1)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        graph_break()
+        inner.step(lambda: graph_break())  # type: ignore[arg-type, return-value]  # a break, so that the frame is met
+        return x + 1
+
+    optimize()(program)(torch.ones(2))
+    model.weight.grad = torch.ones(1, 2)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(gm)
+        return gm
+
+    optimize(backend)(torch.optim.SGD(model.parameters(), lr=0.1).step)()
+    assert len(graphs) == 1
 
 
 def test_error_of_replacement_code_comes_from_the_users_line() -> None:

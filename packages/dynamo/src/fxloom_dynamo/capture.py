@@ -11,7 +11,6 @@ import contextlib
 import gc
 import inspect
 import linecache
-import sys
 import traceback
 import types
 from collections.abc import Callable
@@ -89,6 +88,8 @@ def capture_frame(
         return Skip("code of a compiled graph", for_good=True, closed=True)
     if natives.is_other_compiler(code.co_filename):
         return Skip("another compiler's call; what it runs is its own", for_good=True, closed=True)
+    if code.co_filename.startswith("<frozen importlib"):
+        return Skip("the machinery of imports; modules that it runs are no part of the region", for_good=True, closed=True)
     if code.co_name == "__torch_dispatch__":
         return Skip("the dispatcher calls it for one operator at a time", for_good=True, closed=True)
     reason = _skip_reason(code, root)
@@ -100,8 +101,6 @@ def capture_frame(
         return Skip("it calls a module that watches its gradients", this_call=True)
     if not root and not may_use_tensors(view):
         return Skip("it has nothing to do with tensors", this_call=True)
-    if _called_by_import():
-        return Skip("the machinery of imports called it")
     if effort.is_long(origin_of(code)):
         return Skip(f"{code.co_qualname} evaluates long without meeting an operator")
     if continuation_count(code) > config.break_limit:
@@ -176,16 +175,6 @@ class _GiveUp(Exception):
     def __init__(self, report: Break) -> None:
         super().__init__(report)
         self.report = report
-
-
-def _called_by_import() -> bool:
-    """True when finders or loaders run: the frame is part of an import, not of a module's body."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "<module>":
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _is_compiled_code(global_names: dict[str, Any]) -> bool:

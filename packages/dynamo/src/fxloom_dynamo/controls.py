@@ -11,7 +11,7 @@ import torch
 from fxloom_dynamo import _native, effort, policy
 from fxloom_dynamo.module import OptimizedModule
 from fxloom_dynamo.policy import Wish
-from fxloom_dynamo.runtime import live_regions, only_compiled, without_capture
+from fxloom_dynamo.runtime import live_regions, only_compiled, skipped, without_capture
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +33,7 @@ def skip(fn: F) -> F:
     code = getattr(fn, "__code__", None)
     if code is None:
         raise TypeError(f"fxloom.skip takes a Python function, got {type(fn).__name__}")
+    skipped.add(code)
     _native.skip_code(code)
     return fn
 

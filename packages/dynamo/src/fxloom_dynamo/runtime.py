@@ -44,6 +44,9 @@ if torch.__version__.split("+")[0] != _native.TORCH_VERSION.split("+")[0]:
 #: The extra local of replacement code that the hook sets to the tuple of the graph's inputs.
 INPUTS_LOCAL = "__fxloom_inputs"
 
+#: code that the user wants skipped even where it is what he has compiled
+skipped: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+
 #: builtins that capture works with, as they are; others (`print`, `__import__`) a program may replace
 _USED = frozenset(
     ["len", "isinstance", "issubclass", "getattr", "setattr", "hasattr", "delattr", "iter", "next", "any", "all", "sum", "min", "max"]
@@ -325,6 +328,8 @@ def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[.
     root = getattr(function, "__code__", None)
     if isinstance(root, types.CodeType) and root.co_flags & GENERATORS:  # a call of it makes an object, no frame
         tell_uncaptured(root, config, "a generator or coroutine")
+    if isinstance(root, types.CodeType) and root not in skipped:
+        _native.look_at_code(root)  # a library's, perhaps met before inside another region, which runs those as they are
     region = Region(config, root)
     compiled = _native.CompiledCallable(function, region.native)
     compiled.fxloom_region = region
