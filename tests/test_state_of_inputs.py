@@ -348,3 +348,64 @@ def test_a_tensor_resized_like_another(program: Callable[[Tensor, Tensor], Any],
         x = torch.arange(6.0)
         seen.append((run(x, torch.zeros(2, 2)), x))
     torch.testing.assert_close(seen[1], seen[0], check_stride=True)
+
+
+def becomes_its_own_value(a: Tensor) -> None:
+    a.copy_(a.detach())
+
+
+def a_part_becomes_its_own_value(a: Tensor) -> None:
+    a[0].copy_(a.detach()[0])
+
+
+def adds_nothing(a: Tensor) -> None:
+    a.mul_(1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [becomes_its_own_value, a_part_becomes_its_own_value, adds_nothing])
+def test_a_write_of_the_same_value_changes_the_history(program: Callable[[Tensor], None], backend: str) -> None:
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend, fullgraph=True)):
+        x = torch.ones(3, requires_grad=True)
+        a = x * 2
+        run(a)
+        (a * 3).sum().backward()
+        seen.append((x.grad, a._version > 0))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def view_as_leaf(b: Tensor) -> Any:
+    v = b.view(-1)
+    v.requires_grad_()
+    return v, v.sin().sum()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_view_of_an_input_becomes_a_leaf(backend: str) -> None:
+    seen = []
+    for run in (view_as_leaf, fxloom.compile(view_as_leaf, backend=backend)):
+        v, loss = run(torch.ones(2, 2))
+        loss.backward()
+        seen.append((v.requires_grad, v.grad))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_data_that_is_returned_has_versions_of_its_own(backend: str) -> None:
+    def program(x: Tensor) -> Any:
+        y = x.exp()
+        return x.data, x.detach(), x.data[1:], y, y.data, y.detach()
+
+    for run in (program, fxloom.compile(program, backend=backend, fullgraph=True)):
+        x = torch.ones(3, requires_grad=True)
+        x_data, x_detached, x_part, y, y_data, y_detached = run(x)
+        versions = x._version, y._version
+        for tensor in (x_data, x_part, y_data):
+            tensor.mul_(2)
+        assert (x._version, y._version) == versions
+        x_detached.mul_(2)
+        y_detached.mul_(2)
+        assert x._version > versions[0] and y._version > versions[1]
+        assert x.tolist() == [4.0, 8.0, 8.0]
+        torch.testing.assert_close(y, y_data)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,6 +18,7 @@ __all__ = [
     "current_autograd_name",
     "current_autograd_number",
     "disable_torch_dispatch",
+    "in_dual_level",
     "is_plain_backward",
     "next_autograd_number",
     "no_autocast",
@@ -46,6 +48,12 @@ no_autocast = torch._C._DisableAutocast
 
 #: whether a transform of `torch.func` is at work, so that tensors may stand for many
 transforms_active = torch._C._are_functorch_transforms_active
+
+
+def in_dual_level() -> bool:
+    """Whether tensors may carry tangents of forward-mode differentiation."""
+    return forward_ad._current_level >= 0
+
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch

@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
+from fxloom_aot._torch_private import in_dual_level, transforms_active
 from fxloom_aot.eager import eager_compiler
 from fxloom_aot.log import Decompositions
 from fxloom_aot.modes import autocast_state
@@ -46,7 +48,7 @@ def aot_function(
     compiler: takes a GraphModule of the aten dialect and its GraphSignature, returns a callable of one list of inputs (which
     it may clear) to the flat outputs; `backward_compiler` is the same for the backward graph. Values, aliasing, mutation and
     gradients are those of `fn`. TypeError when called with arguments unlike the examples, RuntimeError when in other modes
-    (grad mode, autocast, default dtype); GraphRejected for what can't be treated soundly; what `fn` raises comes out as it is.
+    (grad mode, autocast, default dtype), in a transform of `torch.func` or with tangents of forward mode; GraphRejected for what can't be treated soundly; what `fn` raises comes out as it is.
     """
     program = _Program(fn, tuple(example_args), example_kwargs or {})
     traced = program.trace(decompositions, partitioner)
@@ -164,6 +166,14 @@ def _modes() -> dict[str, Any]:
     return {"the default dtype": torch.get_default_dtype(), **autocast}
 
 
+def _refuse_transforms(tensors: Sequence[torch.Tensor]) -> None:
+    """Autograd differentiates what is compiled here; transforms of functions and forward mode would be lost."""
+    if transforms_active():
+        raise RuntimeError("compiled ahead of time or called within a transform of torch.func: transform the function before instead")
+    if in_dual_level() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise RuntimeError("an argument carries a tangent of forward-mode differentiation, which graphs compiled ahead of time drop")
+
+
 def _fixed(constant: Any) -> Any:
     """What to compare a constant with later, when an array may have been written."""
     return constant.copy() if _is_array(constant) else constant
@@ -193,6 +203,7 @@ class _Program:
         self.places = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
         self.constants = {place: _fixed(leaf) for place, leaf in enumerate(self.leaves) if not isinstance(leaf, torch.Tensor)}
         self.example_inputs: list[torch.Tensor] = [self.leaves[place] for place in self.places]
+        _refuse_transforms(self.example_inputs)
         self.likes = [_Like.of(tensor) for tensor in self.example_inputs]
         self.first_of_each = _first_of_each(self.example_inputs)
         self.sharing = _sharing(self.example_inputs)
@@ -226,6 +237,7 @@ class _Program:
                 raise TypeError(f"arguments are nested as {spec}; the example arguments were nested as {self.spec}")
             self._check_constants(leaves)
             tensors = [leaves[place] for place in self.places]
+            _refuse_transforms(tensors)
             self._check_tensors(tensors, writes)
             self._check_modes()
             try:

@@ -151,9 +151,9 @@ class Differentiation:
             if type(output) is not FakeTensor or not output.requires_grad or not has_history(output):
                 continue
             match what:
-                case FromOutput(position, _, _):
+                case FromOutput(position):
                     add(Boundary(result=number), output, position)
-                case FromInput(index, steps, _) if steps:
+                case FromInput(index, steps) if steps:
                     add(Boundary(result=number), output, written.get(index, -1))
                 case FromInput() | FromConstant() | SameResult():
                     pass

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fxloom_aot._torch_private import version_kept
 from fxloom_aot.functionalize import Functionalizer, Memory, View
 from fxloom_aot.history import flows_to
 from fxloom_aot.log import numbers_of
@@ -96,7 +97,8 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             base = bases.get(id(memory))
             if base is None:
                 base = bases[id(memory)] = _add_base(state, found, memory)
-            found.results.append(FromOutput(base, _steps(state, found, view, output), _as_made(view, output)))
+            steps = _steps(state, found, view, output)
+            found.results.append(FromOutput(base, steps, _as_made(view, output), _is_apart(output, memory.owner)))
         else:
             value = with_strides_of(state.log, state.read(output), output.desc)
             if not equal(value.desc.offset, output.desc.offset):  # a part of something that the program does not show
@@ -112,6 +114,16 @@ def _is_tracked(output: FakeTensor) -> bool:
     return output.requires_grad and has_history(output)
 
 
+def _is_apart(output: FakeTensor, owner: FakeTensor | None) -> bool:
+    """True for a view that has a version counter of its own, as `Tensor.data` gives it."""
+    if owner is None or owner is output or has_history(output) or owner.is_inference() or output.is_inference():
+        return False
+    before = output._version
+    with version_kept(owner):
+        torch.autograd.graph.increment_version(owner)
+        return output._version == before
+
+
 def _as_made(view: View, output: FakeTensor) -> bool:
     """True where the view is to be made in the grad modes in which the program made it; else without grad.
 
@@ -124,8 +136,7 @@ def _as_made(view: View, output: FakeTensor) -> bool:
 def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autograd: set[int]) -> None:
     for number, placeholder in enumerate(state.placeholders):
         memory = placeholder.memory
-        original = state.log.placeholders[number]
-        if memory.version == 0 or memory.value is original:
+        if memory.version == 0:
             continue
         owner = memory.owner
         differentiable = owner is not None and id(owner) in changed_by_autograd
@@ -167,13 +178,19 @@ def _from_input(state: Functionalizer, found: ForwardOutputs, output: FakeTensor
     for number, given in enumerate(state.inputs):
         if given.fake is output:
             return FromInput(number)
+    owner = memory.owner
+    if output.requires_grad and not has_history(output) and owner is not None and not owner.requires_grad and view.entry is not None:
+        state.reject(view.entry, "a view of an input becomes a leaf (requires_grad_)")
     if not memory.flat:
         number = next(number for number, given in enumerate(state.inputs) if given.fake is memory.owner)
         # metadata changes of the input itself come first in the wrapper, so the chain must start from what it then is
         if memory.owner is not None and id(memory.owner) in state.metadata_changed:
-            return FromInput(number, (_whole_view(state, memory, view, output),), _as_made(view, output))
-        return FromInput(number, _steps(state, found, view, output), _as_made(view, output))
-    return FromInput(memory.members[0], (_whole_view(state, memory, view, output),), _as_made(view, output))
+            steps: tuple[ViewStep, ...] = (_whole_view(state, memory, view, output),)
+        else:
+            steps = _steps(state, found, view, output)
+    else:
+        number, steps = memory.members[0], (_whole_view(state, memory, view, output),)
+    return FromInput(number, steps, _as_made(view, output), _is_apart(output, state.inputs[number].fake))
 
 
 def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeTensor) -> ViewStep:

@@ -144,6 +144,8 @@ class Recorder(TorchDispatchMode):
         if func is torch.ops.aten._conj.default and isinstance(args[0], complex):  # a number that autograd conjugates
             func, args = torch.ops.aten.scalar_tensor.default, (args[0].conjugate(),)
             kwargs = {"dtype": torch.complex128}  # of no axes: results are of the type of what it meets
+        if func.namespace == "profiler":  # names a stretch of the trace, computes nothing
+            return func(*args, **kwargs)
         facts = facts_of(func)
         if facts.composite:
             # only under inference mode or from within another operator: autograd takes these apart otherwise

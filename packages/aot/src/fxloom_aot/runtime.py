@@ -8,6 +8,7 @@ compiled graph is made for each call and may be cleared by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -156,9 +157,9 @@ def finishers(signature: GraphSignature, stage_of: Mapping[int, int]) -> list[Fi
     stages: list[int] = []
     for result in signature.results:
         match result:
-            case FromOutput(position, _, _):
+            case FromOutput(position):
                 stages.append(stage_of.get(position, -1))
-            case FromInput(index, _, _):
+            case FromInput(index):
                 stages.append(written.get(index, -1))
             case FromConstant():
                 stages.append(-1)
@@ -230,13 +231,16 @@ Maker = Callable[[Sequence[Any], Sequence[Any], list[Any]], Any]
 
 
 def _maker(result: Result, places: Mapping[str, int]) -> Maker:
+    if isinstance(result, (FromInput, FromOutput)) and result.apart:
+        shared = _maker(replace(result, apart=False), places)
+        return lambda args, outputs, results: shared(args, outputs, results).data
     match result:
-        case FromOutput(output, (), _):
+        case FromOutput(output, ()):
             return lambda args, outputs, results: outputs[output]
         case FromOutput(output, steps, requires_grad):
             steps_at = _late_steps(steps, places)
             return lambda args, outputs, results: _replay(outputs[output], steps_at(args), requires_grad)
-        case FromInput(index, (), _):
+        case FromInput(index, ()):
             return lambda args, outputs, results: args[index]
         case FromInput(index, steps, requires_grad):
             steps_at = _late_steps(steps, places)

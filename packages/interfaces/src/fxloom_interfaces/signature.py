@@ -112,23 +112,26 @@ class ViewStep:
 
 @dataclass(frozen=True, slots=True)
 class FromOutput:
-    """The result is flat output `output`, or the view of it that `steps` describe."""
+    """The result is flat output `output`, or the view of it that `steps` describe; the rest as in `FromInput`."""
 
     output: int
     steps: tuple[ViewStep, ...] = ()
     requires_grad: bool = True
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FromInput:
     """The result is caller input `index` itself, or the view of it that `steps` describe.
 
-    requires_grad: whether the view was made with autograd looking.
+    requires_grad: whether the view was made with autograd looking. apart: autograd knows nothing of the shared memory; writes to
+    the one are no new version of the other (`Tensor.data`).
     """
 
     index: int
     steps: tuple[ViewStep, ...] = ()
     requires_grad: bool = True
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ class FakeStorage:
         return f"storage{self.ident}"
 
 
+_DATA: Any = torch.Tensor.data
+
+
 class FakeTensor(torch.Tensor):
     """See the module's docstring. Made by `make_fake` and `FakeMode.from_tensor` only."""
 
@@ -79,6 +82,16 @@ class FakeTensor(torch.Tensor):
     def set_constant(self, value: torch.Tensor) -> None:
         self._constant = value
         self._constant_writes = self.storage_token.writes
+
+    @property
+    def data(self) -> torch.Tensor:
+        """As of any tensor. Setting it is `set_` without grad: the two share memory from then on."""
+        return _DATA.__get__(self)
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        with torch.no_grad():
+            torch.ops.aten.set_.source_Tensor(self, value)
 
     def tolist(self) -> Any:
         known = self.constant
