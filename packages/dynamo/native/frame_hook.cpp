@@ -343,15 +343,46 @@ void release(std::vector<PyObject*>& values) {
     for (PyObject*& value : values) Py_CLEAR(value);
 }
 
+thread_local Py_tracefunc t_tracer = nullptr;  // the thread's trace function while `miss_call` stands in for it
+
+// Lets the next call pass unseen: the trace function is back in its place from then on.
+int miss_call(PyObject* object, PyFrameObject* frame, int event, PyObject* argument) {
+    PyThreadState* ts = PyThreadState_Get();
+    if (ts->c_tracefunc == miss_call) ts->c_tracefunc = t_tracer;
+    return event == PyTrace_CALL ? 0 : t_tracer(object, frame, event, argument);
+}
+
+// Frames that are watched line by line have no parts. So where one does, whoever watches now began inside of it, and is to
+// see neither that the rest of it is called nor its lines, as with any frame that was running already.
+class UnseenCall {
+public:
+    explicit UnseenCall(PyThreadState* ts) : ts_(ts) {
+        if (ts_->c_tracefunc == nullptr || ts_->c_tracefunc == miss_call) return;
+        t_tracer = ts_->c_tracefunc;
+        ts_->c_tracefunc = miss_call;
+    }
+    ~UnseenCall() {
+        if (ts_->c_tracefunc == miss_call) ts_->c_tracefunc = t_tracer;  // the call never reached its frame
+    }
+    UnseenCall(const UnseenCall&) = delete;
+    UnseenCall& operator=(const UnseenCall&) = delete;
+
+private:
+    PyThreadState* ts_;
+};
+
 // Follows tail calls, in a loop, so that a loop of the program with a break in it does not nest. `result` is stolen.
-PyObject* run_to_end(PyObject* result) {
+PyObject* run_to_end(PyThreadState* ts, PyObject* result) {
     while (result != nullptr && Py_TYPE(result) == g_tail_call) {
         std::vector<PyObject*> arguments;
         const py::object function = open_tail_call(result, arguments);
         const std::vector<PyObject*> given = arguments;
         expect(t_handed_code, PyFunction_GET_CODE(function.ptr()));
         t_handed = &arguments;
-        result = PyObject_Vectorcall(function.ptr(), given.data(), given.size(), nullptr);
+        {
+            const UnseenCall unseen{ts};
+            result = PyObject_Vectorcall(function.ptr(), given.data(), given.size(), nullptr);
+        }
         expect(t_handed_code, nullptr);
         t_handed = nullptr;
         release(arguments);  // still there when the call never reached the frame
@@ -385,7 +416,7 @@ PyObject* run_entry(PyThreadState* ts, frames::Frame* f, Entry& entry, PyObject*
     }
     if (handed || result == nullptr || Py_TYPE(result) != g_tail_call) return result;
     if constexpr (!frames::kHookOwnsFrame) frames::unbind(f);  // the caller clears it, but only when all is done
-    return run_to_end(result);
+    return run_to_end(ts, result);
 }
 
 py::tuple frame_view(frames::Frame* f) {

@@ -6,6 +6,7 @@ import copy
 import functools
 import os
 import sys
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,21 @@ def reaches(key: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return note
 
 
+@reaches("warns")
+def _(x: torch.Tensor) -> Any:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        warnings.warn("recorded")  # here
+    return x + len(found)
+
+
+@reaches("writes_and_raises")
+def _(x: torch.Tensor) -> Any:
+    NOTED.append(1)
+    LARGE.add_(1)  # here
+    return x + LARGE[x.to(torch.int64)]
+
+
 class Finalized:
     def __del__(self) -> None:
         pass
@@ -53,6 +69,7 @@ class Overriding(torch.Tensor):
 
 
 ODD = {Odd(): 1}
+LARGE, NOTED = torch.zeros(70_000), []
 MOVED = OrderedDict(a=1, b=2)
 SPARSE = torch.eye(2).to_sparse()
 

@@ -81,6 +81,80 @@ def test_a_graph_that_raises(program: Any, capsys: pytest.CaptureFixture[str]) -
     assert sum(isinstance(event, telemetry.FrameCompiled) for event in events) == (2 if program is handled_inside else 1)
 
 
+class Normalized(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.norm = torch.nn.Embedding(6, 3), torch.nn.BatchNorm1d(3)
+        self.count = 0
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        y = self.norm(self.embedding(index)) + x.sum()
+        self.count += 1
+        return torch.nn.functional.cross_entropy(y, index)
+
+
+def writes_amid(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    NOTES.append("before")
+    x.add_(1)
+    y = x[index]
+    NOTES.append("after")
+    x.mul_(2)
+    return y + 1
+
+
+def writes_handled(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    try:
+        y = x[index]
+        x.mul_(2)
+    except IndexError:
+        return x * 0
+    finally:
+        x.add_(3)
+    return y
+
+
+def writes_alone(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return x[index] + 1
+
+
+def state_after(program: Any, size: int, index: list[int]) -> Any:
+    NOTES.clear()
+    x = torch.ones(size)
+    try:
+        result = program(x, torch.tensor(index)).tolist()
+    except IndexError as error:
+        result = str(error)
+    more = [buffer.tolist() for buffer in program.buffers()] + [program.count] if isinstance(program, torch.nn.Module) else []
+    return result, x[:4].tolist(), list(NOTES), more
+
+
+@pytest.mark.parametrize(
+    ("program", "size", "graphs", "keys"),
+    [
+        (writes_amid, 3, 1, set()),
+        (writes_handled, 3, 1, set()),
+        (writes_alone, 3, 1, set()),
+        (writes_alone, 70_000, 1, set()),
+        (writes_amid, 70_000, 1, {"writes_and_raises"}),
+        (Normalized, 3, 1, set()),
+    ],
+)
+def test_a_graph_that_writes_and_raises(program: Any, size: int, graphs: int, keys: set[str]) -> None:
+    frames: list[Any] = []
+    plain, captured = (program(), program()) if isinstance(program, type) else (program, program)
+    compiled = optimize("eager", on_capture=frames.append)(captured)
+    for at in range(4):
+        index = [0, 1] if at % 2 == 0 else [1, size + 5]
+        assert state_after(compiled, size, index) == state_after(plain, size, index)
+        if at == 0:  # where the function runs as it is, what it calls is compiled on its own
+            assert sum(frame.info.graph is not None for frame in frames) == graphs
+    assert {frame.info.broke.key for frame in frames if frame.info.broke is not None} == keys
+
+
 def test_an_interrupt_is_none_of_the_programs() -> None:
     def interrupted(gm: Any, inputs: Any) -> Any:
         def run(*inputs: Any) -> Any:

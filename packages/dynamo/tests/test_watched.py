@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import inspect
+import linecache
 import pstats
 import sys
 import threading
@@ -96,6 +97,67 @@ def test_a_profiler_names_the_programs_functions_and_sees_compiled_code() -> Non
     assert any(frame.info.graph is not None for frame in frames)
     stats: Any = pstats.Stats(profiler)
     assert (__file__, program.__code__.co_firstlineno, "program") in stats.stats
+
+
+def counts(n: int) -> int:
+    total = 0
+    for i in range(n):
+        total += i
+    return total
+
+
+def test_a_trace_function_that_the_program_sets_sees_what_is_called_from_then_on() -> None:
+    def traces(x: torch.Tensor) -> Any:
+        seen: list[Any] = []
+
+        def follow(frame: Any, event: str, arg: Any) -> Any:
+            seen.append((frame.f_code.co_name, event, frame.f_lineno))
+            return follow
+
+        x = x + 1
+        before = sys.gettrace()
+        sys.settrace(follow)
+        counts(2)
+        sys.settrace(before)
+        return x * 2, seen
+
+    def caller(x: torch.Tensor) -> Any:
+        return traces(x + 1)
+
+    counted = check(caller, torch.ones(2))
+    assert counted.graphs == 2  # in each function what is before sys.settrace; the rest runs as it is
+
+
+def test_a_trace_function_that_raises_takes_itself_away() -> None:
+    def traces(x: torch.Tensor) -> Any:
+        def follow(frame: Any, event: str, arg: Any) -> Any:
+            raise ValueError(frame.f_code.co_name)
+
+        x = x + 1
+        sys.settrace(follow)
+        try:
+            counts(2)
+        except ValueError as error:
+            return x * 2, str(error), sys.gettrace()
+        finally:
+            sys.settrace(None)
+        return x
+
+    before = sys.gettrace()
+    check(traces, torch.ones(2))
+    sys.settrace(before)
+
+
+def test_reports_leave_the_cache_of_source_lines_as_it_was() -> None:
+    def breaks(x: torch.Tensor) -> torch.Tensor:
+        x = x + 1
+        graph_break()
+        return x * 2
+
+    linecache.clearcache()
+    optimize()(breaks)(torch.ones(2))
+    assert __file__ not in linecache.cache
+    linecache.checkcache()
 
 
 def where() -> tuple[str, int]:

@@ -25,6 +25,7 @@ from fxloom_aot._torch_private import (
     plain_batch_norm,
 )
 from fxloom_aot.log import adopted
+from fxloom_interfaces import regions
 from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError, Site
 from fxloom_interfaces.meta import get_site
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
@@ -217,6 +218,8 @@ def _run(gm: torch.fx.GraphModule, inputs: Sequence[Any], recorder: Recorder) ->
                 values[node] = recorder.constant(value) if isinstance(value, torch.Tensor) else value
             case "call_function" if node.target is checkpoint and isinstance(look_up(node.args[0]), torch.fx.GraphModule):
                 values[node] = _run_checkpoint(node, look_up(node.args), recorder)
+            case "call_function" if node.target in regions.LABELS:
+                raise GraphRejected(node, "a record_function region, while a profiler runs that is to see what runs in it")
             case "call_function":
                 values[node] = node.target(*look_up(node.args), **look_up(node.kwargs))
             case "call_method":

@@ -100,6 +100,9 @@ def storage_id(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+#: whether a profiler runs in this thread
+profiler_enabled = torch.autograd._profiler_enabled
+
 __all__ = [
     "HAS_TORCH_FUNCTION",
     "DisableTorchFunction",
@@ -117,6 +120,7 @@ __all__ = [
     "get_tracing_state",
     "is_function_mode_enabled",
     "outside_modes",
+    "profiler_enabled",
     "resolve_name",
     "set_grad_enabled_raw",
     "storage_id",

@@ -72,6 +72,16 @@ _KINDS = (
         "Pass what is needed of it as tensors or plain Python values.",
     ),
     BreakKind(
+        "warns",
+        "A warning is issued in a way, or at a place, that capture can't put off to the end of the graph.",
+        "Mend what is warned of, or warn outside of the compiled region.",
+    ),
+    BreakKind(
+        "writes_and_raises",
+        "The program writes into a tensor that it was given, and an operator may raise for a tensor's values amid other effects.",
+        "Write to the tensor, or have the effects, outside of the function; or give up the effects before the operator.",
+    ),
+    BreakKind(
         "finalizer",
         "Code of the program runs when an object dies (__del__, the callback of a weak reference): when that is belongs to its meaning.",
         "Make the object, or let go of it, outside of the compiled region.",

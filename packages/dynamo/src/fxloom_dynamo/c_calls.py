@@ -123,10 +123,7 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
             if found is not ABSENT and method != "__index__":
                 return ev.call(found, args, kwargs)
             if found is not ABSENT and not isinstance(args[0], int):  # C code takes integers as they are
-                number = ev.call(found, [args[0]])
-                if not isinstance(number, int):
-                    raise Raised(TypeError(f"__index__ returned non-int (type {ev.type_of(number).__name__})"))
-                return ev.native(fn, number)
+                return ev.native(fn, operations.answered(args[0], method, ev.call(found, [args[0]])))
         ev.heap.fill_deep(args)
         return _own(ev, ev.native(fn, *args, **kwargs))
     if natives.is_torch_builtin(fn):

@@ -22,6 +22,7 @@ from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.policy import wish_for
+from fxloom_dynamo.warned import has_warned
 from fxloom_dynamo.wishes import as_wished
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import CallSource
@@ -184,7 +185,7 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
         return type_values.call(ev, fn, args, kwargs)
     if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
-    if natives.in_torch(filename) and not natives.is_inlined_torch(filename):
+    if natives.in_torch(filename) and not natives.is_inlined_torch(filename) and not has_warned(code):
         marked = natives.marked_by_torch(fn)
         if marked is not None:
             return call(ev, ev.heap.adopt(marked), args, kwargs)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
-import linecache
 import traceback
 import types
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from fxloom_dynamo.dynamic import History, Policy, parse_dynamic_shapes
 from fxloom_dynamo.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
-from fxloom_dynamo.marks import Raised, own_dict
+from fxloom_dynamo.marks import CaptureAgain, Raised, own_dict
 from fxloom_dynamo.modes import in_inference_mode, keep_modes
 from fxloom_dynamo.module_hooks import runs_backward_hooks
 from fxloom_dynamo.predictions import checked
@@ -39,6 +38,7 @@ from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import continuation_count, first_own, origin_of
 from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.size_guards import size_guards
+from fxloom_dynamo.source_lines import source_line
 from fxloom_dynamo.subclasses import overrides, plain, without_overrides
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
@@ -120,7 +120,7 @@ def capture_frame(
 def tell_uncaptured(code: types.CodeType, config: CaptureConfig, reason: str) -> None:
     """Report that the function which the user had compiled is none to be captured; Unsupported with `fullgraph`."""
     line = code.co_firstlineno
-    site = Site(code.co_filename, line, code.co_qualname, linecache.getline(code.co_filename, line).strip())
+    site = Site(code.co_filename, line, code.co_qualname, source_line(code.co_filename, line))
     report = Break("not_captured", f"{code.co_qualname} is {reason}", site)
     if config.fullgraph:
         raise Unsupported(str(report))
@@ -150,6 +150,8 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
             if restart.step in breaks:
                 return Skip(f"{restart.report.key}: {restart.report.details}", restart.report)
             breaks[restart.step] = restart.report
+        except CaptureAgain:
+            continue
         except ConstraintViolated:
             raise  # what the user promised of a size does not hold
         except _GiveUp as give_up:
@@ -258,12 +260,14 @@ class _Attempt:
         broke: Break | None = None
         with self.context.activate():
             try:
-                with ev.modes.capturing(), ev.recorder.recording():
+                with ev.modes.capturing(), ev.recorder.recording(), ev.notes.taking(ev.heap):
                     ev.run_top(frame)
             except BreakHere:
                 broke = self.breaks[ev.steps]
                 if frame.ip < first_own(view.code, frame.info.body.instructions):
                     raise _GiveUp(broke) from None
+            except CaptureAgain:
+                raise
             except GraphBreak as error:
                 _refuse_a_look(error)
                 raise self._restart(error, ev.steps - 1) from error
@@ -295,6 +299,8 @@ class _Attempt:
                 ev.recorder.bind_symbols()
                 residual = Residual(ev, frame, self._compile)
                 code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip)
+            except CaptureAgain:
+                raise
             except GraphBreak as error:
                 _refuse_a_look(error)
                 raise self._cannot_end(error, frame) from error

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fxloom_dynamo.raising import Order
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.sources import AttrSource, DictItemSource, InstanceDictSource, LocalSource, SequenceItemSource, Source
 from fxloom_shapes.env import SPECIAL
@@ -202,6 +203,9 @@ class History:
     specialized: dict[str, list[Any]] = field(default_factory=dict)
     #: whether a call ran as it is, because a lazy module was to be initialized
     uninitialized: bool = False
+    #: (text, category) of warnings that capture has issued for the program
+    warned: set[tuple[str, type[Warning]]] = field(default_factory=set)
+    order: Order = Order.FREE
 
     def note_specialized(self, numbers: Mapping[str, Any]) -> None:
         for name, value in numbers.items():

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from fxloom_dynamo import _native, arrays, attributes, calls, natives, operations, subclasses
+from fxloom_dynamo import _native, arrays, attributes, calls, natives, operations, subclasses, warned
 from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
@@ -79,9 +79,14 @@ class Evaluator:
         self.modes = Modes()
         self.mourned: set[str] = set()  # variables of the captured frame at whose values' end code of the program may run
         self.put_off: list[PutOff] = []
+        self.notes = warned.Notes()
+        self.issued = policy.history.warned
         self.of_operators: dict[int, tuple[BaseException, int]] = {}  # exceptions that they raised, and when
         self.recorder.sites = self.sites
         self.recorder.in_protected_block = self._in_protected_block
+        self.recorder.amid_effects = self._has_effects
+        self.history = policy.history
+        self.recorder.order = self.history.order
         self.recorder.override = self._override
         self.heap.site = self.site
         self.heap.on_fresh = self.note_made
@@ -118,6 +123,20 @@ class Evaluator:
 
     def _in_protected_block(self) -> bool:
         return any(frame.info.regions[frame.ip - 1] is not None for frame in self.frames)
+
+    def _has_effects(self) -> bool:
+        """Whether the program has changed something by now that outlives an exception."""
+        from fxloom_dynamo.rebuild import changed_records, changed_slots
+
+        heap = self.heap
+        if self.put_off or self.deferred or heap.class_writes or any(namespace.written for namespace in heap.namespaces.values()):
+            return True
+        try:
+            if changed_records(self):
+                return True
+        except GraphBreak:  # over an iterator that can't be made again
+            return True
+        return any(changed_slots(record) for record in list(heap.by_stand_in.values()) if record.kind == "instance")
 
     def sites(self) -> tuple[Site, ...]:
         """The program's stack, innermost last."""
@@ -280,9 +299,13 @@ class Evaluator:
                 raise  # an interrupt of ours, not the program's
             if isinstance(exc, RecursionError) and exc is not self._thrown:
                 graph_break("recursion", str(exc))  # the evaluator nests deeper than the program
+            if self.notes.found:
+                warned.refuse(self)
             raise Raised(self.clean(exc)) from None
         if self._lost is not None:
             self._raise_lost()
+        if self.notes.found:
+            warned.refuse(self)
         return result
 
     def _raise_lost(self) -> None:
@@ -350,9 +373,12 @@ class Evaluator:
     def as_it_is(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call Python code of the standard library that gives constants, without evaluating it; what it raises is the program's."""
         try:
-            return self.off_net(lambda: fn(*args, **kwargs))
+            result = self.off_net(lambda: fn(*args, **kwargs))
         except Exception as exc:
             raise Raised(self.clean(exc)) from None
+        if self.notes.found:
+            warned.refuse(self)
+        return result
 
     def torch_native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
@@ -360,14 +386,19 @@ class Evaluator:
         if kwargs:
             self.heap.fill_deep(kwargs)
         try:
-            return fn(*args, **kwargs)
+            result = fn(*args, **kwargs)
         except (GraphBreak, Raised, InternalError, BreakHere, ConstraintViolated):
             raise
         except RecursionError as exc:
             graph_break("recursion", str(exc))
         except Exception as exc:
             self.of_operators[id(exc)] = (exc, self.steps - 1)
+            if self.notes.found:
+                warned.of_torch(self)
             raise Raised(self.clean(exc)) from None
+        if self.notes.found:
+            warned.of_torch(self)
+        return result
 
     def record_call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Record a call of `fn` itself (an operator, a class), run on fakes."""
@@ -397,7 +428,7 @@ class Evaluator:
     def really(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the program's on real values, as the program itself would: what it makes is no fake."""
         try:
-            with outside_modes():
+            with outside_modes(), self.notes.passing():
                 return fn(*args, **kwargs)
         except Exception as exc:
             raise Raised(self.clean(exc)) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import types
 import weakref
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.bytecode import Body, Instruction, disassemble
 from fxloom_dynamo.registry import HANDLERS
+from fxloom_dynamo.source_lines import source_line
 from fxloom_interfaces.errors import Site
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Frame:
         before = reversed(self.info.body.instructions[: max(number, 0) + 1])
         # the compiler's own instructions, as at the end of a handler, have no line: that of the nearest above
         line = next((inst.position.line for inst in before if inst.position.line), self.code.co_firstlineno)
-        text = linecache.getline(self.code.co_filename, line, self.globals).strip()
+        text = source_line(self.code.co_filename, line, self.globals)
         found = self.info.sites[number] = Site(self.code.co_filename, line, self.code.co_qualname, text)
         return found
 

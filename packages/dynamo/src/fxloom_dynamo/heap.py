@@ -550,7 +550,7 @@ class Heap:
             if real is namespace.values:
                 value = ABSENT
             elif name in real:
-                value = self.translate(real[name], self.key_source(namespace.source, name))
+                value = self.translate(namespace.behind.get(name, real[name]), self.key_source(namespace.source, name))
             else:
                 self.guard(namespace.source, GuardKind.CONTAINS, (name, False), name)
                 value = ABSENT
@@ -599,12 +599,16 @@ class Heap:
 
 @dataclass(slots=True, eq=False)
 class Namespace:
-    """A dict that can't be replaced (a module's globals): reads are cached, writes kept aside."""
+    """A dict that can't be replaced (a module's globals): reads are cached, writes kept aside.
+
+    behind: what the program would find under a name where capture has put something else.
+    """
 
     real: dict[str, Any]
     source: Source
     values: dict[str, Any] = field(default_factory=dict)
     written: dict[str, None] = field(default_factory=dict)
+    behind: dict[str, Any] = field(default_factory=dict)
 
     def set(self, name: str, value: Any) -> None:
         if self.real is self.values:  # a dict of the program's own

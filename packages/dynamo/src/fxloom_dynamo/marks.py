@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fxloom_interfaces.errors import GraphBreak
+
 
 class Mark:
     """A named singleton. Marks compare by identity."""
@@ -38,6 +40,13 @@ class Raised(BaseException):
         super().__init__(exc)
         self.exc = exc
         self.settled = settled
+
+
+class CaptureAgain(GraphBreak):
+    """What this attempt learned makes the next one go on where it stopped: capture starts again, with no break."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__("capture_fault", f"captured again for {details}, to no avail")
 
 
 class Traceback:

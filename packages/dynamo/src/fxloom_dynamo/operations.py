@@ -74,6 +74,25 @@ def python_method(ev: Evaluator, value: Any, name: str) -> Any:
     return ev.heap.class_value(cls, name, raw)
 
 
+#: methods that C code calls for a number -> types whose instances it takes without a word
+_NUMBER_OF: dict[str, tuple[type, ...]] = {
+    "__index__": (int, torch.SymInt),
+    "__int__": (int, torch.SymInt),
+    "__float__": (float, torch.SymFloat),
+    "__complex__": (complex,),
+}
+
+
+def answered(value: Any, name: str, result: Any) -> Any:
+    """What to hand to C code that asks `value` for a number, where its method `name` gave `result`.
+
+    C code judges results of other types: an object with such a method is what it gets then, of a class of the same name.
+    """
+    if type(result) in _NUMBER_OF.get(name, ()):
+        return result
+    return type(type(value).__name__, (), {name: lambda _: result})()
+
+
 def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     """`left text right`; text ends in `=` for the in-place form."""
     if ev.heap.untraceable:

@@ -255,14 +255,14 @@ def update_with_wide_steps(update: Callable[..., None], at: int, args: tuple[Any
         step.copy_(counted)
 
 
-class UnseenRecord:
-    """`torch.autograd.profiler.record_function` inside of a graph: operators of a graph have no names for a profiler."""
+class UnseenLabel:
+    """`torch.autograd.profiler.record_function` while no profiler runs."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name
         self.args = args
 
-    def __enter__(self) -> UnseenRecord:
+    def __enter__(self) -> UnseenLabel:
         return self
 
     def __exit__(self, *exc: object) -> None:

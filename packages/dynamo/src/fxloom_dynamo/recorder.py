@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.fx
 
-from fxloom_dynamo import number_arguments, symbolic_calls, symbolic_data, symbolic_index
+from fxloom_dynamo import number_arguments, raising, symbolic_calls, symbolic_data, symbolic_index
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.graph_leaves import Leaves
@@ -30,6 +30,7 @@ from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
 from fxloom_dynamo.policy import Wish, wish_for
+from fxloom_dynamo.raising import Order
 from fxloom_dynamo.subclasses import overrides
 from fxloom_dynamo.symbolic_data import is_symbolic_data
 from fxloom_dynamo.symbolic_index import is_symbolic_index
@@ -76,12 +77,13 @@ class Recorder:
         self.input_info: dict[int, tuple[FakeTensor, torch.Tensor, Source]] = {}
         self.python_type: dict[int, type] = {}
         self.versions: dict[int, int] = {}  # of inputs, when the program first read them
-        self.written: dict[int, FakeTensor] = {}
+        self.quietly_written: dict[int, FakeTensor] = {}
         self.step_of: dict[torch.fx.Node, int] = {}
         self.step: int = 0
         self.split_step: int | None = None  # where a break belongs that is raised later
         self.regions = 0  # that are open and have to end in the graph
         self.devices: list[torch.device] = []  # of `with torch.device(...)` regions: where factories put tensors
+        self.labels: list[torch.fx.Node] = []  # the beginnings of open regions with names for a profiler
         self.leaves = Leaves(self)
         self.overriding = False  # whether there are tensors whose class overrides torch functions
         self.plain = 0  # depth of places where none is overridden
@@ -90,6 +92,9 @@ class Recorder:
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
         self.in_protected_block: Callable[[], bool] = lambda: False
+        self.order = Order.FREE
+        self.amid_effects: Callable[[], bool] = lambda: False
+        self.raises_amid = False  # whether an operator may raise after an effect, or where the program handles it
         self.protected = False  # whether some operator is called in a `try` or `with` of the program's
         self.predictions: list[Prediction] = []
         self.predicted: torch.Tensor | None = None  # whether all of them hold
@@ -115,10 +120,14 @@ class Recorder:
         self.python_type[id(fake)] = type(real)
         self.overriding |= overrides(type(real))
 
+    def is_written(self, fake: FakeTensor) -> bool:
+        """Whether the program wrote into an input, itself or through a view."""
+        with DisableTorchFunction():
+            return id(fake) in self.quietly_written or fake._version != self.versions[id(fake)]
+
     def writes_inputs(self) -> bool:
         """Whether the program wrote into a tensor that existed before, itself or through a view."""
-        with DisableTorchFunction():
-            return any(fake._version != self.versions[key] for key, (fake, _, _) in self.input_info.items())
+        return any(self.is_written(fake) for fake, _, _ in self.input_info.values())
 
     def is_known(self, fake: FakeTensor) -> bool:
         return id(fake) in self.nodes or id(fake) in self.input_info
@@ -576,7 +585,12 @@ class Recorder:
         meta.set_fake(node, value)
         self.step_of[node] = self.step
         self.calls += 1
+        self.quietly_written.update({id(fake): fake for fake in raising.quietly_written(node)})
         self.protected = self.protected or self.in_protected_block()
+        if self.order is Order.NOTED and not self.raises_amid:
+            self.raises_amid = raising.may_raise(node) and (self.in_protected_block() or self.amid_effects())
+        elif self.order is Order.SPLIT and self.writes_inputs():
+            graph_break("writes_and_raises", f"{node.target if node.op == 'call_method' else node.name} writes into a tensor too large to be copied first")
         for name, place in symbols_made(self.fake_mode.env, value).items():
             if place is None and name not in self.symbols:
                 self.symbols[name] = self._as_number(node, value) if type(value) is torch.SymBool else node

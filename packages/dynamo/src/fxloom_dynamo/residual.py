@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import _native, effects, gradients, iterators, leaf_state, tensor_state
+from fxloom_dynamo import _native, effects, gradients, iterators, leaf_state, raising, tensor_state
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
@@ -23,9 +23,10 @@ from fxloom_dynamo.handlers.control import exhausted_index
 from fxloom_dynamo.handlers.names import unbound_error
 from fxloom_dynamo.kinds import ordered_keys, same_keys
 from fxloom_dynamo.liveness import live_locals
-from fxloom_dynamo.marks import ABSENT, DELETED, NULL
+from fxloom_dynamo.marks import ABSENT, DELETED, NULL, CaptureAgain
 from fxloom_dynamo.modes import set_modes
 from fxloom_dynamo.parameters import to_leaf
+from fxloom_dynamo.raising import Order
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
@@ -185,17 +186,21 @@ class Residual:
         """Call the compiled graph and keep its outputs in locals. writes: to objects that were there before, after it."""
         rebuilder = self.rebuilder
         fakes = [fake for _, fake in sorted(rebuilder.outputs.values(), key=lambda entry: entry[0])]
+        recorder = self.ev.recorder
+        early = bool(writes or self.ev.put_off or self.ev.deferred or recorder.protected) and self.ev.config.runs
+        undone = self._to_undo() if early and recorder.writes_inputs() else ()
         compiled = self.compile_graph(fakes)
         if compiled is not None:
-            count = len(self.ev.recorder.inputs)
+            count = len(recorder.inputs)
+            kept = self._keep_copies(undone) if undone else ""
             self.out.extend(emit.push_callable(emit.load_const(compiled)))
             self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
             self._slice_at = len(self.out)
             self.out.extend(emit.call_star())
-            recorder = self.ev.recorder
-            early = writes or self.ev.put_off or self.ev.deferred or recorder.protected
-            if early and not recorder.writes_inputs() and self.ev.config.runs:
-                self._go_back_if_raised(self.out[-1])
+            if early and (undone or not recorder.writes_inputs()):
+                self._go_back_if_raised(self.out[-1], undone, kept)
+            if kept:
+                self.out.extend([*emit.load_const(None), *emit.store_fast(kept)])
             predicted = self.ev.recorder.predicted is not None
             if predicted:
                 self.out.extend([*emit.unpack_sequence(len(fakes) + 1), *self._unless_as_predicted(len(fakes))])
@@ -234,13 +239,40 @@ class Residual:
         forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
         return [*emit.jump_if(True, on), *drop, *forget, *emit.jump(self.tail[0]), on]
 
-    def _go_back_if_raised(self, call: Instruction) -> None:
+    def _to_undo(self) -> tuple[int, ...]:
+        """Which inputs of a graph that writes have to be as they were where it raises; none where nobody can tell."""
+        ev, recorder = self.ev, self.ev.recorder
+        if not any(map(raising.may_raise, recorder.graph.nodes)):
+            return ()
+        if recorder.order is Order.FREE:
+            ev.history.order = Order.NOTED
+            raise CaptureAgain("the order of effects and of what may raise")
+        if not recorder.raises_amid:
+            return ()
+        places = raising.written_inputs(recorder)
+        if places is None and recorder.order is not Order.SPLIT:
+            ev.history.order = Order.SPLIT
+            raise CaptureAgain("writes into inputs amid effects")
+        return tuple(places or ())
+
+    def _keep_copies(self, places: tuple[int, ...]) -> str:
+        """Copy what the graph is going to write to; the variable that holds the copies."""
+        name = self.rebuilder.temporary()
+        self.out.extend([*emit.push_callable(emit.load_const(raising.copies)), *emit.load_fast(INPUTS_LOCAL)])
+        self.out.extend([*emit.load_const(places), *emit.call(2), *emit.store_fast(name)])
+        return name
+
+    def _go_back_if_raised(self, call: Instruction, undone: tuple[int, ...], kept: str) -> None:
         """What an operator raises amid effects or in a `try`: drop it and run the function as it is, which has all in order.
 
-        Nothing has happened yet: the graph writes to none of its inputs.
+        Nothing has happened then: the graph writes to none of its inputs, or what it wrote is undone from copies.
         """
         start, other = Instruction("PUSH_EXC_INFO"), Instruction("SWAP", 2)
         forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
+        undo: list[Instruction] = []
+        if kept:
+            undo += [*emit.push_callable(emit.load_const(raising.undo)), *emit.load_fast(INPUTS_LOCAL), *emit.load_const(undone)]
+            undo += [*emit.load_fast(kept), *emit.call(3), *emit.pop(), *emit.delete_fast(kept)]
         self._append_body()
         self.handlers += [
             start,
@@ -250,6 +282,7 @@ class Residual:
             *emit.jump_if(False, other),
             *emit.pop(),
             Instruction("POP_EXCEPT"),
+            *undo,
             *forget,
             *emit.jump(self.tail[0]),
             other,

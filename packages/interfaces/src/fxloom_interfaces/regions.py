@@ -37,6 +37,18 @@ def set_attention_kernel(name: str, enabled: bool) -> None:
     _torch_private.ATTENTION_KERNELS[name][1](enabled)
 
 
+def begin_label(name: str, args: str | None = None) -> Any:
+    """Begin a region that a profiler shows by name; the result is the token of the matching `end_label`."""
+    region = torch.autograd.profiler.record_function(name, args)
+    region.__enter__()
+    return region
+
+
+def end_label(region: Any) -> None:
+    """End the region that `begin_label` began."""
+    region.__exit__(None, None, None)
+
+
 def choose(predicate: torch.Tensor, if_true: Any, if_false: Any, inputs_true: Sequence[Any], inputs_false: Sequence[Any]) -> Any:
     """`torch.cond`: what one of two bodies makes of its inputs."""
     return if_true(*inputs_true) if predicate else if_false(*inputs_false)
@@ -112,6 +124,9 @@ def filled(leaves: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
     return [next(rest) if leaf is HOLE else leaf for leaf in leaves]
 
 
+#: Regions with names for a profiler. Graphs have such nodes only while one runs, and only operators that run one by one can
+#: stand in them: who fuses operators rejects the graph.
+LABELS = frozenset({begin_label, end_label})
 #: Nodes calling these are kept by dead-code removal. torch's own are what its autocast regions are made of.
 MODE_CHANGES = frozenset(
     {

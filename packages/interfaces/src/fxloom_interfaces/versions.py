@@ -23,7 +23,7 @@ class Version(NamedTuple):
         return self.major == other.major and other.minor <= self.minor
 
 
-TORCH_DIALECT = Version(1, 5)
+TORCH_DIALECT = Version(1, 6)
 ATEN_DIALECT = Version(1, 6)
 PRIMS_DIALECT = Version(1, 0)
 LOOP_IR = Version(1, 1)

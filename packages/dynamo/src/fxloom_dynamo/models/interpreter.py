@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import c_calls, classes, output
+from fxloom_dynamo import c_calls, classes, output, warned
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
@@ -135,6 +135,8 @@ for _read in (sys.get_int_max_str_digits, sys.gettrace, sys.getprofile, sys.getr
     _setting(_read)
 
 FUNCTIONS[builtins.print] = output.print_
+FUNCTIONS[_warnings.warn] = warned.warn
+FUNCTIONS[_warnings.warn_explicit] = warned.warn_explicit
 FUNCTIONS[logging.getLogger] = output.get_logger
 for _method in output.LOGGER_METHODS:
     FUNCTIONS[_method] = functools.partial(output.log, _method)

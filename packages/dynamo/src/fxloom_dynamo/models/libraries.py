@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, calls, polyfills
+from fxloom_dynamo import arrays, calls, polyfills, warned
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS, can_shadow, container_base
@@ -127,10 +127,14 @@ def _on_literals(fn: Callable[..., Any]) -> None:
     def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
         values = (*args, *kwargs.values())
         if all(type(value) in LITERALS or isinstance(value, (re.Pattern, re.RegexFlag)) for value in values):
+            if any(isinstance(value, int) and value & re.DEBUG for value in values if fn.__module__ == "re"):
+                graph_break("native_call", f"{fn.__module__}.{fn.__name__} with re.DEBUG, which prints")
             try:
                 return fn(*args, **kwargs)
             except Exception as exc:
                 raise Raised(exc) from None
+            finally:
+                warned.issue(ev, ev.notes.take()[0])  # what `re` has compiled it keeps, and does not warn again
         return calls.inline_function(ev, fn, args, kwargs)  # type: ignore[arg-type]  # a Python function
 
 

@@ -56,7 +56,8 @@ def _number(target: type, *names: str) -> Model:
             for name in names:
                 found = operations.python_method(ev, args[0], name)
                 if found is not ABSENT:
-                    return ev.native(target, ev.call(found, [args[0]]), *args[1:], **kwargs)
+                    number = operations.answered(args[0], name, ev.call(found, [args[0]]))
+                    return ev.native(target, number, *args[1:], **kwargs)
                 if hasattr(type(args[0]), name):  # a subclass's, of a type written in C
                     break
         return ev.native(target, *args, **kwargs)

@@ -17,6 +17,7 @@ from fxloom_dynamo import (
     conditions,
     custom_functions,
     gradients,
+    labels,
     leaf_state,
     module_hooks,
     operations,
@@ -30,6 +31,7 @@ from fxloom_dynamo import (
 )
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.construct import make_instance
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
@@ -54,8 +56,13 @@ def _is_exporting(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
 
 @constructor(torch.autograd.profiler.record_function)
 def _record_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    """Changes no result, so it is no reason to split a graph."""
-    return ev.call(polyfills.UnseenRecord, args, kwargs)
+    if labels.are_seen(ev):
+        return make_instance(ev, torch.autograd.profiler.record_function, args, kwargs)
+    return ev.call(polyfills.UnseenLabel, args, kwargs)
+
+
+FUNCTIONS[torch.autograd.profiler.record_function.__enter__] = labels.enter
+FUNCTIONS[torch.autograd.profiler.record_function.__exit__] = labels.leave
 
 
 @function(set_grad_enabled_raw)

@@ -82,7 +82,7 @@ def _known_target(node: torch.fx.Node) -> str | None:
     if node.op != "call_function":
         return None
     of_graphs = target is regions.choose or isinstance(target, (regions.GraphFunction, regions.Transform))
-    of_regions = target in regions.MODE_CHANGES or of_graphs
+    of_regions = target in regions.MODE_CHANGES or target in regions.LABELS or of_graphs
     of_numbers = target in symbolic_math.FUNCTIONS or target is symbolic_math.check
     if of_regions or of_numbers or target in BUILTIN_TARGETS or _is_operator(target) or _is_torch(target):
         return None

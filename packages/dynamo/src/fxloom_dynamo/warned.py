@@ -1,0 +1,248 @@
+"""Warnings: the program's are put off and made at their places; what C code warns of while capturing is noticed.
+
+In: calls of `warnings.warn` by the program, and whatever else warns in this thread while it is captured. Out: calls that
+replacement code makes, with the file, line and registry of the program's own call; breaks.
+
+Invariant: while capturing nothing is shown, raised or counted as shown that the program did not call for itself then.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import natives, output, rebuild
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.kinds import LITERALS
+from fxloom_dynamo.marks import CaptureAgain, Raised
+from fxloom_interfaces.sources import CallSource
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.heap import Heap
+
+_HERE = __file__.rpartition("/")[0] + "/"
+#: Python functions of torch that have warned: evaluated from then on, so that the warning is the program's
+_WARNING_CODES: dict[int, types.CodeType] = {}
+
+
+def has_warned(code: types.CodeType) -> bool:
+    return id(code) in _WARNING_CODES
+
+
+class Notes:
+    """What has been warned of. Stands before all other filters while the program is captured, and takes everything."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, type[Warning]]] = []
+        #: what the program finds in `warnings.filters`
+        self.filters: Any = None
+        self._codes: list[types.CodeType] = []
+        self._text: str | None = None
+        self._thread = threading.get_ident()
+        self._off = 0
+
+    @contextmanager
+    def taking(self, heap: Heap) -> Iterator[None]:
+        self.filters = before = warnings.filters
+        mine = [("ignore", self, self, None, 0), *before]
+        vars(warnings)["filters"] = mine
+        heap.namespace(vars(warnings)).behind["filters"] = before
+        try:
+            yield
+        finally:
+            if warnings.filters is mine:
+                vars(warnings)["filters"] = before
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Within the block code of the program runs as it is: what it warns of is shown."""
+        self._off += 1
+        try:
+            yield
+        finally:
+            self._off -= 1
+
+    def match(self, text: str) -> bool:
+        """As the pattern of a filter."""
+        mine = not self._off and threading.get_ident() == self._thread
+        self._text = text if mine else None
+        if mine:
+            frame: types.FrameType | None = sys._getframe(1)
+            while frame is not None and natives.in_torch(frame.f_code.co_filename):
+                self._codes.append(frame.f_code)
+                frame = frame.f_back
+        return mine
+
+    def __subclasscheck__(self, category: type[Warning]) -> bool:
+        """As the category of a filter, of which C code asks next."""
+        text, self._text = self._text, None
+        if text is None:
+            return False
+        self.found.append((text, category))
+        return True
+
+    def take(self) -> tuple[list[tuple[str, type[Warning]]], list[types.CodeType]]:
+        """What was found, and the Python functions of torch that warned; forgotten here."""
+        taken = self.found, self._codes
+        self.found, self._codes = [], []
+        return taken
+
+
+def refuse(ev: Evaluator) -> None:
+    """Break: C code has warned, in the place of the instruction that called it."""
+    found, _ = ev.notes.take()
+    text, category = found[0]
+    graph_break("warns", f"{category.__name__}: {text}")
+
+
+def of_torch(ev: Evaluator) -> None:
+    """torch has warned: its Python code is evaluated instead of run, and warns for the program; its C++ code has warned now."""
+    found, codes = ev.notes.take()
+    new = [code for code in codes if not has_warned(code)]
+    if new:
+        _WARNING_CODES.update((id(code), code) for code in new)
+        raise CaptureAgain(new[0].co_qualname)
+    issue(ev, found)
+
+
+def issue(ev: Evaluator, found: Sequence[tuple[str, type[Warning]]]) -> None:
+    """Warn now, in the program's place, of what is not warned of again: libraries keep what they made, or warn once a process."""
+    frame = ev.frames[-1]
+    site = frame.site()
+    for text, category in found:
+        if (text, category) in ev.issued:  # an earlier attempt at this capture did
+            continue
+        ev.issued.add((text, category))
+        with ev.notes.passing():
+            warnings.warn_explicit(text, category, site.file, site.line, _module(frame), _registry(frame.globals))
+
+
+# ------------------------------------------------------------------ the program's own
+
+
+def warn(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """The model of `warnings.warn`."""
+    given = dict(zip(("message", "category", "stacklevel", "source"), args)) | kwargs
+    message, category, level = given.get("message"), given.get("category"), given.get("stacklevel", 1)
+    known = given.keys() <= {"message", "category", "stacklevel", "source"} and len(args) <= 4
+    if not known or given.get("source") is not None or type(level) is not int or not _is_shown_as_it_is(ev, message):
+        graph_break("warns", "warnings.warn with more than a text, a category and a stacklevel")
+    if isinstance(message, Warning):
+        category = type(message)
+    elif category is None:
+        category = UserWarning
+    if not isinstance(category, type) or not issubclass(category, Warning) or ev.heap.is_fresh(category):
+        graph_break("warns", "warnings.warn of a category that is no class of warnings, or that was made inside")
+    level = max(level, 1)
+    outside = level > len(ev.frames)
+    frame = ev.frames[0 if outside else -level]
+    place = (None, None) if outside else (_module(frame), frame.site().line)
+    if not _goes_on(ev, message, category, *place):
+        return
+    at = level - len(ev.frames) + 2 if outside else 1  # beside the frame of the call that is put off
+    ev.put_off.append(output.PutOff(output.stand_in_caller(frame), warnings.warn, (message, category, at), {}))
+
+
+def warn_explicit(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """The model of `warnings.warn_explicit`, without a registry."""
+    values = (*args, *kwargs.values())
+    known = len(args) >= 4 and type(args[0]) is str and type(args[2]) is str and type(args[3]) is int and kwargs.keys() <= {"module"}
+    if not known or len(args) > 5 or not all(type(value) in LITERALS or isinstance(value, type) for value in values):
+        graph_break("warns", "warnings.warn_explicit with more than a text, a category and a place")
+    message, category, filename, line = args[:4]
+    module = args[4] if len(args) > 4 else kwargs.get("module")
+    module = module if module is not None else filename.removesuffix(".py") or "<unknown>"
+    if not isinstance(category, type) or not issubclass(category, Warning) or ev.heap.is_fresh(category):
+        graph_break("warns", "warnings.warn_explicit of a category that is no class of warnings, or that was made inside")
+    if _goes_on(ev, message, category, module, line):
+        output.put_off(ev, warnings.warn_explicit, args, kwargs)
+
+
+def _is_shown_as_it_is(ev: Evaluator, message: Any) -> bool:
+    if type(message) is str:
+        return True
+    if not isinstance(message, Warning) or not all(type(arg) in LITERALS for arg in message.args):
+        return False
+    return ev.heap.class_lookup(type(message), "__str__") is BaseException.__str__
+
+
+def _goes_on(ev: Evaluator, message: Any, category: type[Warning], module: str | None, line: int | None) -> bool:
+    """Whether the program goes on and somebody may see the warning; raises what it is where warnings are errors."""
+    filters = _programs_filters(ev)
+    action = action_of(ev.notes.filters if filters is None else filters, str(message), category, module, line)
+    if filters is None:
+        asks = functools.partial(_acts, text=str(message), category=category, module=module, line=line, as_error=action == "error")
+        name = f"{category.__name__} ({message}) is {'' if action == 'error' else 'not '}an error in {{}}"
+        ev.heap.guard(CallSource(ev.heap.object_source(warnings), getter=asks, label=name), GuardKind.TRUTH, True)
+    if action == "error":
+        raise Raised(message if isinstance(message, Warning) else ev.call(category, [message]))
+    if filters is None:
+        return True
+    if action != "ignore":
+        graph_break("warns", "a warning within a block that changes how warnings are shown")
+    return False
+
+
+def _programs_filters(ev: Evaluator) -> list[Any] | None:
+    """The filters that the program has set; None where they, and what shows a warning, are as they were before."""
+    namespace = ev.heap.namespace(vars(warnings))
+    changed = {id(record.stand_in) for record, _ in rebuild.changed_records(ev)}
+
+    def is_old(name: str) -> bool:
+        value = namespace.values[name]
+        record = ev.heap.record(value)
+        old = ev.notes.filters if name == "filters" else namespace.real.get(name)
+        return (value is old or record is not None and record.original is old) and id(value) not in changed
+
+    if all(map(is_old, namespace.written)) and ("filters" not in namespace.values or is_old("filters")):
+        return None
+    filters = ev.heap.name_get(namespace, "filters")
+    if type(filters) is not list:
+        graph_break("warns", "warnings.filters is no list")
+    ev.heap.fill(filters)
+    if not all(type(entry) is tuple and len(entry) == 5 for entry in filters):
+        graph_break("warns", "warnings.filters holds something else than filters")
+    return filters
+
+
+def action_of(filters: Sequence[Any], text: str, category: type[Warning], module: str | None, line: int | None) -> str:
+    """What `warnings` does with a warning (CPython's `get_filter`). module, line: None where they are not known: a break."""
+    for action, pattern, kind, of_module, at in filters:
+        if isinstance(pattern, Notes):
+            continue
+        if not _matches(pattern, text) or not issubclass(category, kind):
+            continue
+        if (of_module is not None or at) and module is None:
+            graph_break("warns", "a filter of warnings asks for the module or line of a caller outside of the region")
+        if (of_module is None or _matches(of_module, module or "")) and (not at or at == line):
+            return str(action)
+    return str(warnings.defaultaction)  # type: ignore[attr-defined]  # the stubs lack it
+
+
+def _matches(pattern: Any, text: str) -> bool:
+    if type(pattern) is str:
+        return pattern == text
+    return pattern is None or isinstance(pattern, re.Pattern) and pattern.match(text) is not None
+
+
+def _acts(_: Any, text: str, category: type[Warning], module: str | None, line: int | None, as_error: bool) -> bool:
+    return (action_of(warnings.filters, text, category, module, line) == "error") is as_error
+
+
+def _module(frame: Frame) -> str:
+    return str(frame.globals.get("__name__") or "<string>")
+
+
+def _registry(global_names: dict[str, Any]) -> dict[Any, Any]:
+    registry: dict[Any, Any] = global_names.setdefault("__warningregistry__", {})
+    return registry
