@@ -101,7 +101,7 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 
 #: whether a profiler runs in this thread
-profiler_enabled = torch.autograd._profiler_enabled
+profiler_enabled = torch._C._autograd._profiler_enabled
 
 __all__ = [
     "HAS_TORCH_FUNCTION",

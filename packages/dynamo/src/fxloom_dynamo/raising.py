@@ -80,7 +80,7 @@ def _holds_tensor(index: Any) -> bool:
 
 
 #: normalizations write their running statistics without telling: where they stand among the arguments, and what says so
-_STATISTICS = {
+_STATISTICS: dict[Any, tuple[int, int, int]] = {
     torch.nn.functional.batch_norm: (1, 2, 5),
     torch.nn.functional.instance_norm: (1, 2, 5),
     torch.batch_norm: (3, 4, 5),
@@ -92,7 +92,7 @@ _NAMES = ("running_mean", "running_var", "training")
 
 def quietly_written(node: torch.fx.Node) -> list[Any]:
     """Fakes of the tensors that the operator writes to although their version counters don't say so."""
-    places = _STATISTICS.get(node.target) if node.op == "call_function" else None  # type: ignore[call-overload]  # of any type
+    places = _STATISTICS.get(node.target) if node.op == "call_function" else None
     if places is None:
         return []
     mean, var, training = (node.args[at] if at < len(node.args) else node.kwargs.get(name) for at, name in zip(places, _NAMES))

@@ -590,7 +590,8 @@ class Recorder:
         if self.order is Order.NOTED and not self.raises_amid:
             self.raises_amid = raising.may_raise(node) and (self.in_protected_block() or self.amid_effects())
         elif self.order is Order.SPLIT and self.writes_inputs():
-            graph_break("writes_and_raises", f"{node.target if node.op == 'call_method' else node.name} writes into a tensor too large to be copied first")
+            name = node.target if node.op == "call_method" else node.name
+            graph_break("writes_and_raises", f"{name} writes into a tensor too large to be copied first")
         for name, place in symbols_made(self.fake_mode.env, value).items():
             if place is None and name not in self.symbols:
                 self.symbols[name] = self._as_number(node, value) if type(value) is torch.SymBool else node
