@@ -116,6 +116,14 @@ def writes_handled(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def writes_data(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    NOTES.append("before")
+    x.data.add_(1)
+    y = x[index]
+    NOTES.append("after")
+    return y + 1
+
+
 def writes_alone(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     x.add_(1)
     return x[index] + 1
@@ -137,6 +145,7 @@ def state_after(program: Any, size: int, index: list[int]) -> Any:
     [
         (writes_amid, 3, 1, set()),
         (writes_handled, 3, 1, set()),
+        (writes_data, 3, 1, set()),
         (writes_alone, 3, 1, set()),
         (writes_alone, 70_000, 1, set()),
         (writes_amid, 70_000, 1, {"writes_and_raises"}),

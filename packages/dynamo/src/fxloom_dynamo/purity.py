@@ -115,8 +115,8 @@ class Watch:
                 [
                     part
                     for key, (fake, _, _) in ev.recorder.input_info.items()
-                    if fake._version != ev.recorder.versions[key]
-                    for part in (key, fake._version)
+                    if ev.recorder.is_written(fake)
+                    for part in (key, fake._version, fake.storage_token.writes)
                 ]
             )
         return state

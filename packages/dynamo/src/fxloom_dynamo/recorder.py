@@ -76,7 +76,7 @@ class Recorder:
         self._sized: dict[str, tuple[torch.fx.Node, tuple[int, ...]]] = {}
         self.input_info: dict[int, tuple[FakeTensor, torch.Tensor, Source]] = {}
         self.python_type: dict[int, type] = {}
-        self.versions: dict[int, int] = {}  # of inputs, when the program first read them
+        self.versions: dict[int, tuple[int, int]] = {}  # of inputs, when the program first read them
         self.quietly_written: dict[int, FakeTensor] = {}
         self.step_of: dict[torch.fx.Node, int] = {}
         self.step: int = 0
@@ -116,14 +116,14 @@ class Recorder:
         """A tensor that existed before; it becomes a placeholder when an operator first uses it."""
         self.input_info[id(fake)] = (fake, real, source)
         with DisableTorchFunction():
-            self.versions[id(fake)] = fake._version
+            self.versions[id(fake)] = fake._version, fake.storage_token.writes
         self.python_type[id(fake)] = type(real)
         self.overriding |= overrides(type(real))
 
     def is_written(self, fake: FakeTensor) -> bool:
         """Whether the program wrote into an input, itself or through a view."""
         with DisableTorchFunction():
-            return id(fake) in self.quietly_written or fake._version != self.versions[id(fake)]
+            return id(fake) in self.quietly_written or (fake._version, fake.storage_token.writes) != self.versions[id(fake)]
 
     def writes_inputs(self) -> bool:
         """Whether the program wrote into a tensor that existed before, itself or through a view."""
