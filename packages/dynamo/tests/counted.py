@@ -3,6 +3,7 @@
 import torch
 
 from fxloom_dynamo import optimize
+from fxloom_dynamo.capture import ENDINGS
 
 
 class Count:
@@ -23,7 +24,7 @@ class Count:
     def breaks(self):
         """Texts of the breaks; an exception that leaves a frame is none."""
         found = [frame.info.broke for frame in self.frames if frame.info.broke is not None]
-        return [str(broke) for broke in found if broke.key != "raises"]
+        return [str(broke) for broke in found if broke.key not in ENDINGS]
 
 
 def compare(program, graphs, **options):

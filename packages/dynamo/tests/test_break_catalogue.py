@@ -254,6 +254,23 @@ LIBRARY = torch.library.Library("fxloom_catalogue", "DEF")
 LIBRARY.define("shapeless(Tensor x) -> Tensor")
 LIBRARY.impl("shapeless", lambda x: x.clone(), "CPU")
 shapeless = torch.ops.fxloom_catalogue.shapeless
+LIBRARY.define("pessimist(Tensor x) -> Tensor")
+LIBRARY.impl("pessimist", lambda x: x.clone(), "CPU")
+pessimist = torch.ops.fxloom_catalogue.pessimist
+
+
+@torch.library.register_fake("fxloom_catalogue::pessimist")
+def _(x: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("a fake that is wrong")
+
+
+@reaches("operator_raises")
+def handles_what_only_the_fake_raises(x: torch.Tensor) -> Any:
+    try:
+        y = pessimist(x + 1)  # here
+    except RuntimeError:
+        y = x - 1000
+    return y * 2
 
 
 def first_break(key: str) -> str:

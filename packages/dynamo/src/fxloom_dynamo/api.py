@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.fx
 
-from fxloom_dynamo.capture import Break, FrameReport
+from fxloom_dynamo.capture import ENDINGS, Break, FrameReport
 from fxloom_dynamo.config import Backend, CaptureConfig
 from fxloom_dynamo.guards import Guard
 from fxloom_dynamo.runtime import CapturedFrame, compile_callable
@@ -109,7 +109,7 @@ def capture(
     def listen(event: telemetry.Event) -> None:
         if isinstance(event, telemetry.PhaseEnded) and event.phase.startswith("dynamo."):
             seconds[event.phase] = seconds.get(event.phase, 0.0) + event.seconds
-        if isinstance(event, telemetry.GraphBroke) and event.key != "raises":
+        if isinstance(event, telemetry.GraphBroke) and event.key not in ENDINGS:
             breaks[Break(event.key, event.details, event.site)] = None
 
     runs = backend is not _not_to_run

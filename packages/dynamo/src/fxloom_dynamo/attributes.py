@@ -469,8 +469,6 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
         return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
     if isinstance(obj, BaseException) and name == "__traceback__":
         return ev.traceback_of(obj)
-    if isinstance(obj, BaseException) and name == "args":
-        ev.refuse_message(obj)
     try:
         value = ev.native(getattr, obj, name)
     except Raised as raised:

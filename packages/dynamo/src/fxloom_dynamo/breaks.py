@@ -152,6 +152,11 @@ _KINDS = (
         "Report it with the program; meanwhile disable() the function keeps capture away from it.",
     ),
     BreakKind(
+        "operator_raises",
+        "An operator raised on fake tensors, which have a shape but no values; whether it does on real ones, running it tells.",
+        "Nothing, if it raises in eager too; else write it with other operators.",
+    ),
+    BreakKind(
         "backend_rejected",
         "The backend can't treat an operation soundly, so it runs eager between two graphs.",
         "See the details; often another operator does the same.",

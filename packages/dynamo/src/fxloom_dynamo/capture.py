@@ -65,6 +65,11 @@ class Break:
         return describe_break(GraphBreak(self.key, self.details, self.site))
 
 
+#: keys of what ends a frame without being a graph break: the program raises, or an operator does, on fakes at least
+_RAISES, _FAILS = "raises", "fails"
+ENDINGS = frozenset({_RAISES, _FAILS})
+
+
 @dataclass(frozen=True, slots=True)
 class FrameReport:
     """What capture made of one frame. graph: None when no operator was recorded. broke: why it stopped, if it did."""
@@ -144,7 +149,7 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
             if restart.report.key == "uninitialized" and not history.uninitialized:
                 history.uninitialized = True
                 return Skip(restart.report.details, closed=True, this_call=True)
-            if restart.report.key != "raises" and config.fullgraph:
+            if config.fullgraph and restart.report.key not in ENDINGS:
                 first = next(iter(breaks.values()), restart.report)  # what this attempt tried to end before
                 raise Unsupported(str(first)) from restart.__cause__
             if restart.step in breaks:
@@ -280,8 +285,11 @@ class _Attempt:
                     raise
                 raise self._restart(_fault(fault), ev.steps - 1) from fault
             except Raised as raised:
-                report = Break("raises", f"{type(raised.exc).__name__}: {raised.exc}", self._site(frame))
-                raise _Restart(ev.steps - 1, report) from raised.exc
+                details = f"{type(raised.exc).__name__}: {raised.exc}"
+                if id(raised.exc) in ev.of_operators:
+                    _, step, site = ev.of_operators[id(raised.exc)]
+                    raise _Restart(step, Break(_FAILS, details, site or self._site(frame))) from raised.exc
+                raise _Restart(ev.steps - 1, Break(_RAISES, details, self._site(frame))) from raised.exc
             if ev.recorder.regions:
                 details = "a region (torch.device, inference mode, DisableTorchFunctionSubclass) that does not end in the graph"
                 raise self._restart(GraphBreak("torch_call", details, ev.site()), ev.steps)
@@ -293,12 +301,12 @@ class _Attempt:
                 raise _Restart(step, Break("torch_call", "inference mode for a part of a graph", site))
             if broke is not None and ev.current_exception is not None:
                 step = ev.handling_since
-                raise _Restart(step, Break("raises", f"a break inside of an except block ({broke.key})", broke.site))
+                raise _Restart(step, Break(_RAISES, f"a break inside of an except block ({broke.key})", broke.site))
             self._check_generators(frame)
             try:
                 ev.recorder.bind_symbols()
                 residual = Residual(ev, frame, self._compile)
-                code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip)
+                code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip, self._unless_it_raises(broke))
             except CaptureAgain:
                 raise
             except GraphBreak as error:
@@ -319,7 +327,7 @@ class _Attempt:
         frame_report = FrameReport(view.code.co_qualname, self.gm, broke, self.number, ev.steps)
         if self.gm is not None:
             telemetry.emit(telemetry.GraphCaptured(view.code.co_qualname, ev.recorder.calls, len(ev.heap.guards), self._site(frame)))
-        if broke is not None and broke.key != "raises":
+        if broke is not None and broke.key not in ENDINGS:
             _tell(broke)
         captured = CapturedFrame(code, inputs, tuple(ev.heap.guards), frame_report)
         if self.config.on_capture is not None:
@@ -344,6 +352,23 @@ class _Attempt:
         if earlier is not None and earlier < step and earlier not in self.breaks:
             step = earlier
         return _Restart(step, Break(error.key, error.details, site))
+
+    def _unless_it_raises(self, broke: Break) -> Callable[[], None] | None:
+        """What to call when the instruction at which the frame ends, for good as it seems, does not raise after all."""
+        if broke.key != _FAILS:
+            return None
+        report = Break("operator_raises", broke.details, broke.site)
+        fullgraph, told = self.config.fullgraph, False
+
+        def survived() -> None:
+            nonlocal told
+            if fullgraph:
+                raise Unsupported(str(report))
+            if not told:
+                told = True
+                _tell(report)
+
+        return survived
 
     def _cannot_end(self, error: GraphBreak, frame: Frame) -> Exception:
         """A live object can't be made again: break where it was made, if that is known."""

@@ -81,7 +81,7 @@ class Evaluator:
         self.put_off: list[PutOff] = []
         self.notes = warned.Notes()
         self.issued = policy.history.warned
-        self.of_operators: dict[int, tuple[BaseException, int]] = {}  # exceptions that they raised, and when
+        self.of_operators: dict[int, tuple[BaseException, int, Site | None]] = {}  # exceptions that they raised; when, where
         self.recorder.sites = self.sites
         self.recorder.in_protected_block = self._in_protected_block
         self.recorder.amid_effects = self._has_effects
@@ -237,7 +237,10 @@ class Evaluator:
             self.frames.pop()
 
     def unwind(self, frame: Frame, index: int, raised: Raised) -> bool:
-        """Go to the handler of the instruction at `index`; False when there is none: the exception leaves the frame."""
+        """Go to the handler of the instruction at `index`; False when there is none: the exception leaves the frame.
+
+        None is entered with what an operator raised on fakes: whether the real one does, and what it says, the run tells.
+        """
         exc = raised.exc
         if not raised.settled:
             raised.settled = True
@@ -248,6 +251,10 @@ class Evaluator:
         region = frame.info.regions[index]
         if region is None:
             return False
+        failed = self.of_operators.get(id(exc))
+        if failed is not None:
+            _, self.recorder.split_step, site = failed
+            raise GraphBreak("operator_raises", f"{type(exc).__name__}: {exc}", site)
         del frame.stack[region.depth :]
         if region.lasti:
             frame.stack.append(index)
@@ -392,7 +399,7 @@ class Evaluator:
         except RecursionError as exc:
             graph_break("recursion", str(exc))
         except Exception as exc:
-            self.of_operators[id(exc)] = (exc, self.steps - 1)
+            self.of_operators[id(exc)] = (exc, self.steps - 1, self.site())
             if self.notes.found:
                 warned.of_torch(self)
             raise Raised(self.clean(exc)) from None
@@ -412,18 +419,11 @@ class Evaluator:
         except RecursionError as exc:
             graph_break("recursion", str(exc))
         except Exception as exc:
-            self.of_operators[id(exc)] = (exc, self.steps - 1)
+            self.of_operators[id(exc)] = (exc, self.steps - 1, self.site())
             raise Raised(self.clean(exc)) from None
 
     def _override(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return subclasses.call(self, func, args, kwargs, subclasses.arguments(args, kwargs))
-
-    def refuse_message(self, exc: BaseException) -> None:
-        """Break before the operator that raised `exc`, if one did: what it says is the fake kernel's."""
-        known = self.of_operators.get(id(exc))
-        if known is not None:
-            self.recorder.split_step = known[1]
-            graph_break("torch_call", f"the message of a {type(exc).__qualname__} that an operator raised")
 
     def really(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the program's on real values, as the program itself would: what it makes is no fake."""

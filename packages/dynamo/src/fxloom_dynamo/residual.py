@@ -52,6 +52,7 @@ class Residual:
         self.ev = ev
         self.frame = frame
         self.compile_graph = compile_graph
+        self.survived: Callable[[], None] | None = None
         self.rebuilder = Rebuilder(ev, frame)
         self.code = frame.code
         self.regions: list[ExceptionRegion] = []
@@ -85,8 +86,11 @@ class Residual:
         self.out.extend(emit.return_value())
         return self._assemble()
 
-    def finish_break(self, index: int) -> tuple[types.CodeType, tuple[Source, ...]]:
-        """The frame stopped before the instruction (group) at `index`."""
+    def finish_break(
+        self, index: int, survived: Callable[[], None] | None = None
+    ) -> tuple[types.CodeType, tuple[Source, ...]]:
+        """The frame stopped before the instruction (group) at `index`. survived: to be called when that did not raise."""
+        self.survived = survived
         frame, rebuilder = self.frame, self.rebuilder
         instructions = frame.info.body.instructions
         start, end = _group(instructions, index)
@@ -556,6 +560,9 @@ class Residual:
         first = first_parameter(origin)
         if "__class__" in origin.co_freevars and first is None and origin.co_argcount:
             graph_break("opaque_object", "super() in a function whose first parameter is captured by an inner function")
+        if self.survived is not None:
+            self.rebuilder.begin_call(self.survived)
+            self.out.extend([*emit.call(0), Instruction("POP_TOP")])
         names = tuple(self._held)
         made = make_continuation(frame.code, index, tuple(nulls), names)
         slots = []

@@ -59,7 +59,6 @@ def printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> Any:
         same = all(new is old for (_, new), old in zip(pairs, dict.values(value), strict=True))
         return value if same else _copy(cls, pairs)
     if isinstance(value, BaseException):
-        ev.refuse_message(value)
         for item in value.args:
             if printable(ev, item, depth) is not item:
                 graph_break("identity", f"the text of a {cls.__qualname__} made of a size that may change")
