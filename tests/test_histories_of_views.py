@@ -82,7 +82,22 @@ def detached_and_written(x: Tensor) -> Any:
     return v, x * 1
 
 
+def result_turned_after_a_view(x: Tensor) -> Any:
+    y = x * 1
+    v = y.t()
+    y.t_()
+    return v
+
+
+def result_turned_after_a_row(x: Tensor) -> Any:
+    y = x * 1
+    v = y[0]
+    y.t_()
+    return v
+
+
 PROGRAMS: list[Callable[..., Any]] = [
+    result_turned_after_a_view, result_turned_after_a_row,
     detached_and_written,
     strided_past_a_view, strided_past_a_view_of_a_result, reshaped_quietly, result_reshaped_quietly, result_reshaped,
     result_unsqueezed, view_of_an_input_reshaped, quiet_view_of_what_is_written, quiet_view_of_a_written_result,

@@ -274,3 +274,27 @@ def test_each_stage_keeps_what_it_needs_and_lets_it_go() -> None:
     assert total.grad_fn.next_functions[-1][0] is h.grad_fn
     total.backward()
     torch.testing.assert_close(x.grad, torch.autograd.grad(x.exp().sin().cos().exp().sum(), x)[0])
+
+
+WITH_CONSTANTS: dict[str, Callable[[Tensor], Any]] = {
+    "factor": lambda v: v * torch.tensor([1.0, 2.0, 3.0]),
+    "list of places": lambda v: v[[0, 0]],
+    "targets": lambda v: torch.nn.functional.cross_entropy(v, torch.tensor([0, 1, 2])),
+    "mask": lambda v: v.masked_fill(torch.tensor([True, False, True]), 0.0),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", WITH_CONSTANTS)
+def test_a_result_made_of_another_and_a_constant(name: str, backend: str) -> None:
+    def program(x: Tensor) -> Any:
+        v = x.sin()
+        return v, WITH_CONSTANTS[name](v)
+
+    seen = []
+    for run in (program, fxloom.compile(program, backend=backend, fullgraph=True)):
+        x = torch.arange(9.0).view(3, 3).requires_grad_()
+        v, made = run(x)
+        (v.sum() + made.sum()).backward()
+        seen.append((v, made, x.grad))
+    torch.testing.assert_close(seen[1], seen[0])

@@ -100,6 +100,8 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             steps = _steps(state, found, view, output)
             found.results.append(FromOutput(base, steps, _as_made(view, output), _is_apart(output, memory.owner)))
         else:
+            if output.requires_grad and memory.owner is not None and memory.owner is not output and memory.owner.desc != memory.whole:
+                raise UnsupportedView("an output is a view of a tensor that changed its shape in place afterwards")
             value = with_strides_of(state.log, state.read(output), output.desc)
             if not equal(value.desc.offset, output.desc.offset):  # a part of something that the program does not show
                 value = state.log.emit(aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False)

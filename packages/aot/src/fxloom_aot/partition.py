@@ -104,8 +104,9 @@ def backward_from(joint: Joint, saved: Sequence[FakeTensor]) -> tuple[int, ...] 
     again: set[int] = set()
     todo = [value for value in needed_by(joint, fixed) if id(value) not in kept]
     while todo:
-        number = log.origins[id(todo.pop())].call
-        if number in again:
+        origin = log.origins[id(todo.pop())]
+        number = origin.call
+        if number in again or (number < 0 and origin.placeholder < 0):  # a constant belongs to either graph
             continue
         if number < 0 or has_effect(log.calls[number].op):
             return None
