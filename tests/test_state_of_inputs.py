@@ -310,6 +310,65 @@ def test_writes_count_as_versions_where_eagers_do(program: Callable[[Tensor], No
     torch.testing.assert_close(seen[1], seen[0])
 
 
+def scaled_in_a_list(a: Tensor, x: Tensor) -> Any:
+    torch._foreach_mul_([a], 2.0)
+    return a * x
+
+
+def a_saved_result_is_scaled(a: Tensor, x: Tensor) -> Any:
+    y = (a * x).exp()
+    torch._foreach_mul_([y], 2.0)
+    return y
+
+
+def a_saved_operand_is_scaled(a: Tensor, x: Tensor) -> Any:
+    a = a * x
+    y = a.sin()
+    torch._foreach_mul_([a], 2.0)
+    return y
+
+
+def a_parameter_is_scaled(a: Tensor, x: Tensor) -> Any:
+    y = (a * x).sum()
+    with torch.no_grad():
+        torch._foreach_add_([a], 1.0)
+    return y * x
+
+
+def a_list_of_results(a: Tensor, x: Tensor) -> Any:
+    torch.unbind_copy(x, 0, out=[a[0].detach(), a[1].detach(), a[2].detach()])
+    return x * 1
+
+
+def pooled_to_a_given_tensor(a: Tensor, x: Tensor) -> Any:
+    torch.ops.aten.avg_pool1d.out(x.detach().view(1, 1, 3), [1], out=a.detach().view(1, 1, 3))
+    return x * 1
+
+
+LISTS: list[Callable[..., Any]] = [
+    scaled_in_a_list, a_saved_result_is_scaled, a_saved_operand_is_scaled, a_parameter_is_scaled, a_list_of_results,
+    pooled_to_a_given_tensor,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", LISTS, ids=lambda program: program.__name__)
+def test_writes_counted_within_an_operator(program: Callable[..., Any], backend: str) -> None:
+    """Foreach operators and such are made of others, which count what they write as new versions."""
+    fxloom.reset()
+    seen: list[Any] = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        leaf, x = torch.arange(3.0).requires_grad_(), torch.ones(3, requires_grad=True)
+        a = leaf if program is a_parameter_is_scaled else leaf * 1
+        loss = run(a, x).sum()
+        try:
+            loss.backward()
+            seen.append((a.detach(), a._version, leaf.grad, x.grad))
+        except RuntimeError as error:
+            seen.append((a.detach(), a._version, "modified by an inplace operation" in str(error)))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_data_written_between_forward_and_backward(backend: str) -> None:
     """Backward sees the new values where eager keeps the tensor, the old ones where eager keeps a result."""

@@ -78,6 +78,15 @@ def composite(op: Any) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))
 
 
+def counts_within(op: Any) -> bool:
+    """True when nothing around the operator's kernel counts a write as a version (ADInplaceOrView), but operators within it do.
+
+    Kernels of a device alone (fused optimizers, running statistics) don't, save those of foreach operators, for all devices alike.
+    """
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(has_kernel(op.name(), "CompositeExplicitAutograd")) and not has_kernel(op.name(), "ADInplaceOrView")
+
+
 def decompose(op: Any, args: Any, kwargs: Any) -> Any:
     """What torch's own kernel makes of an operator that is defined by others; NotImplemented for the rest.
 

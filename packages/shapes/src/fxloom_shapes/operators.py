@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from fxloom_shapes._torch_private import composite, decompose
+from fxloom_shapes._torch_private import composite, counts_within, decompose
 
 __all__ = ["Op", "OpFacts", "decompose", "facts_of"]
 
@@ -20,6 +20,8 @@ class OpFacts:
 
     inplace_view: changes the metadata of its first argument. data_dependent: its answer depends on values.
     dynamic_shape: its output shape may. seeded: draws random numbers. has_device: takes a `device` argument.
+    counts_within: its writes count as versions of what it writes because it is made of operators that count theirs, not by
+    itself.
     """
 
     writes: tuple[tuple[int, str, bool], ...]
@@ -29,6 +31,7 @@ class OpFacts:
     seeded: bool
     has_device: bool
     composite: bool
+    counts_within: bool
 
 
 @cache
@@ -47,4 +50,5 @@ def facts_of(op: Op) -> OpFacts:
         seeded=torch.Tag.nondeterministic_seeded in op.tags,
         has_device=any(argument.name == "device" for argument in op._schema.arguments),
         composite=composite(op),
+        counts_within=bool(writes) and counts_within(op),
     )

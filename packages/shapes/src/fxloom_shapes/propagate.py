@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from fxloom_shapes import fake as fake_module
 from fxloom_shapes._torch_private import (
@@ -539,11 +540,12 @@ def _certain(tensors: list[FakeTensor]) -> Iterator[None]:
 def _note_writes(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     for position, name, _ in facts.writes:
         written = args[position] if position < len(args) else kwargs.get(name)
-        if type(written) is FakeTensor:
-            written.storage_token.writes += 1
-        elif isinstance(written, (tuple, list)):
-            for item in written:
-                item.storage_token.writes += 1
+        for fake in written if isinstance(written, (tuple, list)) else (written,):
+            if type(fake) is not FakeTensor:
+                continue
+            fake.storage_token.writes += 1
+            if facts.counts_within and not fake.is_inference():
+                increment_version(fake)
 
 
 # --- known values -----------------------------------------------------------------------------------------------------
