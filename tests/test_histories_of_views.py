@@ -218,3 +218,60 @@ def test_a_view_of_what_requires_no_grad_may_be_written_with_grad(backend: str) 
             assert seen[0] == seen[1]
         else:
             torch.testing.assert_close(seen[1], seen[0])
+
+
+def part_and_part_of_it(x: Tensor) -> Any:
+    v = x[1]
+    return v, v[0]
+
+
+def whole_of_a_part(x: Tensor) -> Any:
+    v = (x * 2)[0]
+    return v.view_as(v), v
+
+
+def three_after_each_other(x: Tensor) -> Any:
+    v = (x * 2).t()
+    w = v[1]
+    return w[:2], v, w
+
+
+def part_and_what_is_computed_of_its_part(x: Tensor) -> Any:
+    v = x[1]
+    w = v[:2]
+    return v, w, w.sin()
+
+
+def part_of_a_part_of_what_is_written(x: Tensor) -> Any:
+    y = x * 2
+    v = y[0]
+    w = v[1:]
+    y.mul_(3)
+    return v, w
+
+
+def two_parts_alike(x: Tensor) -> Any:
+    return x[0], x[0], x.unbind(0)[0]
+
+
+RESULTS: list[Callable[..., Any]] = [
+    part_and_part_of_it, whole_of_a_part, three_after_each_other, part_and_what_is_computed_of_its_part,
+    part_of_a_part_of_what_is_written, two_parts_alike,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("hooked", range(3))
+@pytest.mark.parametrize("program", RESULTS, ids=lambda program: program.__name__)
+def test_gradients_meet_where_a_view_is_made_of_a_returned_view(program: Callable[..., Any], hooked: int, backend: str) -> None:
+    fxloom.reset()
+    seen: list[Any] = []
+    for run in (fxloom.compile(program, backend=backend, fullgraph=True), program):
+        leaf = torch.arange(9.0).view(3, 3).requires_grad_()
+        outputs = run(leaf * 1)
+        looked_at = outputs[hooked % len(outputs)]
+        looked_at.retain_grad()
+        looked_at.register_hook(lambda gradient: gradient * 10)
+        sum(((n + 2) * output.exp()).sum() for n, output in enumerate(outputs)).backward()
+        seen.append((looked_at.grad, leaf.grad))
+    torch.testing.assert_close(seen[0], seen[1])

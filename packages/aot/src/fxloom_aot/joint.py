@@ -30,7 +30,7 @@ from fxloom_aot.through import without_marked
 from fxloom_aot.traced import Boundary, Declined, Given, Stage, Traced, TracedGraph, Watched
 from fxloom_aot.views import UnsupportedView, is_dense
 from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
-from fxloom_interfaces.signature import FromConstant, FromInput, FromOutput, InputKind, InputSpec, OutputKind, SameResult
+from fxloom_interfaces.signature import FromConstant, FromInput, FromOutput, FromResult, InputKind, InputSpec, OutputKind, SameResult
 from fxloom_interfaces.telemetry import ArtifactWritten, emit, phase, wants_artifacts
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride, describe, make_fake, symbolic_kernels
 from fxloom_shapes.numbers import symbol_number
@@ -150,12 +150,15 @@ class Differentiation:
         for number, (output, what) in enumerate(zip(outputs, found.results, strict=True)):
             if type(output) is not FakeTensor or not output.requires_grad or not has_history(output):
                 continue
-            match what:
+            root = what
+            while isinstance(root, FromResult):
+                root = found.results[root.result]
+            match root:
                 case FromOutput(position):
                     add(Boundary(result=number), output, position)
                 case FromInput(index, steps) if steps:
                     add(Boundary(result=number), output, written.get(index, -1))
-                case FromInput() | FromConstant() | SameResult():
+                case FromInput() | FromConstant() | SameResult() | FromResult():
                     pass
         return result
 

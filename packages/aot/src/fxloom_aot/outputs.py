@@ -10,6 +10,7 @@ own; what has to alias is rebuilt from `results`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from fxloom_interfaces.signature import (
     FromConstant,
     FromInput,
     FromOutput,
+    FromResult,
     MetadataChange,
     OutputKind,
     OutputSpec,
@@ -107,8 +109,36 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
                 value = state.log.emit(aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False)
             spec = OutputSpec(OutputKind.USER, differentiable=output.requires_grad)
             found.results.append(FromOutput(found.add(spec, value, output)))
+    _views_of_results(state, found, outputs)
     _separate(state, found)
     return found
+
+
+def _views_of_results(state: Functionalizer, found: ForwardOutputs, outputs: list[Any]) -> None:
+    """Views that the program made of a view that it returns too: gradients come to the one by way of the other.
+
+    The caller sees that by hooks and `retain_grad`. A result that is a whole memory is what its views are made of anyway.
+    """
+    shown: dict[int, list[int]] = {}
+    for number, (output, what) in enumerate(zip(outputs, found.results, strict=True)):
+        if isinstance(what, (FromInput, FromOutput)) and what.steps and _is_tracked(output):
+            shown.setdefault(id(state.view_of(output).memory), []).append(number)
+    for numbers in shown.values():
+        for number in numbers if len(numbers) > 1 else ():
+            made = state.view_of(outputs[number]).made
+            above = [other for other in numbers if other != number and _is_made_of(made, outputs[number], state, outputs[other])]
+            if above:
+                nearest = max(above, key=lambda other: len(state.view_of(outputs[other]).made))
+                what = found.results[number]
+                assert isinstance(what, (FromInput, FromOutput))
+                steps = made[len(state.view_of(outputs[nearest]).made) :]
+                found.results[number] = FromResult(nearest, steps, what.requires_grad, what.apart)
+
+
+def _is_made_of(made: tuple[ViewStep, ...], output: FakeTensor, state: Functionalizer, other: FakeTensor) -> bool:
+    """True for a view that the program, and autograd, made of the view `other`."""
+    first = state.view_of(other).made
+    return len(first) < len(made) and all(map(is_, first, made)) and flows_to(output.grad_fn, other)
 
 
 def _is_tracked(output: FakeTensor) -> bool:

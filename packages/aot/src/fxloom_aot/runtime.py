@@ -20,6 +20,7 @@ from fxloom_interfaces.signature import (
     FromConstant,
     FromInput,
     FromOutput,
+    FromResult,
     GraphSignature,
     InputKind,
     MetadataChange,
@@ -72,7 +73,7 @@ def inference_wrapper(
 
 
 def _is_tracked_view(result: Result) -> bool:
-    return isinstance(result, (FromInput, FromOutput)) and bool(result.steps) and result.requires_grad
+    return isinstance(result, (FromInput, FromOutput, FromResult)) and bool(result.steps) and result.requires_grad
 
 
 class StorageChanged(InternalError):
@@ -155,22 +156,25 @@ def finishers(signature: GraphSignature, stage_of: Mapping[int, int]) -> list[Fi
     places |= late_numbers
     written = {signature.outputs[position].index: stage_of.get(position, -1) for position in writes}
     stages: list[int] = []
-    for result in signature.results:
-        match result:
+    others: list[int] = []
+    for number in range(len(signature.results)):
+        root, depth = signature.root(number)
+        others.append(depth)
+        match root:
             case FromOutput(position):
                 stages.append(stage_of.get(position, -1))
             case FromInput(index):
                 stages.append(written.get(index, -1))
-            case FromConstant():
+            case _:
                 stages.append(-1)
-            case SameResult(earlier):
-                stages.append(stages[earlier])
+    # what other results are made of comes first
+    order = sorted(range(len(stages)), key=others.__getitem__)
     makers = [_maker(result, places) for result in signature.results]
     found = []
     for stage in range(-1, max(stage_of.values(), default=-1) + 1):
         updates = [_write(signature, position) for position in writes if stage_of.get(position, -1) == stage]
         updates += [_reshape(change, places) for change in signature.metadata if written.get(change.index, -1) == stage]
-        own = [(number, make) for number, make in enumerate(makers) if stages[number] == stage]
+        own = [(number, makers[number]) for number in order if stages[number] == stage]
         found.append(_finish(updates, own, bool(late_numbers)))
     return found
 
@@ -231,7 +235,7 @@ Maker = Callable[[Sequence[Any], Sequence[Any], list[Any]], Any]
 
 
 def _maker(result: Result, places: Mapping[str, int]) -> Maker:
-    if isinstance(result, (FromInput, FromOutput)) and result.apart:
+    if isinstance(result, (FromInput, FromOutput, FromResult)) and result.apart:
         shared = _maker(replace(result, apart=False), places)
         return lambda args, outputs, results: shared(args, outputs, results).data
     match result:
@@ -245,6 +249,9 @@ def _maker(result: Result, places: Mapping[str, int]) -> Maker:
         case FromInput(index, steps, requires_grad):
             steps_at = _late_steps(steps, places)
             return lambda args, outputs, results: _replay(args[index], steps_at(args), requires_grad)
+        case FromResult(other, steps, requires_grad):
+            steps_at = _late_steps(steps, places)
+            return lambda args, outputs, results: _replay(results[other], steps_at(args), requires_grad)
         case FromConstant(value):
             return lambda args, outputs, results: value
         case SameResult(earlier):

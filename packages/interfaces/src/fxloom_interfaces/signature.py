@@ -148,7 +148,17 @@ class SameResult:
     result: int
 
 
-Result = FromOutput | FromInput | FromConstant | SameResult
+@dataclass(frozen=True, slots=True)
+class FromResult:
+    """The result is a view, which `steps` describe, of another result, and its history goes by that one; as in `FromInput`."""
+
+    result: int
+    steps: tuple[ViewStep, ...]
+    requires_grad: bool = True
+    apart: bool = False
+
+
+Result = FromOutput | FromInput | FromConstant | SameResult | FromResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +194,18 @@ class GraphSignature:
                 raise IRError(f"result {number} is made from output {result.output} of {len(self.outputs)}")
             if isinstance(result, SameResult) and not 0 <= result.result < number:
                 raise IRError(f"result {number} is said to be the same as result {result.result}, which is no earlier one")
+            if isinstance(result, FromResult):
+                self.root(number)  # raises for a circle
+
+    def root(self, number: int) -> tuple[Result, int]:
+        """What a result is made of in the end, by way of other results, and over how many of them."""
+        result, others = self.results[number], 0
+        while isinstance(result, (FromResult, SameResult)):
+            others += 1
+            if not 0 <= result.result < len(self.results) or others > len(self.results):
+                raise IRError(f"result {number} is made of result {result.result} of {len(self.results)}, or of itself")
+            result = self.results[result.result]
+        return result, others
 
     def mutated(self) -> tuple[int, ...]:
         """Placeholders that the epilogue writes to."""
