@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from programs import check
 
+from fxloom_dynamo import graph_break
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.runtime import compile_callable
 
@@ -77,3 +78,26 @@ def test_the_function_behind_a_cache_runs_as_often_as_in_eager() -> None:
     for _ in range(3):
         compiled(torch.ones(2))
     assert SETTINGS["runs"] == 1
+
+
+def test_the_cache_counts_the_calls_of_the_program() -> None:
+    @functools.lru_cache
+    def double(n: int) -> int:
+        return n * 2
+
+    def counts(x: torch.Tensor) -> Any:
+        y = x * double(3) + double(3)
+        graph_break()
+        return y * double(4)
+
+    def run(fn: Any) -> list[Any]:
+        double.cache_clear()
+        found = []
+        for _ in range(3):
+            fn(torch.ones(2))
+            found.append(double.cache_info())
+        return found
+
+    frames: list[Any] = []
+    assert run(compile_callable(counts, CaptureConfig(on_capture=frames.append))) == run(counts)
+    assert [frame.info.graph is not None for frame in frames] == [True, True]

@@ -135,7 +135,7 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
             if name == "__weakref__":
                 graph_break("opaque_object", "weak references of an object")
             return _followed(ev, obj, name, ev.native(raw.__get__, obj, cls))
-        if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
+        if (hasattr(kind, "__set__") or hasattr(kind, "__delete__")) and hasattr(kind, "__get__"):
             return _descriptor_get(ev, raw, name, obj, cls)
     if cls.__dictoffset__ or issubclass(cls, threading.local):
         value = heap.dict_get(_own_dict(ev, obj), name)
@@ -579,6 +579,21 @@ def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
     ev.heap.class_writes[obj, name] = value
 
 
+def _delete_class(ev: Evaluator, obj: type, name: str) -> None:
+    """type.__delattr__(obj, name)"""
+    from fxloom_dynamo.kinds import is_mutable_type
+
+    if not is_mutable_type(obj):
+        raise Raised(TypeError(f"cannot set {name!r} attribute of immutable type {obj.__name__!r}"))
+    if name.startswith("__") and name.endswith("__"):
+        graph_break("mutates_foreign_state", f"deletes {obj.__qualname__}.{name}")
+    ev.heap.class_lookup(obj, name)
+    written = ev.heap.class_writes.get((obj, name), ABSENT)
+    if written is DELETED or written is ABSENT and name not in obj.__dict__:
+        raise Raised(AttributeError(f"type object {obj.__name__!r} has no attribute {name!r}"))
+    ev.heap.class_writes[obj, name] = DELETED
+
+
 def _module_namespace(ev: Evaluator, obj: types.ModuleType) -> Any:
     if type(obj) is not types.ModuleType:
         graph_break("mutates_foreign_state", f"writes an attribute of {type(obj).__qualname__} {obj.__name__}")
@@ -664,9 +679,7 @@ def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
         if heap.is_fresh(obj):
             ev.native(type.__delattr__, obj, name)
             return
-        if heap.class_lookup(obj, name) is ABSENT:
-            raise Raised(AttributeError(name))
-        heap.class_writes[obj, name] = DELETED
+        _delete_class(ev, obj, name)
         return
     if isinstance(obj, types.ModuleType):
         _module(ev, obj, name)

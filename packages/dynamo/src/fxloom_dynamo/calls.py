@@ -6,7 +6,6 @@ under the recording mode; builtins that call back or look at identities have a m
 
 from __future__ import annotations
 
-import enum
 import functools
 import inspect
 import types
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _native, arrays, effort, module, natives, polyfills, queries, scans, type_values
+from fxloom_dynamo import _native, arrays, cached_functions, effort, module, natives, polyfills, queries, scans, type_values
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -25,7 +24,6 @@ from fxloom_dynamo.policy import wish_for
 from fxloom_dynamo.warned import has_warned
 from fxloom_dynamo.wishes import as_wished
 from fxloom_interfaces.errors import InternalError
-from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         merged = {**fn.keywords, **kwargs}
         return call(ev, fn.func, [*fn.args, *args], merged)
     if kind is functools._lru_cache_wrapper:
-        return _call_cached(ev, fn, args, kwargs)
+        return cached_functions.call(ev, fn, args, kwargs)
     if kind is _native.Uncaptured:
         graph_break("asked_for", f"{getattr(fn, '__qualname__', type(fn.__wrapped__).__qualname__)} is not to be captured")
     if kind is _native.CompiledCallable:  # compiled for itself; here it is part of what is being compiled
@@ -83,41 +81,6 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if kind.__flags__ & HEAPTYPE and not isinstance(raw, types.WrapperDescriptorType):
         return call(ev, ev.getattr(fn, "__call__"), args, kwargs)
     graph_break("native_call", f"call of a {kind.__module__}.{kind.__qualname__}")
-
-
-def _call_cached(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
-    """An `lru_cache`d function. On constants the answer comes from the real cache, and is asked for again at every call:
-
-    the program may clear the cache. Other arguments are stand-ins, which the real cache has never seen.
-    """
-    from fxloom_dynamo import output
-
-    if output.log_once(ev, fn, args, kwargs):
-        return None
-    values = (*args, *kwargs.values())
-    wrapped = getattr(fn, "__wrapped__", None)
-    if all(map(_is_constant, values)) and not any(map(ev.heap.is_fresh, values)):
-        result = ev.really(fn, *args, **kwargs)
-        if isinstance(wrapped, types.FunctionType) and natives.in_torch(wrapped.__code__.co_filename):
-            return result if type(result) in LITERALS else ev.heap.adopt(result)
-        given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
-        ask = functools.partial(_ask_cache, args=tuple(args), kwargs=dict(kwargs))
-        return ev.heap.translate(result, CallSource(ev.heap.source_of(fn), getter=ask, label=f"{{}}({given})"))
-    if getattr(wrapped, "__module__", None) == "typing" or natives.in_torch(getattr(getattr(wrapped, "__code__", None), "co_filename", "")):
-        return call(ev, ev.heap.adopt(wrapped), args, kwargs)  # without the cache: what it makes is a constant
-    name = getattr(fn, "__qualname__", "a function")
-    graph_break("cached_function", f"{name}, given {', '.join(sorted({ev.type_of(value).__qualname__ for value in values}))}")
-
-
-def _is_constant(value: Any) -> bool:
-    """True for what is the same object, or as good, for the program and for the evaluator."""
-    if type(value) is tuple:
-        return all(map(_is_constant, value))
-    return type(value) in LITERALS or isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType, enum.Enum))
-
-
-def _ask_cache(fn: Any, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
-    return fn(*args, **kwargs)
 
 
 _C_FUNCTIONS = frozenset(

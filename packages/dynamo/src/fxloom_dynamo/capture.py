@@ -112,9 +112,11 @@ def capture_frame(
         return Skip(f"more than {config.break_limit} graph breaks in {code.co_qualname}")
     collecting = gc.isenabled()
     gc.disable()  # an attempt makes tens of thousands of objects that live as long as it does
+    known = history()
     try:
-        found = _attempts(view, config, history())
+        found = _attempts(view, config, known)
     finally:
+        known.answers.clear()
         if collecting:
             gc.enable()
     if isinstance(found, Skip) and found.report is not None:

@@ -54,6 +54,10 @@ def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any
             if model is not None:
                 return model(ev, cls, args, kwargs)
             return ev.call(ev.heap.class_value(meta, "__call__", custom), [cls, *args], kwargs)
+        if custom is not ABSENT and not isinstance(custom, types.WrapperDescriptorType):  # another callable, bound or not: a class, say
+            from fxloom_dynamo import attributes
+
+            return ev.call(attributes.bind(ev, custom, "__call__", cls, meta, meta), args, kwargs)
     return make_instance(ev, cls, args, kwargs)
 
 

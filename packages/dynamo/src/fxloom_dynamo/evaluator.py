@@ -29,6 +29,7 @@ from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.effort import SAMPLE, Effort
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.gradients import Gradient
+from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, Address, FrameObject, Mark, Raised, Traceback
@@ -37,7 +38,7 @@ from fxloom_dynamo.output import PutOff
 from fxloom_dynamo.recorder import Recorder
 from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
 from fxloom_interfaces.errors import FxloomError, GraphBreak, InternalError, Site
-from fxloom_interfaces.sources import BuiltinsSource, GlobalsSource
+from fxloom_interfaces.sources import BuiltinsSource, CallSource, GlobalsSource
 from fxloom_shapes import ConstraintViolated, FakeMode, FakeTensor
 from fxloom_shapes.asking import Tracer
 
@@ -65,7 +66,8 @@ class Evaluator:
         self.heap = Heap(fake_mode, self.recorder.know_input, policy)
         self.break_at = break_at
         self.frames: list[Frame] = []
-        self.current_exception: BaseException | None = None
+        self.current_exception: BaseException | None = None  # that the program handles, since it entered the frame
+        self._handled_before = sys.exception()
         self.generators: list[TracedGenerator] = []
         self.parameters: dict[str, Any] = {}  # of the captured frame, as it was called
         self.created_at: dict[int, int] = {}
@@ -100,6 +102,7 @@ class Evaluator:
         self.tensor_dicts: dict[int, tuple[FakeTensor, dict[str, Any]]] = {}
         #: tensors that existed before with attributes of torch's that the program set: see `leaf_state`
         self.leaf_writes: dict[int, tuple[FakeTensor, dict[str, Any]]] = {}
+        self.cached_calls = 0
         self.asked_grad_mode = 0  # times that the program asked whether gradients are on
         self.transforms = 0  # of torch.func that enclose what is evaluated
         self.break_site: Site | None = None
@@ -117,7 +120,7 @@ class Evaluator:
         for held in vars(self).values():
             if isinstance(held, (dict, list)):
                 held.clear()
-        self.current_exception = self._thrown = self._lost = None
+        self.current_exception = self._handled_before = self._thrown = self._lost = None
 
     # ------------------------------------------------------------------ places
 
@@ -275,6 +278,17 @@ class Evaluator:
             link = further
             seen.add(id(link))
         exc.__context__ = handled
+
+    def handled(self) -> BaseException | None:
+        """The exception that the program handles: also one whose handler has called the frame."""
+        if self.current_exception is not None:
+            return self.current_exception
+        known = self.heap.object_source(sys)
+        if self._handled_before is None:
+            self.heap.guard(CallSource(known, getter=_handles, label="an exception is handled"), GuardKind.TRUTH, False)
+            return None
+        handled: BaseException = self.heap.translate(self._handled_before, CallSource(known, getter=_handled, label="sys.exception()"))
+        return handled
 
     def traceback_of(self, exc: BaseException) -> Any:
         """`exc.__traceback__` as the program sees it."""
@@ -540,6 +554,14 @@ class Evaluator:
                 error.name = name
                 raise Raised(error)
         return value
+
+
+def _handled(_: Any) -> BaseException | None:
+    return sys.exception()
+
+
+def _handles(_: Any) -> bool:
+    return sys.exception() is not None
 
 
 class TracedGenerator:

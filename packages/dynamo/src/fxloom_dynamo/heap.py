@@ -441,20 +441,27 @@ class Heap:
         found = self.class_reads.get(key, UNREAD)
         if found is not UNREAD and not self.class_writes:
             return found
+        if self.class_writes:
+            return self._rewritten_lookup(cls, name)
+        found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+        self.class_reads[key] = found
+        return found
+
+    def _rewritten_lookup(self, cls: type, name: str) -> Any:
+        """The same where the program has written to classes; what is guarded is what was there before."""
         for base in cls.__mro__:
-            if self.class_writes:
-                written = self.class_writes.get((base, name), UNREAD)
-                if written is DELETED:
-                    continue
-                if written is not UNREAD:
-                    return written
-            namespace = base.__dict__
-            if name in namespace:
-                found = namespace[name]
+            written = self.class_writes.get((base, name), UNREAD)
+            if written is DELETED:
+                continue
+            if written is not UNREAD:
+                return written
+            if name in base.__dict__:
+                found = base.__dict__[name]
                 break
         else:
             found = ABSENT
-        self.class_reads[key] = found
+        before = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+        self.class_reads.setdefault((cls, name), before)
         return found
 
     def _fresh_class_lookup(self, cls: type, name: str) -> Any:

@@ -76,6 +76,8 @@ def python_method(ev: Evaluator, value: Any, name: str) -> Any:
 
 #: methods that C code calls for a number -> types whose instances it takes without a word
 _NUMBER_OF: dict[str, tuple[type, ...]] = {
+    "__bool__": (bool, torch.SymBool),
+    "__len__": (int, torch.SymInt),
     "__index__": (int, torch.SymInt),
     "__int__": (int, torch.SymInt),
     "__float__": (float, torch.SymFloat),
@@ -271,7 +273,7 @@ def truth(ev: Evaluator, value: Any) -> bool:
     if value is True or value is False or value is None:
         return bool(value)
     cls = type(value)
-    if cls in LITERALS:
+    if cls in LITERALS and value is not NotImplemented:  # of which C code warns
         return bool(value)
     if ev.recorder.overriding and (result := special(ev, value, "__bool__")) is not ABSENT:
         return truth(ev, result)
@@ -284,8 +286,12 @@ def truth(ev: Evaluator, value: Any) -> bool:
     for name in ("__bool__", "__len__"):
         found = python_method(ev, value, name)
         if found is not ABSENT:
-            result = ev.call(found, [value])
-            return truth(ev, result)
+            result = answered(value, name, ev.call(found, [value]))
+            if type(result) in SYMBOLIC:
+                return truth(ev, result)
+            if name == "__len__" and type(result) is int and result < 0:
+                raise Raised(ValueError("__len__() should return >= 0"))
+            return bool(ev.native(bool, result))
     if isinstance(value, dict):
         return length(ev, value) > 0
     if isinstance(value, (type, types.FunctionType, types.MethodType, types.ModuleType, types.BuiltinFunctionType)):

@@ -33,9 +33,10 @@ def _make_exception(ev: Evaluator, value: Any) -> BaseException:
 def raise_varargs(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     count = inst.arg or 0
     if count == 0:
-        if ev.current_exception is None:
+        handled = ev.handled()
+        if handled is None:
             raise Raised(RuntimeError("No active exception to reraise"))
-        raise Raised(ev.current_exception, settled=True)
+        raise Raised(handled, settled=True)
     cause = frame.stack.pop() if count == 2 else ABSENT
     exc = _make_exception(ev, frame.stack.pop())
     if cause is not ABSENT:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @function(sys.exc_info)
 def _exc_info(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    exc = ev.current_exception
+    exc = ev.handled()
     if exc is None:
         return (None, None, None)
     return (type(exc), exc, ev.traceback_of(exc))
@@ -27,7 +27,7 @@ if hasattr(sys, "exception"):
 
     @function(sys.exception, arity=(0, 0))
     def _current_exception(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-        return ev.current_exception
+        return ev.handled()
 
 
 @method(BaseException, "with_traceback", arity=(2, 2))
