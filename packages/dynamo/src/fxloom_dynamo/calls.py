@@ -18,7 +18,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
 from fxloom_dynamo.frame import Frame
-from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_plain
+from fxloom_dynamo.kinds import HEAPTYPE, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.policy import wish_for
 from fxloom_dynamo.warned import has_warned

@@ -102,6 +102,8 @@ class Evaluator:
         self.tensor_dicts: dict[int, tuple[FakeTensor, dict[str, Any]]] = {}
         #: tensors that existed before with attributes of torch's that the program set: see `leaf_state`
         self.leaf_writes: dict[int, tuple[FakeTensor, dict[str, Any]]] = {}
+        #: variables of the context that the program has set, with their values, by identity
+        self.context: dict[int, tuple[Any, Any]] = {}
         self.cached_calls = 0
         self.asked_grad_mode = 0  # times that the program asked whether gradients are on
         self.transforms = 0  # of torch.func that enclose what is evaluated
@@ -132,7 +134,9 @@ class Evaluator:
         from fxloom_dynamo.rebuild import changed_records, changed_slots
 
         heap = self.heap
-        if self.put_off or self.deferred or heap.class_writes or any(namespace.written for namespace in heap.namespaces.values()):
+        if self.put_off or self.deferred or self.context or heap.class_writes:
+            return True
+        if any(namespace.written for namespace in heap.namespaces.values()):
             return True
         try:
             if changed_records(self):

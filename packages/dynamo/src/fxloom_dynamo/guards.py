@@ -184,7 +184,7 @@ _CHECK = {
 }
 _RELATION = {GuardKind.SAME_OBJECT: 0, GuardKind.DISTINCT_OBJECTS: 1, GuardKind.DISTINCT_STORAGES: 2, GuardKind.SAME_STORAGE: 3}
 
-_STRONG_TYPES = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType, types.CodeType)
+_STRONG_TYPES = (types.BuiltinFunctionType, types.ModuleType, types.MethodType, types.CodeType)
 
 #: Cheap and often failing first; within one value only.
 _ORDER = {

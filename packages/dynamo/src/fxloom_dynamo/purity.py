@@ -108,6 +108,7 @@ class Watch:
             + tuple([part for fake, own in ev.tensor_dicts.values() if id(fake) not in inputs for part in (fake, *own, *own.values())]),
             "prints, logs or warns": (len(ev.put_off), len(ev.deferred)),
             "changes a mode": (torch.is_grad_enabled(), ev.modes.nesting, ev.modes.cache),
+            "sets a context variable": tuple([part for pair in ev.context.values() for part in pair]),
             "writes .grad": tuple([part for entry in gradients.written(ev) for part in (entry.tensor, entry.now)]),
         }
         with DisableTorchFunction():

@@ -15,6 +15,7 @@ import itertools
 import re
 import types
 import warnings
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from fxloom_dynamo import effects, iterators, polyfills, type_values
 from fxloom_dynamo.arrays import METHOD_NAMES, Array, to_array, to_scalar
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
+from fxloom_dynamo.context_variables import Token
 from fxloom_dynamo.heap import Record
 from fxloom_dynamo.kinds import (
     FROZEN,
@@ -103,6 +105,9 @@ class Rebuilder:
         if self.ev.heap.is_fresh(cls):
             self._blame(cls)
             graph_break("class_definition", f"{cls.__qualname__} or an object that refers to it outlives the call's graph")
+        if cls is Token:
+            self._blame(value)
+            graph_break("cannot_rebuild", f"the token of a set() of {value.var!r}")
         for variable in type_values.variables_of(value):
             if id(variable) in self.ev.created_at:
                 self._blame(variable)
@@ -195,6 +200,8 @@ class Rebuilder:
             return [value.__thisclass__, value.__self__]
         if cls.__name__ in ITERATORS:
             return list(self._reduced(value)[1:])
+        if cls is weakref.ReferenceType:
+            return [value()]
         if cls is slice:
             return [value.start, value.stop, value.step]
         if cls is Array:
@@ -285,7 +292,11 @@ class Rebuilder:
         if issubclass(type(value), Mark):
             raise InternalError("dynamo.rebuild", f"{value!r} as a value")
         if _is_constant(value) or id(value) in self.ev.heap.namespaces:
-            self.out += emit.load_const(value)
+            source = self._source_of_local_class(value)
+            if source is not None:
+                self.load_input(source)
+            else:
+                self.out += emit.load_const(value)
             return
         kept = self._kept.get(id(value))
         if kept is not None:
@@ -312,6 +323,18 @@ class Rebuilder:
         if id(value) not in self._kept and self._counts.get(id(value), 0) > 1:
             self.out += emit.copy(1)
             self._keep(value)
+
+    def _source_of_local_class(self, value: Any) -> Source | None:
+        """Where a class that may end before the code does was found: as a constant the code would keep it alive."""
+        if not issubclass(type(value), type) or not value.__flags__ & HEAPTYPE or "<locals>" not in value.__qualname__:
+            return None
+        record = self.ev.heap.record(value)
+        if record is None:
+            return None
+        source = record.source
+        while source.parent is not None:
+            source = source.parent
+        return None if isinstance(source, ObjectSource) else record.source
 
     def _keep(self, value: Any) -> None:
         """Store the top of the stack as the one object that stands for `value`."""
@@ -418,6 +441,8 @@ class Rebuilder:
             self.call(deque, list(value), value.maxlen)
         elif cls is Array:
             self.call(to_scalar if value.scalar else to_array, value.tensor)
+        elif cls is weakref.ReferenceType:
+            self.call(weakref.ref, value())
         elif cls is slice:
             self.call(slice, value.start, value.stop, value.step)
         elif cls is types.MethodType and type(value.__self__).__name__ == "TracedGenerator":

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import _native, effects, gradients, iterators, leaf_state, raising, tensor_state
+from fxloom_dynamo import _native, context_variables, effects, gradients, iterators, leaf_state, raising, tensor_state
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
@@ -82,6 +82,7 @@ class Residual:
             result = self.rebuilder.temporary()
             self.out.extend(emit.store_fast(result))
             self._write(writes)
+            self._call_deferred()
             self.out.extend(emit.load_fast(result))
         self.out.extend(emit.return_value())
         return self._assemble()
@@ -121,6 +122,7 @@ class Residual:
         for slot in slots:
             self.out.extend([Instruction("PUSH_NULL")] if slot is None else emit.load_fast(slot))
         self._let_go(live)
+        self._call_deferred()  # the collector finds what the program has let go of
         self._execute(start, end, [value is NULL for value in stack], region)
         return self._assemble()
 
@@ -370,6 +372,9 @@ class Residual:
             writes.append(("class", cls, name, value))
             if value is not DELETED:
                 scan(value)
+        for variable, value in ev.context.values():
+            writes.append(("context", variable, value))
+            scan(value)
         for tensor, name, value in leaf_state.written(ev):
             writes.append(("leaf", tensor, name, value))
             scan(value)
@@ -379,7 +384,7 @@ class Residual:
         return writes
 
     def _write(self, writes: list[tuple[Any, ...]]) -> None:
-        """Write the effects to the real heap, then make the calls that were put off."""
+        """Write the effects to the real heap."""
         advanced = [record for kind, record, *_ in writes if kind == "iterator"]
         # A dict must not have changed yet when the next item is asked for; a list may have grown what was given.
         self._catch_up([record for record in advanced if iterators.goes_over_dict(record.original)])
@@ -388,6 +393,8 @@ class Residual:
         for iterator, state in self.rebuilder.late_states:
             self.rebuilder.call(effects.set_state, iterator, state)
             self.out.extend(emit.pop())
+
+    def _call_deferred(self) -> None:
         for function, args in self.ev.deferred:
             self.rebuilder.call(function, *args)
             self.out.extend(emit.pop())
@@ -420,6 +427,10 @@ class Residual:
                 continue
             if kind == "grad":
                 rebuilder.call(gradients.write_gradient, target.tensor, target.now)
+                out.extend(emit.pop())
+                continue
+            if kind == "context":
+                rebuilder.call(context_variables.write, target, *rest)
                 out.extend(emit.pop())
                 continue
             if kind == "leaf":

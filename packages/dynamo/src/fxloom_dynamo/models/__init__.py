@@ -13,6 +13,7 @@ from fxloom_dynamo.models import (  # noqa: F401  # importing a family registers
     objects,
     operators,
     questions,
+    references,
     text,
     torch_calls,
 )

@@ -6,6 +6,7 @@ import __future__
 import _pickle
 import _warnings
 import builtins
+import contextvars
 import functools
 import gc
 import logging
@@ -15,12 +16,12 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import c_calls, classes, output, warned
+from fxloom_dynamo import c_calls, classes, context_variables, output, warned
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import FrameObject, Raised
-from fxloom_dynamo.models.tables import FUNCTIONS, Args, Kwargs, function
+from fxloom_dynamo.models.tables import FUNCTIONS, METHODS, Args, Kwargs, function
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
@@ -134,6 +135,9 @@ def _setting(read: Callable[[], Any]) -> None:
 for _read in (sys.get_int_max_str_digits, sys.gettrace, sys.getprofile, sys.getrecursionlimit, sys.getswitchinterval):
     _setting(_read)
 
+METHODS[contextvars.ContextVar, "get"] = context_variables.get
+METHODS[contextvars.ContextVar, "set"] = context_variables.put
+METHODS[contextvars.ContextVar, "reset"] = context_variables.reset
 FUNCTIONS[builtins.print] = output.print_
 FUNCTIONS[_warnings.warn] = warned.warn
 FUNCTIONS[_warnings.warn_explicit] = warned.warn_explicit

@@ -5,12 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo import operations, symbolic
-from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.kinds import referent
 from fxloom_dynamo.models.tables import FUNCTIONS, OBJECT_CALLS, OPERATOR_FUNCTIONS, Args, Kwargs, Model
 
 if TYPE_CHECKING:
@@ -76,17 +73,6 @@ def _methodcaller(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(ev.getattr(args[0], name), list(rest), dict(named))
 
 
-def _dereference(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """What a weak reference that existed before refers to; guarded like anything else that is read."""
-    record = ev.heap.record(fn)
-    if args or kwargs or record is None:
-        graph_break("native_call", "call of a weak reference that was made inside")
-    if ev.has_let_go():
-        graph_break("native_call", "call of a weak reference, after the program has let go of an object that it had")
-    return ev.heap.translate(fn(), referent(record.source))
-
-
-OBJECT_CALLS[weakref.ReferenceType] = _dereference
 OBJECT_CALLS[operator.itemgetter] = _itemgetter
 OBJECT_CALLS[operator.attrgetter] = _attrgetter
 OBJECT_CALLS[operator.methodcaller] = _methodcaller
