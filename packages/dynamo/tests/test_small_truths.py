@@ -1,5 +1,7 @@
 """What C code makes of answers that methods of the program give it, of class attributes, and of exceptions handled outside."""
 
+import collections
+import functools
 import sys
 import warnings
 
@@ -174,3 +176,22 @@ def test_an_exception_that_the_caller_handles(program):
     count = Count()
     assert calls(count) == expected
     assert not count.breaks and count.graphs <= 3
+
+
+def writes_what_c_descriptors_keep(compiled):
+    def program(x, table, part):
+        table.default_factory = list
+        part.note = 3
+        return x + 1, table["new"]
+
+    run = compiled(program)
+    found = []
+    for _ in range(2):
+        table, part = collections.defaultdict(int, a=1), functools.partial(int, "3")
+        found.append((run(torch.ones(2), table, part)[1], table.default_factory, dict(table), vars(part)))
+    return found
+
+
+def test_what_c_descriptors_keep_is_written():
+    count = compared(writes_what_c_descriptors_keep)
+    assert count.breaks[0].startswith("mutates_foreign_state: writes attribute 'note' of a partial")

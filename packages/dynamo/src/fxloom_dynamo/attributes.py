@@ -260,7 +260,7 @@ def member(ev: Evaluator, cls: type, name: str, raw: Any, function: Any) -> Any:
 
 def _slot(ev: Evaluator, obj: Any, slot: Any, name: str) -> Any:
     record = ev.heap.record(obj)
-    if record is not None and record.stand_in is not record.original and ("slot", name) not in record.read:
+    if record is not None and record.stand_in is not record.original and name not in record.slots:
         try:
             original = slot.__get__(record.original)
         except AttributeError as error:
@@ -269,7 +269,7 @@ def _slot(ev: Evaluator, obj: Any, slot: Any, name: str) -> Any:
             ev.heap.guard(record.source, GuardKind.HAS_ATTRIBUTE, (name, False), name)
             raise Raised(ev.clean(error)) from None
         value = ev.heap.translate(original, ev.heap.attr_source(record.source, name))
-        record.read["slot", name] = value
+        record.slots[name] = value
         slot.__set__(obj, value)
         return value
     if record is not None and record.stand_in is record.original:
@@ -616,7 +616,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
         if record is not None:
             if record.stand_in is record.original:
                 graph_break("mutates_foreign_state", f"writes slot {name!r} of a {cls.__qualname__}")
-            record.read.setdefault(("slot", name), UNREAD)
+            record.slots.setdefault(name, UNREAD)
         ev.native(raw.__set__, obj, value)
         return
     if raw is not ABSENT and kind is not types.FunctionType:
@@ -639,7 +639,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
     if isinstance(obj, threading.local):
         _own_dict(ev, obj)[name] = value
         return
-    if record is not None and record.stand_in is record.original:
+    if record is not None and (record.stand_in is record.original or issubclass(cls, functools.partial)):
         graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
     if record is None and not heap.is_fresh(obj) and cls not in EXACT_CONTAINERS:
         if isinstance(obj, (types.FunctionType, BaseException, functools.partial)):

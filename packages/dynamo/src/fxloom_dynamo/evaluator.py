@@ -143,7 +143,7 @@ class Evaluator:
                 return True
         except GraphBreak:  # over an iterator that can't be made again
             return True
-        return any(changed_slots(record) for record in list(heap.by_stand_in.values()) if record.kind == "instance")
+        return any(changed_slots(record) for record in list(heap.by_stand_in.values()) if record.slots)
 
     def sites(self) -> tuple[Site, ...]:
         """The program's stack, innermost last."""

@@ -73,6 +73,7 @@ class Record:
     keys: of a dict in original order. filled: nothing is UNREAD any more, and the whole contents are guarded.
     listed: of a dict with keys that have stand-ins (tensors, say): the source of its values in order; number and identity
     of all keys are guarded then.
+    slots: what C descriptors keep, by name, as it was read; UNREAD where the program wrote without reading.
     """
 
     original: Any
@@ -84,6 +85,7 @@ class Record:
     filled: bool = False
     sources: list[Source] = field(default_factory=list)
     listed: Source | None = None
+    slots: dict[str, Any] = field(default_factory=dict)
 
 
 class Heap:

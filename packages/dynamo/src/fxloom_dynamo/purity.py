@@ -92,7 +92,7 @@ class Watch:
         for record, kind in changed_records(ev):
             records += (record, kind, *_written(record, ev))
         for record in heap.by_stand_in.values():
-            if record.kind == "instance":
+            if record.slots:
                 for slot, value in changed_slots(record):
                     records += (record, slot, value)
         names: list[Any] = []

@@ -743,10 +743,9 @@ def _change_of(record: Record) -> str | None:
 def changed_slots(record: Record) -> list[tuple[Any, Any]]:
     """Slots of a stand-in that the program wrote: (descriptor, value)."""
     found = []
-    for key, value in record.read.items():
-        if issubclass(type(key), tuple) and len(key) == 2 and key[0] == "slot" and record.kind == "instance":
-            slot = next(base.__dict__[key[1]] for base in type(record.stand_in).__mro__ if key[1] in base.__dict__)
-            now = slot_value(slot, record.stand_in)
-            if now is not value and now is not ABSENT:
-                found.append((slot, now))
+    for name, value in record.slots.items():
+        slot = next(base.__dict__[name] for base in type(record.stand_in).__mro__ if name in base.__dict__)
+        now = slot_value(slot, record.stand_in)
+        if now is not value and now is not ABSENT:
+            found.append((slot, now))
     return found

@@ -356,7 +356,7 @@ class Residual:
                 for item in list(record.stand_in):
                     scan(item)
         for record in list(ev.heap.by_stand_in.values()):
-            if record.kind == "instance":
+            if record.slots:
                 for slot, value in changed_slots(record):
                     writes.append(("slot", record, slot, value))
                     scan(value)
