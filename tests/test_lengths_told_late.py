@@ -123,3 +123,28 @@ def test_targets_of_any_length(backend: str, counters_at_zero: None) -> None:
         x = torch.randn(steps, batch, 5, requires_grad=True)
         same_with_gradients(compiled, program, x, torch.full((batch,), steps), torch.arange(1, batch + 1))
     assert (fxloom.stats().compiles, fxloom.stats().graph_breaks) == (2, 0)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y, n: (x + 1, n - y.item()),
+        lambda x, y, n: (x + 1, abs(y.item() + n), x.shape[0] & 7),
+        lambda x, y, n: (y + 1, y.item() * x.shape[0]),
+        lambda x, y, n: (x * 2, x[x > 0.5].shape[0] - n),
+        lambda x, y, n: (x + 1, max(y.item(), x.shape[0])),
+    ],
+)
+def test_what_only_returned_numbers_are_made_of_reaches_the_graph(f: Any, backend: str) -> None:
+    compiled = fxloom.compile(
+        f,
+        backend=backend,
+        dynamic=True,
+        options={"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True},
+    )
+    for size, told, number in ((4, 7, 3), (5, 2, 5), (6, 5, 7), (9, 3, 2)):
+        args = torch.rand(size, 3), torch.tensor(told), number
+        expected, got = f(*args), compiled(*args)
+        assert torch.equal(got[0], expected[0])
+        assert got[1:] == expected[1:] and [type(value) for value in got[1:]] == [type(value) for value in expected[1:]]

@@ -94,7 +94,12 @@ class Rebuilder:
         self._open: set[int] = set()
         #: iterators, with their states, of lists that the program has changed: the place is one in the changed list
         self.late_states: list[tuple[Any, Any]] = []
-        for source, _, _ in ev.recorder.inputs:
+
+    def take_inputs(self) -> None:
+        """Number the graph's inputs, which come first. The graph is complete: making its outputs may have added numbers."""
+        if self.inputs:
+            raise InternalError("dynamo.rebuild", f"{next(iter(self.inputs)).name} is read before the graph is complete")
+        for source, _, _ in self.ev.recorder.inputs:
             self.inputs[source] = len(self.inputs)
 
     # ------------------------------------------------------------------ first pass

@@ -196,6 +196,7 @@ class Residual:
         early = bool(writes or self.ev.put_off or self.ev.deferred or recorder.protected) and self.ev.config.runs
         undone = self._to_undo() if early and recorder.writes_inputs() else ()
         compiled = self.compile_graph(fakes)
+        rebuilder.take_inputs()
         if compiled is not None:
             count = len(recorder.inputs)
             kept = self._keep_copies(undone) if undone else ""
