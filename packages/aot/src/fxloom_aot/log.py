@@ -19,7 +19,7 @@ import torch.fx
 from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.philox import PHILOX_SEEDS
-from fxloom_shapes import DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
+from fxloom_shapes import QUESTIONS, DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.devices import meant
 from fxloom_shapes.layout import surely_same_size
 from fxloom_shapes.numbers import symbol_names
@@ -116,6 +116,8 @@ class FunctionalLog(TorchDispatchMode):
     # --- calls ---
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if func in QUESTIONS:
+            return propagate(func, args, kwargs)
         return self.emit(func, args, meant(kwargs or {}))
 
     def emit(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, merge: bool = True) -> Any:

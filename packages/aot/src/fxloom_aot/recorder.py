@@ -28,7 +28,7 @@ from fxloom_aot.log import adopted
 from fxloom_interfaces import regions
 from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError, Site
 from fxloom_interfaces.meta import get_site
-from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
+from fxloom_shapes import QUESTIONS, Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
 from fxloom_shapes.devices import meant
 from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.operators import Op, decompose, facts_of
@@ -145,6 +145,8 @@ class Recorder(TorchDispatchMode):
         if func is torch.ops.aten._conj.default and isinstance(args[0], complex):  # a number that autograd conjugates
             func, args = torch.ops.aten.scalar_tensor.default, (args[0].conjugate(),)
             kwargs = {"dtype": torch.complex128}  # of no axes: results are of the type of what it meets
+        if func in QUESTIONS:
+            return propagate(func, args, kwargs, self.fake_mode)
         if func.namespace == "profiler":  # names a stretch of the trace, computes nothing
             return func(*args, **kwargs)
         facts = facts_of(func)

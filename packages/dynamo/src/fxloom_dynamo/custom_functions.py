@@ -20,6 +20,7 @@ from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.purity import Watch
 from fxloom_dynamo.reads import may_read_written, mutable_state
+from fxloom_dynamo.symbolic import unbacked
 from fxloom_interfaces.regions import GraphFunction
 from fxloom_shapes import FakeTensor
 
@@ -135,6 +136,8 @@ class _no_grad:
 def _is_simple(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_simple, value))
+    if type(value) in (torch.SymInt, torch.SymFloat):
+        return not unbacked(value)
     return type(value) is FakeTensor or type(value) in LITERALS
 
 

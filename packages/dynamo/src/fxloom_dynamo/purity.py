@@ -23,9 +23,13 @@ from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, own_dict
 from fxloom_dynamo.rebuild import ITERATORS, changed_records, changed_slots, slot_value, slots_of
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.propagate import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
+
+#: what holds nothing that can be exchanged for something else
+_PLAIN = frozenset(LITERALS) | SYMBOLIC
 
 
 class Watch:
@@ -72,7 +76,7 @@ class Watch:
         while todo:
             value = todo.pop()
             kind = type(value)
-            if kind in LITERALS or kind is FakeTensor or id(value) in seen or isinstance(value, (type, types.ModuleType)):
+            if kind in _PLAIN or kind is FakeTensor or id(value) in seen or isinstance(value, (type, types.ModuleType)):
                 continue
             seen.add(id(value))
             if self._ev.heap.record(value) is not None:
@@ -219,7 +223,7 @@ def tensors_in(value: Any, ev: Evaluator) -> list[FakeTensor]:
         item = todo.pop()
         if type(item) is FakeTensor:
             found.setdefault(id(item), item)
-        elif type(item) not in LITERALS and id(item) not in seen and not isinstance(item, (type, types.ModuleType)):
+        elif type(item) not in _PLAIN and id(item) not in seen and not isinstance(item, (type, types.ModuleType)):
             seen.add(id(item))
             if ev.heap.record(item) is None:
                 todo += reversed(parts_of(item, ev))

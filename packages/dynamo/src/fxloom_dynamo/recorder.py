@@ -306,10 +306,12 @@ class Recorder:
     def take_back(self, mark: torch.fx.Node | None, known: list[FakeTensor]) -> str:
         """Drop all nodes behind `mark` but placeholders.
 
-        The name of a tensor that they read, that existed before, and that is not in `known`; empty if there is none.
+        The name of a tensor that they read, that existed before, and that is not in `known`; empty if there is none. The
+        numbers of the call, sizes among them, they may read: who makes the calls anew finds them where they are.
         """
         dropped = self._behind(mark)
         allowed = {self.nodes.get(id(fake)) for fake in known}
+        allowed |= {node for node in self.graph.nodes if node.op == "placeholder" and type(meta.get_fake(node)) in SYMBOLIC}
         gone = set(dropped)
         foreign = next((n for node in dropped for n in node.all_input_nodes if n not in gone and n not in allowed), None)
         self._forget(dropped)

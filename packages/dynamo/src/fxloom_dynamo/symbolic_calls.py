@@ -266,6 +266,84 @@ rule(torch.vsplit, torch.Tensor.vsplit)(_split_along(lambda x: 0))
 rule(torch.dsplit, torch.Tensor.dsplit)(_split_along(lambda x: 2))
 
 
+# --- products, differences, norms: C++ code that asks for plain sizes ----------------------------------------------------
+
+
+@rule(torch.kron, any_size=True)
+def kron(input: Tensor, other: Tensor) -> Any:
+    rank = max(input.dim(), other.dim())
+    if not input.is_contiguous() or not other.is_contiguous():
+        return NotImplemented
+    sizes = [[*[1] * (rank - x.dim()), *x.shape] for x in (input, other)]
+    left = input.reshape([part for extent in sizes[0] for part in (extent, 1)])
+    right = other.reshape([part for extent in sizes[1] for part in (1, extent)])
+    return (left * right).reshape([a * b for a, b in zip(*sizes, strict=True)])
+
+
+@rule(torch.take_along_dim, torch.Tensor.take_along_dim, any_size=True)
+def take_along_dim(input: Tensor, indices: Tensor, dim: Any = None, *, out: Any = None) -> Any:
+    if out is not None or not isinstance(indices, Tensor) or indices.dtype is not torch.int64:
+        return NotImplemented
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if type(dim) is not int or input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
+        return NotImplemented
+    axis = dim % input.dim()
+    common = [a if b == 1 else b for a, b in zip(input.shape, indices.shape, strict=True)]
+    if any(extent not in (a, 1) for number, (a, extent) in enumerate(zip(common, input.shape, strict=True)) if number != axis):
+        return NotImplemented  # not to be broadcast
+    values = input.expand([*common[:axis], input.shape[axis], *common[axis + 1 :]])
+    return values.gather(axis, indices.expand([*common[:axis], indices.shape[axis], *common[axis + 1 :]]))
+
+
+@rule(torch.gradient, any_size=True)
+def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: Any = 1) -> Any:
+    axes = list(range(input.dim())) if dim is None else list(dim) if isinstance(dim, (list, tuple)) else [dim]
+    spaced = isinstance(spacing, (int, float)) or type(spacing) in SYMBOLIC
+    if not spaced or edge_order != 1 or not input.is_floating_point() or any(input.shape[axis] < 2 for axis in axes):
+        return NotImplemented
+
+    def along(axis: int) -> Tensor:
+        n = input.shape[axis]
+        first, last = input.narrow(axis, 0, 2), input.narrow(axis, n - 2, 2)
+        inner = (input.narrow(axis, 2, n - 2) - input.narrow(axis, 0, n - 2)) / spacing / 2
+        edges = [(x.narrow(axis, 1, 1) - x.narrow(axis, 0, 1)) / spacing for x in (first, last)]
+        return torch.cat([edges[0], inner, edges[1]], axis)
+
+    return tuple(along(axis) for axis in axes)
+
+
+def _spectral_norm(input: Tensor, ord: Any, dim: Any, keepdim: Any) -> Any:
+    """Norms of matrices by their singular values."""
+    axes = [axis % input.dim() for axis in dim]
+    values = torch.linalg.svdvals(input.movedim(axes, (-2, -1)))
+    found = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+    if keepdim:
+        for axis in sorted(axes):
+            found = found.unsqueeze(axis)
+    return found
+
+
+def _pair_of_axes(input: Tensor, dim: Any) -> bool:
+    whole = isinstance(dim, (list, tuple)) and len(dim) == 2 and all(-input.dim() <= axis < input.dim() for axis in dim)
+    return whole and dim[0] % input.dim() != dim[1] % input.dim()
+
+
+@rule(torch.linalg.matrix_norm, any_size=True)
+def matrix_norm(input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: Any = False, *, dtype: Any = None, out: Any = None) -> Any:
+    if ord not in ("nuc", 2, -2) or dtype is not None or out is not None or input.dim() < 2 or not _pair_of_axes(input, dim):
+        return NotImplemented
+    return _spectral_norm(input, ord, dim, keepdim)
+
+
+@rule(torch.linalg.norm, any_size=True)
+def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: Any = False, *, dtype: Any = None, out: Any = None) -> Any:
+    if ord not in ("nuc", 2, -2) or dtype is not None or out is not None:
+        return NotImplemented
+    axes = (0, 1) if dim is None and input.dim() == 2 else dim
+    return _spectral_norm(input, ord, axes, keepdim) if _pair_of_axes(input, axes) else NotImplemented
+
+
 # --- pooling, grids ----------------------------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ def load(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
             return found
     if raw is ABSENT:
         return _asked(ev, obj, name)
-    if name in ("device", "is_cuda", "is_cpu"):
+    if name in ("device", "is_cuda", "is_cpu", "nbytes"):
         return getattr(obj, name)
     if name == "requires_grad" and id(obj) not in ev.recorder.input_info:
         ev.asked_grad_mode += 1

@@ -576,6 +576,7 @@ class Lowering:
 
         Symbols in the layouts that nothing has told so far are those that the results tell.
         """
+        args, kwargs = _spell(tuple(args)), {name: _spell(value) for name, value in (kwargs or {}).items()}
         names = [self.new_buffer(layout) for layout in layouts]
         keywords = dict(kwargs or {})
         if out:

@@ -8,9 +8,10 @@ from fxloom_shapes.env import SizeGuard, Symbol, SymbolEnv
 from fxloom_shapes.errors import ConstraintViolated, DataDependent, NoFakeKernel, UnsupportedTensor
 from fxloom_shapes.fake import FakeStorage, FakeTensor, make_fake
 from fxloom_shapes.mode import FakeMode
-from fxloom_shapes.propagate import propagate
+from fxloom_shapes.propagate import QUESTIONS, propagate
 
 __all__ = [
+    "QUESTIONS",
     "ConstraintViolated",
     "DataDependent",
     "Descriptor",

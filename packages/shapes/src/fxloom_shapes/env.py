@@ -149,6 +149,7 @@ class SymbolEnv:
         self._shared: dict[_ByLabel | _ByNumber | _FloatAt, Symbol] = {}
         self._numbers: dict[Poly, torch.SymInt | int] = {}
         self._hints: dict[str, int] = {}
+        self.facts.example = self._hints
 
     # --- who asks ---
 

@@ -127,6 +127,7 @@ def symbols_of(statement: Statement) -> dict[Atom, None]:
     return found
 
 
+
 class Facts:
     """What is known: ranges of atoms, polynomials that are not negative or not zero, atoms that equal something else."""
 
@@ -139,12 +140,15 @@ class Facts:
         self.version = 0
         #: results that hold until something new is known; for those who ask often
         self.memo: dict[Any, Any] = {}
-        self._bounds: dict[Poly, Range] = {}
+        self._lower: dict[Poly, int | None] = {}
+        #: what symbols are in one case in which all of this holds: what is otherwise there needs no proof attempt
+        self.example: Mapping[str, Any] = {}
+        self._examples: dict[Poly, int | None] = {}
         self._simple: dict[Poly, Poly] = {}
 
     def _changed(self) -> None:
         self.version += 1
-        self._bounds.clear()
+        self._lower.clear()
         self._simple.clear()
         self.memo.clear()
 
@@ -188,7 +192,13 @@ class Facts:
         return apply(kind, *args)
 
     def _cancel(self, poly: Poly) -> Poly:
-        """(a // b) * b is a where b divides a."""
+        """a % b is a - b * (a // b), where that makes less of it; (a // b) * b is a where b divides a."""
+        for monomial, value in poly.terms.items():
+            if len(monomial) == 1 and monomial[0].kind == "Mod":
+                a, b = monomial[0].args
+                whole = poly - Poly({monomial: value}) + (a - b * apply("FloorDiv", a, b)).scaled(value)
+                if len(whole.terms) < len(poly.terms):
+                    return whole
         if not any(value == ZERO for value in self.equal.values()):
             return poly
         for monomial, value in poly.terms.items():
@@ -211,10 +221,9 @@ class Facts:
         if kind in ("FloorDiv", "Mod"):
             return self._division(kind == "Mod", a, b)
         low = kind == "Min"
-        difference = self.bounds(b - a)
-        if difference[0] is not None and difference[0] >= 0 or self.proves(Relation(">=", b - a)):
+        if self.proves(Relation(">=", b - a)):
             return a if low else b
-        if difference[1] is not None and difference[1] <= 0 or self.proves(Relation(">=", a - b)):
+        if self.proves(Relation(">=", a - b)):
             return b if low else a
         first, second = sorted((a, b), key=repr)
         return apply(kind, first, second)
@@ -224,7 +233,16 @@ class Facts:
         value, divisor = rest.constant, b.constant
         if value is not None and divisor is not None:
             return const(value % divisor) if remainder else quotient + const(value // divisor)
-        if self.lower(rest) >= 0 and self._lies_below(rest, b):
+        if divisor is not None:
+            for monomial, factor in rest.terms.items():
+                # (a + c * (x % m)) // d -> (a + c*x) // d - c*m/d * (x // m) where d divides c*m
+                if len(monomial) == 1 and monomial[0].kind == "Mod":
+                    x, m = monomial[0].args
+                    times = m.constant
+                    if times is not None and times * factor % divisor == 0:
+                        inside = self._division(remainder, rest - Poly({monomial: factor}) + x.scaled(factor), b)
+                        return inside if remainder else quotient + inside - self._division(False, x, m).scaled(times * factor // divisor)
+        if self._is_nonnegative(rest) and self._lies_below(rest, b):
             return rest if remainder else quotient
         factor = Poly({**rest.terms}).content()
         common = _gcd(factor, b.content())
@@ -242,26 +260,41 @@ class Facts:
         return made if remainder else quotient + made
 
     def _lies_below(self, a: Poly, b: Poly) -> bool:
-        return self.lower(b - a) >= 1 or self.proves(Relation(">=", b - a - const(1))) is True
+        return self.proves(Relation(">=", b - a - const(1))) is True
 
     # --- bounds ---
 
+    def in_example(self, poly: Poly) -> int | None:
+        """What `poly` is in the example; None where that does not tell."""
+        if poly not in self._examples:
+            try:
+                self._examples[poly] = poly.value(self.example)
+            except (KeyError, ArithmeticError, ValueError):
+                self._examples[poly] = None
+        return self._examples[poly]
+
     def lower(self, poly: Poly) -> float:
-        low = self.bounds(poly)[0]
+        low = self._low(poly)
         return float("-inf") if low is None else low
+
+    def _is_nonnegative(self, poly: Poly) -> bool:
+        """Certainly so. The example is asked first, which costs little."""
+        seen = self.in_example(poly)
+        return (seen is None or seen >= 0) and self.lower(poly) >= 0
 
     def bounds(self, poly: Poly) -> Range:
         """Numbers between which `poly` certainly lies; None where there is none."""
         value = poly.constant
+        return (value, value) if value is not None else (self._low(poly), _negative(self._low(-poly)))
+
+    def _low(self, poly: Poly) -> int | None:
+        value = poly.constant
         if value is not None:
-            return value, value
-        known = self._bounds.get(poly)
-        if known is None:
-            self._bounds[poly] = (None, None)  # against recursion through Min and Max
-            low = _best(max, self._least(poly), self._interval(poly)[0])
-            high = _best(min, _negative(self._least(-poly)), self._interval(poly)[1])
-            known = self._bounds[poly] = (low, high)
-        return known
+            return value
+        if poly not in self._lower:
+            self._lower[poly] = None  # against recursion through Min and Max
+            self._lower[poly] = _best(max, self._least(poly), self._interval(poly)[0])
+        return self._lower[poly]
 
     def _least(self, poly: Poly) -> int | None:
         """A lower bound, with functions replaced by what bounds them (c * (a // c) lies in [a - c + 1, a])."""
@@ -274,15 +307,18 @@ class Facts:
             a, b = monomial[0].args
             rest = poly - Poly({monomial: value})
             if monomial[0].kind == "FloorDiv" and (divisor := b.constant) is not None and divisor > 0:
-                bound = self.bounds(rest.scaled(divisor) + (a if value < 0 else a - const(divisor - 1)).scaled(value))[0]
+                bound = self._low(rest.scaled(divisor) + (a if value < 0 else a - const(divisor - 1)).scaled(value))
                 low = _best(max, low, None if bound is None else -(-bound // divisor))
             elif (monomial[0].kind == "Max") == (value > 0) and monomial[0].kind in ("Max", "Min"):
                 for side in (a, b):
-                    low = _best(max, low, self.bounds(rest + side.scaled(value))[0])
+                    low = _best(max, low, self._low(rest + side.scaled(value)))
         return low
 
     def _shifted(self, poly: Poly) -> int | None:
         """A lower bound: with atom = low + t every coefficient but the constant's is non-negative."""
+        degree = max(map(len, poly.terms), default=0)
+        if any(value < 0 for monomial, value in poly.terms.items() if monomial and len(monomial) == degree):
+            return None  # the shifts leave these as they are
         shifts: dict[Atom, Poly] = {}
         for atom in poly.atoms():
             low, _ = self.atom_range(atom)
@@ -360,21 +396,16 @@ class Facts:
             value = self.proves(statement.negated())
             return None if value is None else not value
         poly = self.simplify(statement.poly)
-        low, high = self.bounds(poly)
+        seen = self.in_example(poly)
         if statement.op == ">=":
-            if low is not None and low >= 0:
+            if (seen is None or seen >= 0) and self._follows(poly):
                 return True
-            if high is not None and high < 0:
-                return False
-            if any(self.lower(poly - fact) >= 0 for fact in self.nonnegative):
-                return True
-            negative = -poly - const(1)
-            if any(self.lower(negative - fact) >= 0 for fact in self.nonnegative):
-                return False
-            return None
+            return False if (seen is None or seen < 0) and self._follows(-poly - const(1)) else None
         if not poly.terms:
             return True
-        if (low is not None and low > 0) or (high is not None and high < 0):
+        if seen == 0:
+            return None
+        if self.lower(poly) > 0 or self.lower(-poly) > 0:
             return False
         if poly in self.nonzero or -poly in self.nonzero:
             return False
@@ -385,6 +416,10 @@ class Facts:
         common = poly - const(poly.terms.get((), 0))
         factor = common.content()
         return False if factor > 1 and poly.terms.get((), 0) % factor else None
+
+    def _follows(self, poly: Poly) -> bool:
+        """poly >= 0, from ranges or from one fact."""
+        return self.lower(poly) >= 0 or any(self.lower(poly - fact) >= 0 for fact in self.nonnegative)
 
     def _proves_comparison(self, statement: Comparison) -> bool | None:
         known = self.compared.get((statement.op, statement.args))

@@ -104,6 +104,10 @@ class FakeTensor(torch.Tensor):
 
     # mypy: torch declares these as attributes
     @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return self.numel() * self.desc.dtype.itemsize
+
+    @property
     def device(self) -> torch.device:  # type: ignore[override]
         return self.desc.device
 

@@ -29,20 +29,30 @@ def is_channels_last(desc: Descriptor) -> bool:
 
 
 def suggests_channels_last(desc: Descriptor) -> bool:
-    """What torch's `suggest_memory_format` says of a 4-d tensor (c10/core/MemoryFormat.h, is_channels_last_strides_2d)."""
-    if len(desc.size) != 4 or desc.stride[1] == 0:
+    """What torch's `suggest_memory_format` says (c10/core/MemoryFormat.h, is_channels_last_strides_2d and _3d)."""
+    if len(desc.size) not in (4, 5) or equal(desc.stride[1], 0):
         return False
-    least = 0
-    for axis in (1, 3, 2, 0):
-        if desc.size[axis] == 0 or desc.stride[axis] < least or (axis == 0 and least == desc.stride[1]):
+    unbacked, least = is_unbacked(*desc.size, *desc.stride), 0
+    for axis in _channels_last_order(len(desc.size)):
+        ascends = desc.stride[axis] >= least
+        if equal(desc.size[axis], 0) or not (surely(ascends) if unbacked else ascends) or (axis == 0 and equal(least, desc.stride[1])):
             return False
         least = desc.stride[axis] * at_least_one(desc.size[axis])
     return True
 
 
+def _channels_last_order(rank: int) -> tuple[int, ...]:
+    """Axes from innermost to outermost."""
+    return (1, *range(rank - 1, 1, -1), 0)
+
+
 def channels_last_stride(size: Sizes) -> Sizes:
-    _, c, h, w = size
-    return (h * w * c, 1, w * c, c)
+    return _by_order(size, _channels_last_order(len(size)))
+
+
+def suggested_stride(desc: Descriptor, size: Sizes) -> Sizes | None:
+    """Strides of a result of extents `size` in the memory format that `desc` suggests; None for the row-major one."""
+    return channels_last_stride(size) if suggests_channels_last(desc) else None
 
 
 def packed(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:

@@ -689,6 +689,19 @@ def _lift_fresh(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: F
     return fake
 
 
+#: what kernels in C++ ask of a tensor whose sizes are symbolic, by way of the dispatcher: no calls of the program
+QUESTIONS = frozenset({aten.size.default, aten.stride.default})
+
+
+def _plain_numbers(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> list[int]:
+    """The sizes or strides for a kernel in C++ that only takes plain ones: the call is specialized to those that it has."""
+    desc = args[0].desc
+    numbers = desc.size if func is aten.size.default else desc.stride
+    if any(type(number) is not int and not number.node.has_hint() for number in numbers):
+        raise DataDependent(str(func), "an operator that only takes plain sizes, of a tensor with one that only running the program tells")
+    return [int(number) for number in numbers]
+
+
 def _change_metadata(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> FakeTensor:
     """In-place metadata operators: `t_`, `squeeze_`, `set_`, `resize_` ..."""
     target = args[0]
@@ -731,6 +744,7 @@ _HANDLERS: dict[Op, Callable[[Op, tuple[Any, ...], dict[str, Any], FakeMode | No
     aten._local_scalar_dense.default: _read_scalar,
     aten.lift_fresh.default: _lift_fresh,
     aten._assert_scalar.default: _assert_scalar,
+    **dict.fromkeys(QUESTIONS, _plain_numbers),
 }
 for _name in (
     "t_",

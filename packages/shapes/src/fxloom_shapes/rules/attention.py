@@ -97,6 +97,16 @@ def nll_loss_forward(device: torch.device, x: Any, target: Any, weight: Any, red
     return several(fresh(size, x.desc.dtype, device), fresh((), x.desc.dtype, device))
 
 
+@shape_rule(aten.nll_loss2d_forward.default)
+def nll_loss2d_forward(device: torch.device, x: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Plan | None:
+    a, labels = x.desc, target.desc
+    if len(a.size) != 4 or labels.size != (a.size[0], *a.size[2:]) or not a.dtype.is_floating_point or is_empty(a.size):
+        return None
+    if labels.dtype not in (torch.int64, torch.uint8) or (weight is not None and weight.desc.size != (a.size[1],)):
+        return None
+    return several(fresh(labels.size if reduction == 0 else (), a.dtype, device), fresh((), a.dtype, device))
+
+
 @shape_rule(aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor)
 def ctc_loss_backward(device: torch.device, grad: Any, log_probs: Any, *rest: Any) -> Plan | None:
     return fresh(log_probs.desc.size, log_probs.desc.dtype, device)

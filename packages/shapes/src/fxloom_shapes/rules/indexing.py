@@ -8,9 +8,18 @@ import torch
 
 from fxloom_shapes.descriptor import is_empty
 from fxloom_shapes.fake import FakeTensor
-from fxloom_shapes.layout import assume_size, broadcast, elementwise_stride, is_contiguous, is_non_overlapping_and_dense, surely
+from fxloom_shapes.layout import (
+    assume_size,
+    broadcast,
+    elementwise_stride,
+    is_contiguous,
+    is_non_overlapping_and_dense,
+    suggested_stride,
+    surely,
+)
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten
 _INDEX = (torch.int64, torch.int32)
@@ -84,7 +93,13 @@ def nonzero_static(device: torch.device, x: Any, *, size: int, fill_value: int =
 
 @shape_rule(aten.roll.default)
 def roll(device: torch.device, x: Any, shifts: Any, dims: Any = ()) -> Plan | None:
-    whole = isinstance(shifts, (list, tuple)) and len(shifts) == 1 and isinstance(dims, (list, tuple)) and len(dims) == 1
-    if not whole or not -len(x.desc.size) <= dims[0] < len(x.desc.size) or not is_contiguous(x.desc):
+    shifts, dims = (list(value) if isinstance(value, (list, tuple)) else [value] for value in (shifts, dims))
+    rank = len(x.desc.size)
+    if len(shifts) != len(dims) or not dims or not all(-rank <= dim < rank for dim in dims):
         return None
+    if is_empty(x.desc.size):
+        return copy_of(x.desc, x.desc.dtype, device, None)
+    # on the CPU two slices are put together; an empty one suggests no memory format
+    if device.type == "cpu" and all(shift % x.desc.size[dim] != 0 for shift, dim in zip(shifts, dims, strict=True)):
+        return fresh(x.desc.size, x.desc.dtype, device, suggested_stride(x.desc, x.desc.size))
     return fresh(x.desc.size, x.desc.dtype, device)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, is_empty
-from fxloom_shapes.layout import channels_last_stride, is_contiguous, suggests_channels_last
+from fxloom_shapes.layout import is_contiguous, suggested_stride
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
@@ -66,10 +66,11 @@ def native_group_norm(
     device: torch.device, x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, group: int, eps: float
 ) -> Plan | None:
     dtype = _statistics(device, x, weight, bias)
-    if dtype is None or not is_contiguous(x.desc) or math.prod(x.desc.size) != n * c * hxw:
+    if dtype is None or (device.type != "cpu" and not is_contiguous(x.desc)) or math.prod(x.desc.size) != n * c * hxw:
         return None
     kept = fresh((n, group), dtype, device)
-    return several(fresh(x.desc.size, x.desc.dtype, device), kept, kept)
+    stride = suggested_stride(x.desc, x.desc.size) if device.type == "cpu" else None
+    return several(fresh(x.desc.size, x.desc.dtype, device, stride), kept, kept)
 
 
 def _batch_norm(device: torch.device, x: Any, others: tuple[Any, ...], training: bool) -> list[Plan] | None:
@@ -83,8 +84,7 @@ def _batch_norm(device: torch.device, x: Any, others: tuple[Any, ...], training:
     if any(value is not None and value.desc.size != channels for value in others):
         return None
     kept = channels if training else (0,)
-    stride = channels_last_stride(desc.size) if suggests_channels_last(desc) else None
-    return [fresh(desc.size, desc.dtype, device, stride), *[fresh(kept, dtype, device)] * 2]
+    return [fresh(desc.size, desc.dtype, device, suggested_stride(desc, desc.size)), *[fresh(kept, dtype, device)] * 2]
 
 
 @shape_rule(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, is_empty
+from fxloom_shapes.descriptor import Descriptor, describe_contiguous, is_empty
 from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.layout import NUMBERS, broadcast, common_dtype, elementwise_stride
 from fxloom_shapes.propagate import Plan, SameAs
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
+from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten
 Dtype = Callable[[torch.dtype], "torch.dtype | None"]
@@ -98,7 +99,7 @@ def _shares_memory(values: tuple[Any, ...]) -> bool:
 
 #: name -> (overload, in-place overload) are found by name; the number of operands counts tensors and numbers
 _UNARY: dict[Dtype, str] = {
-    _same: "abs floor ceil trunc round sign sgn positive square relu relu6",
+    _same: "abs floor ceil trunc round sign sgn positive square relu",
     _not_bool: "neg",
     _float: "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh "
     "acosh atanh sigmoid erf erfc erfinv lgamma digamma",
@@ -110,8 +111,9 @@ _BINARY: dict[Dtype, str] = {
     _same: "add.Tensor mul.Tensor maximum minimum fmod.Tensor fmod.Scalar remainder.Tensor remainder.Scalar pow.Tensor_Tensor "
     "pow.Tensor_Scalar add.Scalar mul.Scalar fmax fmin floor_divide floor_divide.Scalar",
     _not_bool: "sub.Tensor sub.Scalar",
-    _float: "div.Tensor div.Scalar atan2 copysign.Tensor",
-    _only_float: "sigmoid_backward tanh_backward gelu_backward silu_backward mish_backward hardswish_backward "
+    _float: "div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self special_xlog1py "
+    "special_xlog1py.other_scalar special_xlog1py.self_scalar",
+    _only_float: "logaddexp logaddexp2 sigmoid_backward tanh_backward gelu_backward silu_backward mish_backward hardswish_backward "
     "hardsigmoid_backward threshold_backward leaky_relu_backward hardtanh_backward",
     _integral: "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar",
     _bool: "eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
@@ -136,7 +138,56 @@ shape_rule(aten.addcmul.default, aten.lerp.Tensor)(elementwise(_not_bool, 3))
 shape_rule(aten.addcdiv.default)(elementwise(_only_float, 3))
 shape_rule(aten.lerp.Scalar)(elementwise(_only_float, 2))
 shape_rule(aten.leaky_relu.default, aten.elu.default, aten.softplus.default, aten.celu.default)(elementwise(_only_float, 1))
-shape_rule(aten.hardtanh.default)(elementwise(_only_float, 1))
+
+
+@shape_rule(aten.hardtanh.default, aten.relu6.default, aten.flip.default, aten.nan_to_num.default, aten.fill.Scalar)
+def into_copy(device: torch.device, x: Any, *rest: Any, **options: Any) -> Plan | None:
+    """Operators that begin with `empty_like`, which also keeps the strides of an empty tensor."""
+    desc, dims = x.desc, rest[0] if rest and isinstance(rest[0], (list, tuple)) else ()
+    if not (desc.dtype.is_floating_point or desc.dtype is torch.int64):
+        return None  # hardtanh refuses some of them
+    if not all(-len(desc.size) <= dim < len(desc.size) for dim in dims) or len({dim % len(desc.size) for dim in dims}) != len(dims):
+        return None
+    return copy_of(desc, desc.dtype, device, None)
+
+
+@shape_rule(aten.pow.Scalar)
+def pow_of_number(device: torch.device, base: Any, x: Any) -> Plan | None:
+    dtype = common_dtype([base, x.desc])
+    return None if dtype.is_complex else fresh(x.desc.size, dtype, device)  # row-major, whatever the strides are
+
+
+@shape_rule(aten.ldexp.Tensor)
+def ldexp(device: torch.device, x: Any, exponent: Any) -> Plan | None:
+    power = describe_contiguous(exponent.desc.size, common_dtype([2.0, exponent.desc]), device)
+    size, dtype = broadcast(x.desc.size, power.size), common_dtype([x.desc, power])
+    return None if size is None or dtype.is_complex else fresh(size, dtype, device, elementwise_stride(size, [x.desc, power]))
+
+
+@shape_rule(aten.heaviside.default)
+def heaviside(device: torch.device, x: Any, values: Any) -> Plan | None:
+    return _plan(device, _same, (x, values)) if x.desc.dtype == values.desc.dtype else None
+
+
+@shape_rule(aten.frexp.Tensor)
+def frexp(device: torch.device, x: Any) -> Plan | None:
+    plans = [copy_of(x.desc, dtype, device, None) for dtype in (x.desc.dtype, torch.int32)]
+    return several(*plans) if x.desc.dtype.is_floating_point and None not in plans else None  # type: ignore[arg-type]
+
+
+@shape_rule(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
+def normal(device: torch.device, mean: Any, std: Any = 1.0, *, generator: Any = None) -> Plan | None:
+    descs = [value.desc for value in (mean, std) if type(value) is FakeTensor]
+    size = broadcast(*[desc.size for desc in descs])
+    if size is None or any(not desc.dtype.is_floating_point or desc.dtype != descs[0].dtype for desc in descs):
+        return None
+    return fresh(size, descs[0].dtype, device)
+
+
+@shape_rule(aten.native_dropout_backward.default)
+def native_dropout_backward(device: torch.device, grad: Any, mask: Any, scale: float) -> Plan | None:
+    return _plan(device, _float, (grad, mask))
+
 
 
 @shape_rule(aten.rsub.Tensor, aten.rsub.Scalar)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, is_empty
-from fxloom_shapes.layout import assume_size, channels_last_stride, is_contiguous, is_unbacked, suggests_channels_last
+from fxloom_shapes.layout import assume_size, is_contiguous, is_unbacked, suggested_stride, suggests_channels_last
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
@@ -44,10 +44,6 @@ def _pool2d(desc: Descriptor, kernel: Any, stride: Any, pad: Any, dilation: Any,
     return (*desc.size[:-2], sizes[0], sizes[1])
 
 
-def _stride_like(desc: Descriptor, size: tuple[int, ...]) -> tuple[int, ...] | None:
-    return channels_last_stride(size) if suggests_channels_last(desc) else None
-
-
 @shape_rule(aten.max_pool2d_with_indices.default)
 def max_pool2d_with_indices(
     device: torch.device, x: Any, kernel: Any, stride: Any = (), pad: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
@@ -55,7 +51,7 @@ def max_pool2d_with_indices(
     size = _pool2d(x.desc, kernel, stride, pad, dilation, ceil_mode)
     if size is None:
         return None
-    layout = _stride_like(x.desc, size)
+    layout = suggested_stride(x.desc, size)
     return several(fresh(size, x.desc.dtype, device, layout), fresh(size, torch.int64, device, layout))
 
 
@@ -73,7 +69,7 @@ def avg_pool2d(
     size = _pool2d(x.desc, kernel, stride, pad, (1,), ceil_mode)
     if size is None or divisor_override == 0:
         return None
-    return fresh(size, x.desc.dtype, device, _stride_like(x.desc, size))
+    return fresh(size, x.desc.dtype, device, suggested_stride(x.desc, size))
 
 
 @shape_rule(aten._adaptive_avg_pool2d.default)
@@ -81,7 +77,7 @@ def adaptive_avg_pool2d(device: torch.device, x: Any, output_size: Any) -> Plan 
     if len(x.desc.size) not in (3, 4) or is_empty(x.desc.size) or not x.desc.dtype.is_floating_point:
         return None
     size = (*x.desc.size[:-2], *output_size)
-    return fresh(size, x.desc.dtype, device, _stride_like(x.desc, size))
+    return fresh(size, x.desc.dtype, device, suggested_stride(x.desc, size))
 
 
 @shape_rule(aten.max_pool2d_with_indices_backward.default)
@@ -102,4 +98,4 @@ def max_unpool2d(device: torch.device, x: Any, indices: Any, output_size: Any) -
     if indices.desc.dtype is not torch.int64:
         return None
     size = (*desc.size[:-2], *output_size)
-    return fresh(size, desc.dtype, device, channels_last_stride(size) if suggests_channels_last(desc) else None)
+    return fresh(size, desc.dtype, device, suggested_stride(desc, size))

@@ -96,7 +96,6 @@ def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> P
         own = desc.size[axis - lead] if axis >= lead else 1
         step = desc.stride[axis - lead] if axis >= lead else 0
         if axis < lead:
-            # as torch: a new axis of extent 1 gets the stride that a row-major neighbour would
             new.append(extent)
             stride.append(0)
             continue
@@ -105,7 +104,8 @@ def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> P
             return None
         new.append(extent)
         stride.append(step if equal(own, extent) else 0)
-    for axis in range(lead - 1, -1, -1):
+    # as torch: a new axis of extent 1 gets the stride that a row-major neighbour would, if there was an axis
+    for axis in range(lead - 1, -1, -1) if desc.size else ():
         if equal(new[axis], 1):
             stride[axis] = new[axis + 1] * stride[axis + 1] if axis + 1 < len(new) else 1
     return _view(desc, new, stride)

@@ -1,0 +1,69 @@
+"""Padding by what is inside, and shuffling of channels and pixels: results in the memory format that the input suggests.
+
+Only for the CPU: elsewhere the results are row-major, and torch's Meta kernels say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fxloom_shapes.layout import suggested_stride
+from fxloom_shapes.propagate import Plan
+from fxloom_shapes.rules.registry import fresh, shape_rule
+
+aten = torch.ops.aten
+
+
+def _like(device: torch.device, x: Any, size: tuple[int, ...]) -> Plan:
+    return fresh(size, x.desc.dtype, device, suggested_stride(x.desc, size))
+
+
+@shape_rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
+def reflection_pad(device: torch.device, x: Any, padding: Any) -> Plan | None:
+    return _pad(device, x, padding, any_width=False)
+
+
+@shape_rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
+def replication_pad(device: torch.device, x: Any, padding: Any) -> Plan | None:
+    return _pad(device, x, padding, any_width=True)
+
+
+def _pad(device: torch.device, x: Any, padding: Any, any_width: bool) -> Plan | None:
+    """any_width: what is added need not be less than what there is."""
+    size = list(x.desc.size)
+    axes = len(padding) // 2
+    if device.type != "cpu" or len(size) not in (axes + 1, axes + 2) or any(extent <= 0 for extent in size[1:]):
+        return None
+    for number in range(axes):
+        before, after = padding[2 * number], padding[2 * number + 1]
+        extent = size[-1 - number]
+        if not any_width and (before >= extent or after >= extent) or extent + before + after <= 0:
+            return None  # torch says what is wrong
+        size[-1 - number] = extent + before + after
+    return _like(device, x, tuple(size))
+
+
+@shape_rule(aten.pixel_shuffle.default)
+def pixel_shuffle(device: torch.device, x: Any, factor: int) -> Plan | None:
+    size = x.desc.size
+    if device.type != "cpu" or len(size) != 4 or factor <= 0 or size[1] % (factor * factor) or size[1] == 0:
+        return None
+    return _like(device, x, (size[0], size[1] // (factor * factor), size[2] * factor, size[3] * factor))
+
+
+@shape_rule(aten.pixel_unshuffle.default)
+def pixel_unshuffle(device: torch.device, x: Any, factor: int) -> Plan | None:
+    size = x.desc.size
+    if device.type != "cpu" or len(size) != 4 or factor <= 0 or size[2] % factor or size[3] % factor or size[1] == 0:
+        return None
+    return _like(device, x, (size[0], size[1] * factor * factor, size[2] // factor, size[3] // factor))
+
+
+@shape_rule(aten.channel_shuffle.default, aten.native_channel_shuffle.default)
+def channel_shuffle(device: torch.device, x: Any, groups: int) -> Plan | None:
+    size = x.desc.size
+    if device.type != "cpu" or len(size) < 3 or groups <= 0 or size[1] % groups or size[1] == 0:
+        return None
+    return _like(device, x, size)
