@@ -185,3 +185,35 @@ def test_the_message_of_an_operator_is_eagers() -> None:
 
     left, right = torch.ones(2, 3), torch.ones(2, 3)
     assert optimize("eager")(program)(left, right) == program(left, right)
+
+
+def on_copies(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+    """A backend that writes last."""
+
+    def run(*inputs: Any) -> Any:
+        copies = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
+        results = gm(*copies)
+        for value, copy in zip(inputs, copies, strict=True):
+            if isinstance(value, torch.Tensor):
+                value.copy_(copy)
+        return results
+
+    return run
+
+
+on_copies.writes_last = True  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [3, 70_000])
+def test_a_backend_that_writes_last_needs_no_copies(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: Any) -> Any:
+        raise AssertionError("copies are kept")
+
+    monkeypatch.setattr("fxloom_dynamo.raising.copies", never)
+    compiled = optimize(on_copies, fullgraph=True)(writes_amid)
+    events: list[telemetry.Event] = []
+    with telemetry.listen(events.append):
+        for index in ([0, 1], [1, size + 5], [1, 0]):
+            assert state_after(compiled, size, index) == state_after(writes_amid, size, index)
+    assert sum(isinstance(event, telemetry.FrameCompiled) for event in events) == 1
+    assert sum(isinstance(event, telemetry.GraphRaised) for event in events) == 1

@@ -2,7 +2,8 @@
 
 What an operator raises belongs between the effects before it and those behind it. A graph that writes into none of its inputs is
 dropped then, and the function runs as it is (`Residual._go_back_if_raised`). One that does write has to undo that first: where what
-it writes to is small, copies are kept while it runs; else the graph ends before the first such write.
+it writes to is small, copies are kept while it runs; else the graph ends before the first such write. Neither is needed with a
+backend that writes last (`fxloom_interfaces.backend`).
 
 In: the operators of a graph, by what they are. Only those matter that may raise for what is in their tensors: whatever else
 they raise, their fakes have raised while capturing.
@@ -20,7 +21,6 @@ from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
-
 
 
 class Order(enum.Enum):
@@ -41,7 +41,7 @@ _LOOK_AT_VALUES = frozenset(
      "ctc_loss", "binary_cross_entropy", "multinomial", "bernoulli", "poisson", "binomial", "normal", "cholesky", "cholesky_inverse",
      "cholesky_solve", "inverse", "pinverse", "svd", "lu", "lu_solve", "lu_unpack", "triangular_solve", "bincount", "repeat_interleave",
      "histc", "histogram", "histogramdd", "masked_scatter", "max_unpool1d", "max_unpool2d", "max_unpool3d", "unravel_index",
-     "segment_reduce", "logdet", "slogdet", "det", "matrix_exp", "qr", "lobpcg", "pack_padded_sequence", "item", "check"}
+     "segment_reduce", "logdet", "slogdet", "det", "matrix_exp", "qr", "lobpcg", "pack_padded_sequence", "check"}
 )  # fmt: skip
 _DIVISIONS = frozenset({"floordiv", "mod", "ifloordiv", "imod", "floor_divide", "remainder", "fmod", "div", "divide", "__floordiv__"})
 #: in-place operators that change what a tensor is a view of

@@ -31,6 +31,7 @@ from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, chan
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
 from fxloom_dynamo.subclasses import to_class
+from fxloom_interfaces.backend import writes_last
 from fxloom_interfaces.sources import Source
 
 if TYPE_CHECKING:
@@ -194,7 +195,8 @@ class Residual:
         fakes = [fake for _, fake in sorted(rebuilder.outputs.values(), key=lambda entry: entry[0])]
         recorder = self.ev.recorder
         early = bool(writes or self.ev.put_off or self.ev.deferred or recorder.protected) and self.ev.config.runs
-        undone = self._to_undo() if early and recorder.writes_inputs() else ()
+        writes_first = recorder.writes_inputs() and not writes_last(self.ev.config.backend)
+        undone = self._to_undo() if early and writes_first else ()
         compiled = self.compile_graph(fakes)
         rebuilder.take_inputs()
         if compiled is not None:
@@ -204,7 +206,7 @@ class Residual:
             self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
             self._slice_at = len(self.out)
             self.out.extend(emit.call_star())
-            if early and (undone or not recorder.writes_inputs()):
+            if early and (undone or not writes_first):
                 self._go_back_if_raised(self.out[-1], undone, kept)
             if kept:
                 self.out.extend([*emit.load_const(None), *emit.store_fast(kept)])
@@ -272,7 +274,7 @@ class Residual:
     def _go_back_if_raised(self, call: Instruction, undone: tuple[int, ...], kept: str) -> None:
         """What an operator raises amid effects or in a `try`: drop it and run the function as it is, which has all in order.
 
-        Nothing has happened then: the graph writes to none of its inputs, or what it wrote is undone from copies.
+        Nothing has happened then: the graph had not written to its inputs, or what it wrote is undone from copies.
         """
         start, other = Instruction("PUSH_EXC_INFO"), Instruction("SWAP", 2)
         forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []

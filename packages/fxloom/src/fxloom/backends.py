@@ -42,6 +42,12 @@ class InductorBackendOptions:
     eager_numbers: bool = False
 
 
+def _writing_last(backend: Any) -> Backend:
+    """Graphs of the aten dialect write to nothing; the caller's tensors are written when they have run."""
+    backend.writes_last = True
+    return backend  # type: ignore[no-any-return]
+
+
 def load_aot_eager() -> Backend:
     from fxloom_aot import aot_graph, eager_compiler
 
@@ -49,7 +55,7 @@ def load_aot_eager() -> Backend:
         """Functionalized graphs, forward and backward, run operator by operator."""
         return aot_graph(gm, example_inputs, compiler=eager_compiler)
 
-    return aot_eager
+    return _writing_last(aot_eager)
 
 
 def load_aot_eager_decomp() -> Backend:
@@ -60,7 +66,7 @@ def load_aot_eager_decomp() -> Backend:
         """As `aot_eager`, with the decompositions that `inductor` uses."""
         return aot_graph(gm, example_inputs, decompositions=table("inductor"), compiler=eager_compiler)
 
-    return aot_eager_decomp
+    return _writing_last(aot_eager_decomp)
 
 
 def load_inductor() -> Backend:
@@ -92,7 +98,7 @@ def load_inductor() -> Backend:
             rules = {op: rule for op, rule in rules.items() if torch.Tag.nondeterministic_seeded not in op.tags}
         return aot_graph(gm, example_inputs, decompositions=rules, compiler=compiler, partitioner=partitioner)
 
-    return inductor
+    return _writing_last(inductor)
 
 
 def inductor_options(mode: str | None, options: Mapping[str, Any]) -> tuple[InductorBackendOptions, InductorOptions]:

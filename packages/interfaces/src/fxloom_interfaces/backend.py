@@ -2,7 +2,9 @@
 
 A backend turns a torch-dialect graph into a callable: `backend(gm, example_inputs, **options)`. The callable takes the
 graph's inputs one by one and returns a tuple or list of its outputs. Plain functions written for torch.compile's FX
-convention are backends. One that can't treat a node raises `GraphRejected`.
+convention are backends. One that can't treat a node raises `GraphRejected`. One whose callables write into their inputs only
+when all that may raise has run says so by an attribute `writes_last = True`: capture then need not keep copies, or end graphs
+early, to undo what a graph that raises has written.
 """
 
 from __future__ import annotations
@@ -33,6 +35,11 @@ class BackendEntry:
     name: str
     interface: Version
     load: Callable[[], Backend]
+
+
+def writes_last(backend: Backend | None) -> bool:
+    """Whether graphs that raise have written to none of their inputs; False where the backend doesn't say."""
+    return getattr(backend, "writes_last", False) is True
 
 
 def check_backend(entry: Any, name: str) -> BackendEntry:
