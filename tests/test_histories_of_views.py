@@ -275,3 +275,25 @@ def test_gradients_meet_where_a_view_is_made_of_a_returned_view(program: Callabl
         sum(((n + 2) * output.exp()).sum() for n, output in enumerate(outputs)).backward()
         seen.append((looked_at.grad, leaf.grad))
     torch.testing.assert_close(seen[0], seen[1])
+
+
+def windows_of_a_transposed(x: Tensor) -> None:
+    x.unfold(0, 1, 1).relu_()
+
+
+def leaky_windows(x: Tensor) -> None:
+    torch.nn.functional.leaky_relu_(x.unfold(0, 1, 1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [windows_of_a_transposed, leaky_windows])
+def test_derivatives_of_what_lies_across(program: Callable[..., Any], backend: str) -> None:
+    fxloom.reset()
+    seen = []
+    for run in (fxloom.compile(program, backend=backend, fullgraph=True), program):
+        leaf = torch.arange(-4.0, 5.0).view(3, 3).requires_grad_()
+        x = (leaf * 1).t()
+        run(x)
+        (x * torch.arange(9.0).view(3, 3)).sum().backward()
+        seen.append((x.detach(), leaf.grad))
+    torch.testing.assert_close(seen[0], seen[1])

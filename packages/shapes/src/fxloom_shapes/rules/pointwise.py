@@ -114,7 +114,7 @@ _BINARY: dict[Dtype, str] = {
     _float: "div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self special_xlog1py "
     "special_xlog1py.other_scalar special_xlog1py.self_scalar",
     _only_float: "logaddexp logaddexp2 sigmoid_backward tanh_backward gelu_backward silu_backward mish_backward hardswish_backward "
-    "hardsigmoid_backward threshold_backward leaky_relu_backward hardtanh_backward",
+    "hardsigmoid_backward hardtanh_backward logit_backward softplus_backward",
     _integral: "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar",
     _bool: "eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
     "ge.Scalar logical_and logical_or logical_xor",
@@ -149,12 +149,6 @@ def into_copy(device: torch.device, x: Any, *rest: Any, **options: Any) -> Plan 
     if not all(-len(desc.size) <= dim < len(desc.size) for dim in dims) or len({dim % len(desc.size) for dim in dims}) != len(dims):
         return None
     return copy_of(desc, desc.dtype, device, None)
-
-
-@shape_rule(aten.pow.Scalar)
-def pow_of_number(device: torch.device, base: Any, x: Any) -> Plan | None:
-    dtype = common_dtype([base, x.desc])
-    return None if dtype.is_complex else fresh(x.desc.size, dtype, device)  # row-major, whatever the strides are
 
 
 @shape_rule(aten.ldexp.Tensor)
@@ -193,6 +187,34 @@ def native_dropout_backward(device: torch.device, grad: Any, mask: Any, scale: f
 @shape_rule(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(device: torch.device, x: Any, y: Any, alpha: Any = 1) -> Plan | None:
     return _plan(device, _not_bool, (y, x))  # the order decides the strides
+
+
+@shape_rule(aten.threshold_backward.default, aten.leaky_relu_backward.default)
+def backward_of_sign(device: torch.device, grad: Any, x: Any, *rest: Any) -> Plan | None:
+    return _plan(device, _only_float, (x, grad))  # the order decides the strides
+
+
+@shape_rule(aten.elu_backward.default)
+def elu_backward(device: torch.device, grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Any) -> Plan | None:
+    return _plan(device, _only_float, (grad, x))
+
+
+@shape_rule(aten.pow.Scalar)
+def pow_of_number(device: torch.device, base: Any, exponent: Any) -> Plan | None:
+    desc = exponent.desc
+    if isinstance(base, complex) or desc.dtype.is_complex:
+        dtype = torch.result_type(base, torch.empty((0,) * len(desc.size), dtype=desc.dtype, device="meta"))
+    else:
+        dtype = common_dtype([base, desc])
+    return fresh(desc.size, dtype, device)  # row by row, however the exponent lies
+
+
+@shape_rule(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default)
+def loss_backward(device: torch.device, grad: Any, x: Any, target: Any, *rest: Any) -> Plan | None:
+    """The result is made like `x`, row by row, before anything is computed."""
+    size = broadcast(grad.desc.size, x.desc.size, target.desc.size)
+    dtypes = {grad.desc.dtype, x.desc.dtype, target.desc.dtype}
+    return fresh(size, x.desc.dtype, device) if size == x.desc.size and dtypes == {x.desc.dtype} else None
 
 
 @shape_rule(aten.div.Tensor_mode)
