@@ -34,6 +34,7 @@ from fxloom_aot.views import (
 )
 from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.signature import ViewStep
+from fxloom_interfaces.value_checks import may_raise
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
 from fxloom_shapes.descriptor import extent_of
 from fxloom_shapes.layout import same_size
@@ -246,11 +247,15 @@ class Functionalizer:
     def run(self, entries: list[Entry], backward: bool) -> None:
         """Treat a stretch of the raw log."""
         for entry in entries:
+            first = len(self.log.calls)
             with self.log.at(entry.node, backward, entry.region, entry.checkpoint):
                 try:
                     self._treat(entry)
                 except UnsupportedView as error:
                     self.reject(entry, str(error), error)
+            if not backward and may_raise(entry.op, entry.out):
+                for call in self.log.calls[first:]:
+                    call.checks = may_raise(call.op, call.out)
 
     def reject(self, entry: Entry, reason: str, cause: Exception | None = None) -> None:
         """Raise GraphRejected at the node that caused `entry`."""

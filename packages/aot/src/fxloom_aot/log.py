@@ -37,7 +37,8 @@ Decompositions = Mapping[Op, Rule]
 class Call:
     """One functional call. out: a value, or a tuple or list of values. node: torch-dialect node that caused it.
 
-    checkpoint: number of the checkpointed function that it is part of, 0 for none.
+    checkpoint: number of the checkpointed function that it is part of, 0 for none. checks: the program calls it, and it may raise
+    for what is in its tensors.
     """
 
     op: Op
@@ -48,6 +49,7 @@ class Call:
     backward: bool
     region: int
     checkpoint: int = 0
+    checks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +276,8 @@ class FunctionalLog(TorchDispatchMode):
             self.node, self.backward, self.region, self.checkpoint = before
 
     def live_calls(self, outputs: list[Any]) -> list[int]:
-        """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay."""
-        effects = [number for number, call in enumerate(self.calls) if has_effect(call.op)]
+        """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay, errors being one."""
+        effects = [number for number, call in enumerate(self.calls) if call.checks or has_effect(call.op)]
         return self.calls_for(outputs, effects)
 
     def calls_for(self, nest: Any, others: Sequence[int] = ()) -> list[int]:

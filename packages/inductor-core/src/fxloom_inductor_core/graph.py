@@ -42,6 +42,7 @@ from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, R
 from fxloom_interfaces.loop_ir import Node as LoopNode
 from fxloom_interfaces.ops import ReductionKind
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
+from fxloom_interfaces.value_checks import may_raise
 from fxloom_shapes.printed import opaque_name
 from fxloom_shapes.reals import atom_text, opaque_atoms
 from fxloom_shapes.size_nodes import Symbolic, symbols_made
@@ -209,6 +210,8 @@ class Lowering:
                 case "call_function":
                     if self._uses[node] or _is_impure(node):
                         self.env[node] = self._call(node)
+                    elif isinstance(node.target, torch._ops.OpOverload) and may_raise(node.target, meta.get_fake(node)):
+                        self.eager(node, library=True)  # for what it raises: no kernel would be made of it
                 case "output":
                     self._outputs(node)
                 case _:
