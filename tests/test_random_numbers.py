@@ -254,3 +254,22 @@ def test_seeding_within_the_region() -> None:
     fxloom.reset()
     torch.manual_seed(2)
     assert torch.equal(fxloom.compile(program)(X), alone)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("call", [
+    lambda x, p: F.dropout(x, p), lambda x, p: torch.dropout(x, p, True), lambda x, p: F.dropout(x * 1, p, inplace=True),
+    lambda x, p: F.dropout(x, 1.0), lambda x, p: F.dropout(x, p, False),
+])  # fmt: skip
+def test_dropping_everything_draws_nothing(call: Any, dynamic: bool, backend: str) -> None:
+    fxloom.reset()
+    compiled = fxloom.compile(call, backend=backend, dynamic=dynamic or None)
+    for p in (0.0, 1.0, 0.5, 1.0):
+        x = torch.ones(20, requires_grad=True)
+        drawn = []
+        for run in (call, compiled):
+            torch.manual_seed(0)
+            run(x, p).sum().backward()
+            drawn.append(torch.get_rng_state())
+        assert torch.equal(drawn[0], drawn[1]) or (backend == "inductor" and p == 0.5)

@@ -535,10 +535,22 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: Any = 1, eps: Any = 1e-08) ->
     return (parts[0] * parts[1]).sum(dim)
 
 
-@rule(F.dropout)
+@rule(F.dropout, any_size=True)
 def dropout(input: Tensor, p: Any = 0.5, training: Any = True, inplace: Any = False) -> Any:
-    """Nothing is dropped outside of training; in it, the generator's numbers are for the very kernel."""
-    return NotImplemented if training or inplace or p < 0.0 or p > 1.0 else input
+    """Nothing is dropped outside of training; in it, the generator's numbers are for the very kernel, which draws none for 1."""
+    if p < 0.0 or p > 1.0 or (inplace and not training):
+        return NotImplemented
+    if not training:
+        return input
+    if p != 1.0:
+        return NotImplemented
+    nothing = torch.zeros((), dtype=input.dtype, device=input.device)
+    return input.mul_(nothing) if inplace else input.mul(nothing)
+
+
+@rule(torch.dropout, any_size=True)
+def dropout_operator(input: Tensor, p: Any, train: Any) -> Any:
+    return dropout(input, p, train)
 
 
 @rule(torch.lerp, torch.Tensor.lerp)
