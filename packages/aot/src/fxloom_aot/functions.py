@@ -11,8 +11,10 @@ Parameters and buffers of a module are inputs of the graphs, before the argument
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -24,11 +26,12 @@ from fxloom_aot._torch_private import in_dual_level, transforms_active
 from fxloom_aot.eager import eager_compiler
 from fxloom_aot.log import Decompositions
 from fxloom_aot.modes import autocast_state
-from fxloom_aot.module import Compiler, compile_traced
+from fxloom_aot.module import Compiler, checked, compile_traced
 from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.runtime import StorageChanged
 from fxloom_aot.trace import trace_graph
 from fxloom_aot.traced import Traced
+from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.signature import OutputKind
 
@@ -48,11 +51,14 @@ def aot_function(
     compiler: takes a GraphModule of the aten dialect and its GraphSignature, returns a callable of one list of inputs (which
     it may clear) to the flat outputs; `backward_compiler` is the same for the backward graph. Values, aliasing, mutation and
     gradients are those of `fn`. TypeError when called with arguments unlike the examples, RuntimeError when in other modes
-    (grad mode, autocast, default dtype), in a transform of `torch.func` or with tangents of forward mode; GraphRejected for what can't be treated soundly; what `fn` raises comes out as it is.
+    (grad mode, autocast, default dtype), in a transform of `torch.func` or with tangents of forward mode; GraphRejected for what
+    can't be treated soundly; PluginError where a compiler or the partitioner gives something else than it has to; what `fn` raises
+    comes out as it is.
     """
-    program = _Program(fn, tuple(example_args), example_kwargs or {})
+    program = _Program(fn, _as_arguments(example_args), example_kwargs or {})
     traced = program.trace(decompositions, partitioner)
-    return program.callable(traced, compile_traced(traced, compiler, backward_compiler))
+    theirs = [None if given in (None, eager_compiler) else checked(given) for given in (compiler, backward_compiler)]
+    return program.callable(traced, compile_traced(traced, theirs[0] or compiler, theirs[1] or backward_compiler))
 
 
 def aot_module(
@@ -72,7 +78,7 @@ def aot_module(
     state, call = _functional(module)
     training = _training(module)
     run = aot_function(
-        call, [state, *example_args], example_kwargs, compiler=compiler, backward_compiler=backward_compiler,
+        call, [state, *_as_arguments(example_args)], example_kwargs, compiler=compiler, backward_compiler=backward_compiler,
         decompositions=decompositions, partitioner=partitioner,
     )  # fmt: skip
 
@@ -98,12 +104,37 @@ def aot_export(
 
     `Traced.forward.gm` and `.signature` say what is computed and what every flat input and output is; `.backward` likewise.
     """
+    args = _as_arguments(example_args)
     if isinstance(target, torch.nn.Module):
         state, call = _functional(target)
-        program = _Program(call, (state, *example_args), example_kwargs or {})
+        program = _Program(call, (state, *args), example_kwargs or {})
     else:
-        program = _Program(target, tuple(example_args), example_kwargs or {})
+        program = _Program(target, args, example_kwargs or {})
     return program.trace(decompositions, partitioner)
+
+
+def _as_arguments(example_args: Any) -> tuple[Any, ...]:
+    if not isinstance(example_args, (tuple, list)):
+        raise TypeError(f"example_args is a {type(example_args).__name__}; it has to be a list or tuple of the arguments")
+    return tuple(example_args)
+
+
+#: none of these is the user's
+_OURS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+
+
+def _place_of(error: BaseException) -> str:
+    """The line of the program that was running when `error`, or what it comes from, was raised; empty where there is none."""
+    place = ""
+    cause: BaseException | None = error
+    while cause is not None and not place:
+        within = False  # the program, which `flat` calls
+        for frame in traceback.extract_tb(cause.__traceback__):
+            within = within or (frame.filename == __file__ and frame.name == "flat")
+            if within and not frame.filename.startswith(_OURS) and f"{os.sep}fxloom_" not in frame.filename:
+                place = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
+        cause = cause.__cause__ or cause.__context__
+    return place
 
 
 def _state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -195,10 +226,17 @@ def _is_constant(value: Any, constant: Any) -> bool:
     return value is constant or bool(value == constant)
 
 
+_REMEDY = (
+    "Take that part out of the function, or give what it computes as a constant argument; fxloom.compile breaks the graph there "
+    "and goes on behind it."
+)
+
+
 class _Program:
     """A function as a torch-dialect graph of one node over the tensors among its arguments."""
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.name = getattr(fn, "__qualname__", type(fn).__qualname__)
         self.leaves, self.spec = _flatten(args, kwargs)
         self.places = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
         self.constants = {place: _fixed(leaf) for place, leaf in enumerate(self.leaves) if not isinstance(leaf, torch.Tensor)}
@@ -225,7 +263,14 @@ class _Program:
         self.graph = graph_module(torch.nn.Module(), graph)
 
     def trace(self, decompositions: Decompositions | None, partitioner: Partitioner) -> Traced:
-        return trace_graph(self.graph, self.example_inputs, decompositions or {}, partitioner)
+        try:
+            return trace_graph(self.graph, self.example_inputs, decompositions or {}, partitioner)
+        except GraphRejected as error:
+            rejected = GraphRejected(error.node, error.reason)
+            place = _place_of(error)
+            text = [f"{self.name} is no single graph: {error.reason}", f"  from: {place}" if place else "", f"  {_REMEDY}"]
+            rejected.args = ("\n".join(filter(None, text)),)
+            raise rejected from error
 
     def callable(self, traced: Traced, run: Callable[..., list[Any]]) -> Callable[..., Any]:
         signature = traced.forward.signature
@@ -255,9 +300,13 @@ class _Program:
 
     def _check_tensors(self, tensors: Sequence[Any], writes: bool) -> None:
         for place, tensor, like in zip(self.places, tensors, self.likes, strict=True):
-            now = _Like.of(tensor) if isinstance(tensor, torch.Tensor) else None
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"argument {place} is a {type(tensor).__name__}; the example was a {like.kind.__name__}")
+            now = _Like.of(tensor)
             if now != like:
-                raise TypeError(f"argument {place} is {now or type(tensor).__name__}; the example was {like}")
+                names = [one.name for one in fields(_Like) if getattr(now, one.name) != getattr(like, one.name)]
+                is_, was = (", ".join([f"{name} {getattr(of, name)}" for name in names]) for of in (now, like))
+                raise TypeError(f"argument {place} is of {is_}; the example was of {was}")
         for number, first in enumerate(self.first_of_each):
             if tensors[number] is not tensors[first]:
                 raise TypeError(

@@ -23,7 +23,7 @@ from fxloom_aot.history import Edge, Reached, checks_phase, reached_from, saved_
 from fxloom_aot.log import values_of
 from fxloom_aot.modes import anomalies_unseen, restoring_modes
 from fxloom_aot.outputs import ForwardOutputs
-from fxloom_aot.partition import Joint, Partition, Partitioner, backward_from, inputs_of
+from fxloom_aot.partition import Joint, Partition, Partitioner, backward_from, check_partition, inputs_of
 from fxloom_aot.recorder import Recorder, has_history
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.through import without_marked
@@ -106,12 +106,13 @@ class Differentiation:
             gradients = [gradient for plan in plans for gradient in plan.gradients]
             joint = self._joint(found, gradients, [tangent for plan in plans for tangent in plan.tangents])
             part = self.partitioner(joint)
+            check_partition(joint, part, self.partitioner)
             if part.report and wants_artifacts():
                 emit(ArtifactWritten("partition.txt", part.report + "\n"))
         with phase("aot.build_fx"), self.rejecting():
             forward, stages = self._graphs(found, plans, part, outputs)
         reentrant = any(one.reentrant for one in self.recorder.checkpoints)
-        return Traced(forward, checks(), tuple(stages), tuple(boundaries[n].boundary for n in numbers), reentrant)
+        return Traced(forward, checks(), tuple(stages), tuple(boundaries[n].boundary for n in numbers), reentrant, report=part.report)
 
     def _last_node(self) -> torch.fx.Node:
         return self.recorder.last_node() or self.maker.nodes[0]

@@ -85,8 +85,11 @@ class MinCut:
     always_recompute: Callable[[Call], bool] | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.memory_budget <= 1:
-            raise ConfigError(f"memory_budget is {self.memory_budget}; it has to be between 0 and 1")
+        if not isinstance(self.memory_budget, (int, float)) or not 0 <= self.memory_budget <= 1:
+            raise ConfigError(f"memory_budget is {self.memory_budget!r}; it has to be a number between 0 and 1")
+        for name in ("always_save", "always_recompute"):
+            if not (getattr(self, name) is None or callable(getattr(self, name))):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it has to be a function of a Call, or None")
 
     def __call__(self, joint: Joint) -> Partition:
         fixed = frozenset(backward_only(joint))

@@ -16,7 +16,7 @@ from fxloom_aot.trace import trace_graph
 from fxloom_aot.traced import Declined, Given, Stage, Traced, TracedGraph
 from fxloom_aot.training import CompiledStage, training_wrapper
 from fxloom_interfaces.dialects.aten_dialect import verify
-from fxloom_interfaces.errors import GraphRejected
+from fxloom_interfaces.errors import GraphRejected, PluginError
 from fxloom_interfaces.signature import GraphSignature
 
 Compiler = Callable[[torch.fx.GraphModule, GraphSignature], Compiled]
@@ -71,12 +71,48 @@ def _variant(compiler: Compiler, stage: Stage, given: Given) -> CompiledBackward
 def _compiled(compiler: Compiler, graph: TracedGraph) -> Compiled:
     """What the compiler rejects, said of the node that capture knows."""
     try:
-        return compiler(graph.gm, graph.signature)
+        compiled = compiler(graph.gm, graph.signature)
     except GraphRejected as error:
         cause = graph.causes.get(error.node.name) if error.node.graph is graph.gm.graph else None
         if cause is None:
             raise
         raise GraphRejected(cause, error.reason) from error
+    if not callable(compiled):
+        what = "a compiler returns a callable of one list, the inputs, to the flat outputs"
+        raise PluginError(name_of(compiler), f"{what}; it returned {compiled!r} for the {_which(graph)} graph")
+    return compiled
+
+
+def checked(compiler: Compiler) -> Compiler:
+    """A compiler of somebody's own, whose callables are looked at: each has to give what the signature says."""
+
+    def compile_checked(gm: torch.fx.GraphModule, signature: GraphSignature) -> Compiled:
+        run = compiler(gm, signature)
+        if not callable(run) or hasattr(run, "in_parts"):
+            return run
+
+        def run_checked(inputs: list[Any]) -> Sequence[Any]:
+            outputs = run(inputs)
+            if not isinstance(outputs, (tuple, list)) or len(outputs) != len(signature.outputs):
+                gave = f"{len(outputs)} of them" if isinstance(outputs, (tuple, list)) else f"{type(outputs).__name__}"
+                which = "backward" if signature.backward else "forward"
+                what = f"the compiled {which} graph gives a tuple or list of {len(signature.outputs)} outputs"
+                raise PluginError(name_of(compiler), f"{what}; it gave {gave}")
+            return outputs
+
+        return run_checked
+
+    compile_checked.__qualname__ = name_of(compiler)
+    return compile_checked
+
+
+def name_of(plugin: Any) -> str:
+    """What to call somebody's compiler or partitioner in an error."""
+    return str(getattr(plugin, "__qualname__", type(plugin).__qualname__))
+
+
+def _which(graph: TracedGraph) -> str:
+    return "backward" if graph.signature.backward else "forward"
 
 
 def export_graph(

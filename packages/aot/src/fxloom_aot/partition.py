@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxloom_aot.log import FunctionalLog, has_effect, values_of
-from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.errors import InternalError, PluginError
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.operators import Op, facts_of
 
@@ -113,6 +113,39 @@ def backward_from(joint: Joint, saved: Sequence[FakeTensor]) -> tuple[int, ...] 
         again.add(number)
         todo += [value for value in inputs_of(log, number) if id(value) not in kept]
     return assemble(joint, fixed, again, list(saved)).backward
+
+
+def check_partition(joint: Joint, part: Partition, partitioner: Partitioner) -> None:
+    """Raise PluginError for a partition by which one of the graphs could not be made."""
+    name = str(getattr(partitioner, "__qualname__", type(partitioner).__qualname__))
+    if not isinstance(part, Partition):
+        raise PluginError(name, f"a partitioner returns a Partition; it returned {part!r}")
+    log = joint.log
+    tangents = {id(value) for value in joint.tangents}
+
+    def check(part_name: str, calls: Sequence[int], given: set[int], outputs: Sequence[Any], what: str) -> None:
+        made = set(given)
+        for number in calls:
+            if not 0 <= number < len(log.calls):
+                raise PluginError(name, f"the {part_name} part has call {number}; there are {len(log.calls)}")
+            for value in inputs_of(log, number):
+                if id(value) not in made and not is_constant_value(log, value):
+                    raise PluginError(name, f"call {number} ({log.calls[number].op}) of the {part_name} part takes {value!r}, {what}")
+            made.update(id(value) for value in values_of([log.calls[number].out]))
+        for value in values_of(list(outputs)):
+            if id(value) not in made and not is_constant_value(log, value):
+                raise PluginError(name, f"the {part_name} part is to give {value!r}, {what}")
+
+    forward = {id(value) for value in log.placeholders} - tangents
+    saved = {id(value) for value in part.saved}
+    check("forward", part.forward, forward, [*joint.forward_outputs, *part.saved], "which no call before it makes")
+    check("backward", part.backward, saved | tangents, joint.gradients, "which is not saved, and which no call before it makes")
+
+
+def is_constant_value(log: FunctionalLog, value: FakeTensor) -> bool:
+    """True for a value that belongs to the graphs, as the tensors that the program found."""
+    origin = log.origins[id(value)]
+    return origin.call < 0 and origin.placeholder < 0
 
 
 def backward_only(joint: Joint) -> set[int]:

@@ -90,6 +90,7 @@ class Traced:
 
     checks: for the runtime wrapper. only_plain_backward: the program refuses `torch.autograd.grad` and `backward(inputs=...)`, as
     reentrant checkpoints do. starts_with_grad: the graph starts with grad mode on; where it starts off, it turns it on itself.
+    report: in words, what the partitioner keeps between forward and backward, and why; empty for one without a choice.
     """
 
     forward: TracedGraph
@@ -98,6 +99,7 @@ class Traced:
     boundaries: tuple[Boundary, ...] = ()
     only_plain_backward: bool = False
     starts_with_grad: bool = True
+    report: str = ""
 
     @property
     def backward(self) -> TracedGraph | None:

@@ -99,6 +99,9 @@ class FakeTensor(torch.Tensor):
             raise DataDependent("tolist", "reading the numbers of a tensor (.tolist())")
         return known.tolist()
 
+    def numpy(self, *, force: bool = False) -> Any:
+        raise DataDependent("numpy", "the numbers of a tensor as an array (.numpy())")
+
     def data_ptr(self) -> int:
         raise DataDependent("data_ptr", "the address of a tensor's memory (.data_ptr())")
 
