@@ -468,3 +468,19 @@ def test_data_that_is_returned_has_versions_of_its_own(backend: str) -> None:
         assert x._version > versions[0] and y._version > versions[1]
         assert x.tolist() == [4.0, 8.0, 8.0]
         torch.testing.assert_close(y, y_data)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("detach", [lambda v: v.detach_(), torch.detach_], ids=["method", "function"])
+def test_detaching_a_view_in_inference_mode(detach: Callable[[Tensor], Tensor], backend: str) -> None:
+    fxloom.reset()
+
+    def program(b: Tensor) -> Tensor:
+        v = b.diagonal()
+        return detach(v) + 1
+
+    compiled = fxloom.compile(program, backend=backend, fullgraph=True)
+    with torch.inference_mode():
+        for b in (torch.arange(9.0).view(3, 3), torch.arange(9.0).view(3, 3) * 2):
+            torch.testing.assert_close(compiled(b), program(b))
+    assert fxloom.stats().graphs == 1

@@ -79,9 +79,11 @@ class Recorder(TorchDispatchMode):
 
     _should_skip_dynamo: ClassVar[Any] = classmethod(lambda cls: False)
 
-    def __init__(self, fake_mode: FakeMode) -> None:
+    def __init__(self, fake_mode: FakeMode, inference: bool = False) -> None:
+        """inference: the program runs in inference mode, in which there is no autograd, though its fakes don't know."""
         super().__init__()
         self.fake_mode = fake_mode
+        self.inference = inference
         self.log: list[Entry] = []
         self.constants: dict[int, tuple[FakeTensor, torch.Tensor]] = {}
         self.made: dict[int, Descriptor] = {}  # metadata, when it was made, of what changed it in place
@@ -193,6 +195,9 @@ class Recorder(TorchDispatchMode):
         return adopted(value, self.constant)
 
 
+_DETACHING = ("detach_", torch.detach_)
+
+
 def run_graph(gm: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> list[Any]:
     """Run `gm` on fakes under `recorder`; the flat outputs. Program errors come out as they are."""
     with recorder, plain_batch_norm(), _rejecting(recorder):
@@ -220,6 +225,8 @@ def _run(gm: torch.fx.GraphModule, inputs: Sequence[Any], recorder: Recorder) ->
                 values[node] = recorder.constant(value) if isinstance(value, torch.Tensor) else value
             case "call_function" if node.target is checkpoint and isinstance(look_up(node.args[0]), torch.fx.GraphModule):
                 values[node] = _run_checkpoint(node, look_up(node.args), recorder)
+            case "call_function" | "call_method" if recorder.inference and node.target in _DETACHING:
+                values[node] = look_up(node.args[0])  # nothing to detach it from; autograd would refuse views
             case "call_function" if node.target in regions.LABELS:
                 raise GraphRejected(node, "a record_function region, while a profiler runs that is to see what runs in it")
             case "call_function":

@@ -45,11 +45,12 @@ def trace_graph(
 ) -> Traced:
     """See the module's docstring. Differentiates when grad mode is on and some output requires grad."""
     grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
+    inference = torch.is_inference_mode_enabled()
     with (
         torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), devices_as_captured(),
         anomalies_unseen(),
     ):  # fmt: skip
-        traced = _Tracer(gm, decompositions, partitioner, list(example_inputs)).trace()
+        traced = _Tracer(gm, decompositions, partitioner, list(example_inputs), inference).trace()
     return traced if grad_mode else replace(traced, starts_with_grad=False)
 
 
@@ -59,6 +60,7 @@ class _Tracer:
     decompositions: Decompositions
     partitioner: Partitioner
     examples: list[Any]
+    inference: bool
     nodes: list[torch.fx.Node] = field(init=False)
     mode: FakeMode = field(init=False)
     recorder: Recorder = field(init=False)
@@ -70,7 +72,7 @@ class _Tracer:
         # fakes of our own: capture may have changed the metadata and the autograd state of those on the nodes
         context = trace_context()
         self.mode = FakeMode(context.env if context is not None else None)
-        self.recorder = Recorder(self.mode)
+        self.recorder = Recorder(self.mode, self.inference)
         self.inputs = make_inputs(self.mode, self.examples, self.nodes)
         self.state = Functionalizer(self.mode, self.decompositions, self.inputs, self.recorder.constants, self.recorder.made)
 
