@@ -297,3 +297,31 @@ def test_derivatives_of_what_lies_across(program: Callable[..., Any], backend: s
         (x * torch.arange(9.0).view(3, 3)).sum().backward()
         seen.append((x.detach(), leaf.grad))
     torch.testing.assert_close(seen[0], seen[1])
+
+
+def written_part_of_the_second(x: Tensor, a: Tensor, b: Tensor) -> Any:
+    row = a[None]
+    b[1:] *= 2
+    v = b.t()
+    v[0] = x.exp().sum()
+    return row, v
+
+
+def made_part_of_the_second(x: Tensor, a: Tensor, b: Tensor) -> Any:
+    b[1:] *= 2
+    return a[None], b.t(), x * 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [written_part_of_the_second, made_part_of_the_second])
+def test_views_of_one_of_two_inputs_in_one_memory(program: Callable[..., Any], backend: str) -> None:
+    """A history that one of them gets later is that of all that is in the memory."""
+    fxloom.reset()
+    seen = []
+    for run in (fxloom.compile(program, backend=backend), program):
+        leaf, memory = torch.arange(9.0).view(3, 3).mul(0.1).requires_grad_(), torch.ones(3, 3)
+        first, second, *_ = run(leaf * 1, memory[:], memory[:])
+        second[0] = leaf.sin().sum()
+        (first.exp().sum() + second.sum() + memory.sin().sum()).backward()
+        seen.append((first.requires_grad, memory.requires_grad, leaf.grad, memory.detach()))
+    torch.testing.assert_close(seen[0], seen[1])

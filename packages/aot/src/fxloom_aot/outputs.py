@@ -222,7 +222,9 @@ def _from_input(state: Functionalizer, found: ForwardOutputs, output: FakeTensor
             steps = _steps(state, found, view, output)
     else:
         number, steps = memory.members[0], (_whole_view(state, memory, view, output),)
-    return FromInput(number, steps, _as_made(view, output), _is_apart(output, state.inputs[number].fake))
+    # inputs that share memory are fakes with versions of their own, which real ones share
+    apart = all(_is_apart(output, state.inputs[member].fake) for member in memory.members)
+    return FromInput(number, steps, _as_made(view, output), apart)
 
 
 def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeTensor) -> ViewStep:
