@@ -16,9 +16,9 @@ def test_named_regions_hold_what_runs_in_them(backend: str) -> None:
         return y * 2
 
     def within(run: object) -> list[str]:
-        with profile(activities=[ProfilerActivity.CPU]):
+        with profile(activities=[ProfilerActivity.CPU], acc_events=True):
             run(torch.ones(2))  # type: ignore[operator]
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
             run(torch.ones(2))  # type: ignore[operator]
         (block,) = (event for event in profiler.events() if event.name == "block")
         return [child.name for child in block.cpu_children]

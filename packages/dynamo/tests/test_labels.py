@@ -36,9 +36,9 @@ def broken(x):
 def shown(run, warm=True):
     """The names within each region."""
     x = torch.ones(2)
-    with profile(activities=[ProfilerActivity.CPU]):
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True):
         run(x)  # what capture itself does is no part of the program
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
         answer = run(x)
     found = {event.name: [child.name for child in event.cpu_children] for event in profiler.events()}
     return {name: children for name, children in found.items() if name in ("block", "decorated")}, answer.tolist()
@@ -72,7 +72,7 @@ def test_a_backend_that_rejects_regions_gets_what_is_between_them():
 
 def test_with_fullgraph_the_user_is_told():
     run = optimize("eager", fullgraph=True)(labelled)
-    with profile(activities=[ProfilerActivity.CPU]), pytest.warns(RuntimeWarning, match="does not show record_function regions"):
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True), pytest.warns(RuntimeWarning, match="does not show record_function regions"):
         answer = run(torch.ones(2))
     assert torch.equal(answer, labelled(torch.ones(2)))
     with warnings.catch_warnings():
