@@ -3,6 +3,7 @@
 import collections
 import functools
 import sys
+import types
 import warnings
 
 import pytest
@@ -195,3 +196,35 @@ def writes_what_c_descriptors_keep(compiled):
 def test_what_c_descriptors_keep_is_written():
     count = compared(writes_what_c_descriptors_keep)
     assert count.breaks[0].startswith("mutates_foreign_state: writes attribute 'note' of a partial")
+
+
+class Method:
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, cls):
+        return self.function(cls)
+
+    def __get__(self, instance, owner=None):
+        return types.MethodType(self, type(instance) if owner is None else owner)
+
+
+class Wrapped:
+    @classmethod
+    @Method
+    def outer(cls):
+        return cls.__name__
+
+    @classmethod
+    @classmethod
+    def twice(cls):
+        return cls.__name__
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="class methods don't bind what they wrap any more")
+def test_class_methods_bind_what_they_wrap():
+    def program(compiled):
+        answer = compiled(lambda x: (x + 1, Wrapped.outer(), Wrapped.twice(), Wrapped().outer()))(torch.ones(2))
+        return answer[1:]
+
+    compare(program, 1)

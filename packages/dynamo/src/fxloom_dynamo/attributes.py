@@ -217,8 +217,8 @@ def _bind_class_method(ev: Evaluator, raw: Any, name: str, cls: type, owner: typ
             return ev.call(function.fget, [cls])
         getter = ev.heap.class_lookup(type(function), "__get__")
         if isinstance(getter, types.FunctionType):
-            return ev.call(getter, [function, cls, type(cls)])
-        return bind(ev, function, name, cls, type(cls), type(cls))
+            return ev.call(getter, [function, cls, cls])  # CPython's cm_descr_get hands the class over as both
+        return bind(ev, function, name, cls, cls, cls)
     return types.MethodType(function, cls)
 
 
