@@ -189,3 +189,18 @@ def test_a_pattern_that_prints_is_a_break():
 
     count = compared(program)
     assert len(count.breaks) == 1 and "re.DEBUG" in count.breaks[0]
+
+
+def test_warnings_go_where_the_program_sends_them():
+    def redirects(x):
+        out = io.StringIO()
+        with contextlib.redirect_stderr(out):
+            warnings.warn("redirected")
+        return x + 1, "redirected" in out.getvalue()
+
+    def program(compiled):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            return compiled(redirects)(torch.ones(2))[1]
+
+    assert compared(program).breaks

@@ -187,6 +187,8 @@ def _goes_on(ev: Evaluator, message: Any, category: type[Warning], module: str |
     if action == "error":
         raise Raised(message if isinstance(message, Warning) else ev.call(category, [message]))
     if filters is None:
+        if "stderr" in ev.heap.namespace(vars(sys)).written:
+            graph_break("warns", "a warning while sys.stderr is redirected")
         return True
     if action != "ignore":
         graph_break("warns", "a warning within a block that changes how warnings are shown")
