@@ -256,3 +256,25 @@ def test_a_marked_dimension_serves_the_multiples(counters_at_zero: None) -> None
         fxloom.mark_dynamic(x, 0)
         assert torch.equal(compiled(x), x.view(4, -1) * 2)
     assert fxloom.stats().compiles == 1
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[-7:] * 2,
+        lambda x: x[:7] * 2,
+        lambda x: x[2:9] * 2,
+        lambda x: x[max(0, x.shape[0] - 7) :] + 1,
+        lambda x: x[:, 1:] * x[:, :-1],
+    ],
+)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_slices_past_the_end_are_for_any_size(f: Any, backend: str) -> None:
+    fxloom.reset()
+    compiled = fxloom.compile(f, backend=backend, dynamic=True, fullgraph=True)
+    for size in (7, 8, 6, 9, 5, 12):
+        x = torch.randn(size, size + 3)
+        expected = f(x)
+        assert torch.equal(compiled(x), expected)
+        assert compiled(x).stride() == expected.stride()
+    assert fxloom.stats().compiles == 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fxloom_shapes import FakeMode
+from fxloom_shapes import DataDependent, FakeMode, TraceContext
 
 pytestmark = pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 
@@ -61,3 +61,57 @@ def test_gradients_are_where_their_tensors_are() -> None:
 def test_without_a_fake_mode_the_error_is_torchs_own() -> None:
     with pytest.raises((AssertionError, RuntimeError)):
         torch.zeros(2, device="cuda")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.vander(torch.ones(3, device="cuda")),
+        lambda: torch.zeros(2, device="cuda").new_tensor([1.0]),
+        lambda: torch.nn.Linear(2, 2, device="meta").to_empty(device="cuda").weight,
+        lambda: torch.nn.functional.scaled_dot_product_attention(*[torch.zeros(2, 2, 4, 8, device="cuda")] * 3, is_causal=True),
+    ],
+)
+def test_what_is_made_within_is_on_the_tensors_device(make: Any) -> None:
+    context = TraceContext()
+    with context.activate(), context.fake_mode:
+        assert make().device == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.RMSprop, torch.optim.AdamW])
+def test_optimizers_step(optimizer: Any, device: str) -> None:
+    context = TraceContext()
+    with context.activate(), context.fake_mode:
+        layer = torch.nn.Linear(2, 3, device=device)
+        steps = optimizer(layer.parameters())
+        for _ in range(2):
+            layer(torch.zeros(1, 2, device=device)).sum().backward()
+            steps.step()
+        assert layer.weight.device.type == device
+
+
+def test_known_numbers_are_known_after_writes() -> None:
+    context = TraceContext()
+    with context.activate(), context.fake_mode:
+        count = torch.tensor(3)
+        view = count.view(1)
+        assert count.add_(1).mul_(2).item() == 8
+        with pytest.raises(DataDependent):
+            view.item()
+        count.add_(torch.randint(3, ()))
+        with pytest.raises(DataDependent):
+            count.item()
+
+
+def test_known_numbers_are_not_those_of_replaced_memory() -> None:
+    context = TraceContext()
+    with context.activate(), context.fake_mode:
+        for replace in (lambda t, other: t.set_(other), lambda t, other: setattr(t, "data", other)):
+            number = torch.tensor(1.0)
+            replace(number, torch.rand(()))
+            with pytest.raises(DataDependent):
+                number.item()
+            number = torch.tensor(1.0)
+            replace(number, torch.tensor(2.0))
+            assert number.item() == 2.0

@@ -526,6 +526,95 @@ def huber_loss(input: Tensor, target: Tensor, reduction: Any = "mean", delta: An
     return _reduced(torch.where(distance <= delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta)), reduction)
 
 
+@rule(F.cross_entropy)
+def cross_entropy(
+    input: Tensor, target: Tensor, weight: Any = None, size_average: Any = None, ignore_index: Any = -100, reduce: Any = None,
+    reduction: Any = "mean", label_smoothing: Any = 0.0,
+) -> Any:  # fmt: skip
+    """(1 - s) * loss + s * mean over classes of -log(probability)"""
+    legacy = size_average is not None or reduce is not None or weight is not None
+    if type(label_smoothing) not in SYMBOLIC or legacy or input.dim() < 2 or target.dtype is not torch.int64 or not 0 <= label_smoothing <= 1:
+        return NotImplemented
+    logs = torch.log_softmax(input, 1)
+    smooth = (-logs.mean(1)).masked_fill(target == ignore_index, 0.0)
+    loss = F.nll_loss(logs, target, ignore_index=ignore_index, reduction=reduction)
+    if reduction == "mean":
+        smooth = smooth.sum() / (target != ignore_index).sum()
+    elif reduction == "sum":
+        smooth = smooth.sum()
+    return (1 - label_smoothing) * loss + label_smoothing * smooth
+
+
+@rule(F.margin_ranking_loss)
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: Any = 0, size_average: Any = None, reduce: Any = None, reduction: Any = "mean"
+) -> Any:
+    if type(margin) not in SYMBOLIC or size_average is not None or reduce is not None:
+        return NotImplemented
+    return _reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
+
+
+@rule(F.hinge_embedding_loss)
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: Any = 1.0, size_average: Any = None, reduce: Any = None, reduction: Any = "mean"
+) -> Any:
+    if type(margin) not in SYMBOLIC or size_average is not None or reduce is not None:
+        return NotImplemented
+    zero = torch.zeros_like(input)
+    return _reduced(torch.where(target != 1, (margin - input).clamp(min=0), zero) + torch.where(target != -1, input, zero), reduction)
+
+
+@rule(F.triplet_margin_loss)
+def triplet_margin_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: Any = 1.0, p: Any = 2, eps: Any = 1e-6, swap: Any = False,
+    size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
+) -> Any:  # fmt: skip
+    if type(margin) not in SYMBOLIC or size_average is not None or reduce is not None or not margin > 0:
+        return NotImplemented
+    near, far = (F.pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
+    if swap:
+        far = torch.minimum(far, F.pairwise_distance(positive, negative, p, eps))
+    return _reduced((margin + near - far).clamp(min=0), reduction)
+
+
+@rule(F.pad)
+def pad(input: Tensor, pad: Any, mode: Any = "constant", value: Any = None) -> Any:
+    return torch.constant_pad_nd(input, pad, value) if mode == "constant" and type(value) in SYMBOLIC else NotImplemented
+
+
+@rule(torch.nan_to_num, torch.Tensor.nan_to_num)
+def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None, *, out: Any = None) -> Any:
+    if out is not None or input.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    ends = torch.finfo(input.dtype)
+    result = torch.where(input.isnan(), 0.0 if nan is None else nan, input)
+    result = torch.where(input == math.inf, ends.max if posinf is None else posinf, result)
+    return torch.where(input == -math.inf, ends.min if neginf is None else neginf, result)
+
+
+@rule(torch.isclose, torch.Tensor.isclose)
+def isclose(input: Tensor, other: Tensor, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: Any = False) -> Any:
+    if input.dtype != other.dtype or not input.is_floating_point() or equal_nan or not rtol >= 0 or not atol >= 0:
+        return NotImplemented
+    apart = (input - other).abs()
+    return (input == other) | (apart.isfinite() & (apart <= atol + (rtol * other).abs()))
+
+
+@rule(torch.logit, torch.Tensor.logit, torch.special.logit)
+def logit(input: Tensor, eps: Any = None, *, out: Any = None) -> Any:
+    if type(eps) not in SYMBOLIC or out is not None or input.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    inside = input.clamp(eps, 1 - eps)
+    return torch.log(inside / (1 - inside))
+
+
+@rule(torch.normal)
+def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None, out: Any = None, **options: Any) -> Any:
+    if isinstance(mean, Tensor) or isinstance(std, Tensor) or size is None or generator is not None or out is not None or not std >= 0:
+        return NotImplemented
+    return torch.empty(size, **options).normal_().mul_(std).add_(mean)
+
+
 @rule(F.cosine_similarity)
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: Any = 1, eps: Any = 1e-08) -> Any:
     if type(eps) not in SYMBOLIC or x1.dtype != x2.dtype or not x1.is_floating_point():

@@ -6,6 +6,7 @@ device is meant: operators then report that one. Without a fake mode nothing her
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -21,11 +22,17 @@ _META = torch.device("meta")
 wanted: ContextVar[torch.device | None] = ContextVar("fxloom_wanted_device", default=None)
 
 
+#: what functions and methods of torch are
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType, types.WrapperDescriptorType)
+
+
 class AbsentDevices(TorchFunctionMode):
     """Lets torch's functions be called for devices that are not there."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return call(func, args, kwargs or {}) if kwargs or func in _MOVES else func(*args)
+    def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not isinstance(func, _FUNCTIONS):  # objects of TorchScript don't compare
+            return func(*args, **(kwargs or {}))
+        return call(func, args, kwargs or {})
 
 
 def absent_devices() -> AbstractContextManager[Any]:
@@ -46,13 +53,30 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
     """`func(*args, **kwargs)`, where it may name an absent device."""
     if func in _MOVES:
         return _move(func, func.__name__, args, dict(kwargs))
+    if func is torch.Tensor.new_tensor and kwargs.get("device") is None:
+        kwargs = {**kwargs, "device": args[0].device}
     asked = _absent(kwargs.get("device"))
     if asked is None:
-        return func(*args, **kwargs)
+        there = None if kwargs.get("device") is not None else _place_of(args)
+        with nullcontext() if there is None else _meaning(there):
+            return func(*args, **kwargs)
+    if func is torch.Tensor.new_tensor:
+        func, args = torch.tensor, args[1:]
     if func in _FROM_DATA:
         return _from_data(func, args, dict(kwargs), asked)
     with _meaning(asked):
         return func(*args, **{**kwargs, "device": _META, **({"pin_memory": False} if kwargs.get("pin_memory") else {})})
+
+
+def _place_of(args: tuple[Any, ...]) -> torch.device | None:
+    """The absent device of the tensors: what the function makes by their options is meant for it."""
+    for value in args:
+        found = _place_of(tuple(value)) if type(value) in (tuple, list) else None
+        if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "meta"):
+            found = _absent(value.device)
+        if found is not None:
+            return found
+    return None
 
 
 def _absent(device: Any) -> torch.device | None:

@@ -309,9 +309,12 @@ class Facts:
             if monomial[0].kind == "FloorDiv" and (divisor := b.constant) is not None and divisor > 0:
                 bound = self._low(rest.scaled(divisor) + (a if value < 0 else a - const(divisor - 1)).scaled(value))
                 low = _best(max, low, None if bound is None else -(-bound // divisor))
-            elif (monomial[0].kind == "Max") == (value > 0) and monomial[0].kind in ("Max", "Min"):
-                for side in (a, b):
-                    low = _best(max, low, self._low(rest + side.scaled(value)))
+            elif monomial[0].kind in ("Max", "Min"):
+                sides = [self._low(rest + side.scaled(value)) for side in (a, b)]
+                if (monomial[0].kind == "Max") == (value > 0):  # as large as both
+                    low = _best(max, low, _best(max, *sides))
+                elif sides[0] is not None and sides[1] is not None:
+                    low = _best(max, low, min(sides[0], sides[1]))
         return low
 
     def _shifted(self, poly: Poly) -> int | None:

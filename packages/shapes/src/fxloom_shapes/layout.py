@@ -135,14 +135,14 @@ def wrapped(position: int, extent: int) -> int:
 def clip(position: int, extent: int) -> int:
     """Where along an axis a slice begins or ends."""
     place = wrapped(position, extent)
-    if not is_unbacked(place, extent):
+    if type(place) is int and type(extent) is int:
         return min(max(place, 0), extent)
     return torch.sym_min(torch.sym_max(place, 0), extent)  # type: ignore[no-any-return]  # untyped
 
 
 def later(a: int, b: int) -> int:
     """The larger of two places along an axis."""
-    return torch.sym_max(a, b) if is_unbacked(a, b) else max(a, b)  # type: ignore[no-any-return]  # untyped
+    return torch.sym_max(a, b) if type(a) is not int or type(b) is not int else max(a, b)  # type: ignore[no-any-return]  # untyped
 
 
 def assume_inside(position: int, extent: int) -> bool:

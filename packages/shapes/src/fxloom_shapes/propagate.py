@@ -188,7 +188,10 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         out = _build(plan, args, kwargs)
     facts = facts_of(func)
     if facts.writes:
+        known = _written_constant(func, facts, args, kwargs or {}) if type(args[0]) is FakeTensor and hasattr(args[0], "_constant") else None
         _note_writes(facts, args, kwargs or {})
+        if known is not None:
+            args[0].set_constant(known)
     elif not facts.seeded and args and (func in _KNOWN_FACTORIES or _may_be_constant(args)):
         _carry_constant(func, args, kwargs or {}, out)
     return out
@@ -642,6 +645,20 @@ def _carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out
             fake.set_constant(value)
 
 
+def _written_constant(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """What the first argument holds after an operator that writes to it; None where a value is unknown."""
+    if [(position, is_out) for position, _, is_out in facts.writes] != [(0, False)] or facts.seeded or facts.inplace_view:
+        return None
+    try:
+        real_args, real_kwargs = _constants_of(args), {name: _constants_of(value) for name, value in kwargs.items()}
+    except LookupError:
+        return None
+    with disable_torch_dispatch(), torch.no_grad():
+        written: torch.Tensor = real_args[0].clone()
+        func(written, *real_args[1:], **real_kwargs)
+    return written
+
+
 def _numel(size: tuple[int, ...]) -> int:
     count = 1
     for extent in size:
@@ -675,6 +692,12 @@ def _symbols_of_context(mode: FakeMode | None) -> SymbolEnv | None:
 
 def _assert_scalar(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> None:
     """A check of numbers when the graph runs; its statement was taken as a fact when it was made."""
+
+
+def _really(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Any:
+    """Names a stretch of the trace for a profiler; there are no tensors in it."""
+    with disable_torch_dispatch():
+        return func(*args, **kwargs)
 
 
 def _lift_fresh(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> FakeTensor:
@@ -737,6 +760,10 @@ def _set_storage(func: Op, target: FakeTensor, rest: tuple[Any, ...]) -> FakeTen
         raise NoFakeKernel(str(func), "set_ of a tensor that is larger than the one it replaces") from error
     target.desc = source.desc
     target.storage_token = source.storage_token
+    if source.constant is not None:
+        target.set_constant(source.constant)
+    elif target.constant is not None:
+        target._constant = None
     return target
 
 
@@ -761,6 +788,10 @@ for _name in (
 ):
     for _overload in getattr(aten, _name).overloads():
         _HANDLERS[getattr(getattr(aten, _name), _overload)] = _change_metadata
+
+for _name in ("_record_function_enter", "_record_function_enter_new", "_record_function_exit"):
+    for _overload in getattr(torch.ops.profiler, _name).overloads():
+        _HANDLERS[getattr(getattr(torch.ops.profiler, _name), _overload)] = _really
 
 #: operators whose tensors may be on several devices; the result is where the first is
 _MIXED_DEVICES = frozenset(
