@@ -533,7 +533,9 @@ def cross_entropy(
 ) -> Any:  # fmt: skip
     """(1 - s) * loss + s * mean over classes of -log(probability)"""
     legacy = size_average is not None or reduce is not None or weight is not None
-    if type(label_smoothing) not in SYMBOLIC or legacy or input.dim() < 2 or target.dtype is not torch.int64 or not 0 <= label_smoothing <= 1:
+    if type(label_smoothing) not in SYMBOLIC or legacy or input.dim() < 2 or target.dtype is not torch.int64:
+        return NotImplemented
+    if not 0 <= label_smoothing <= 1:
         return NotImplemented
     logs = torch.log_softmax(input, 1)
     smooth = (-logs.mean(1)).masked_fill(target == ignore_index, 0.0)

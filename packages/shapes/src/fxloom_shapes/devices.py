@@ -23,7 +23,9 @@ wanted: ContextVar[torch.device | None] = ContextVar("fxloom_wanted_device", def
 
 
 #: what functions and methods of torch are
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType, types.WrapperDescriptorType)
+_FUNCTIONS = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType, types.WrapperDescriptorType,
+)  # fmt: skip
 
 
 class AbsentDevices(TorchFunctionMode):

@@ -188,7 +188,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         out = _build(plan, args, kwargs)
     facts = facts_of(func)
     if facts.writes:
-        known = _written_constant(func, facts, args, kwargs or {}) if type(args[0]) is FakeTensor and hasattr(args[0], "_constant") else None
+        known = _written_constant(func, facts, args, kwargs or {}) if args and hasattr(args[0], "_constant") else None
         _note_writes(facts, args, kwargs or {})
         if known is not None:
             args[0].set_constant(known)
