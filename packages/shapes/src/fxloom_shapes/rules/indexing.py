@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import is_empty
+from fxloom_shapes.descriptor import equal, is_empty
 from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.layout import (
     assume_size,
@@ -100,6 +100,7 @@ def roll(device: torch.device, x: Any, shifts: Any, dims: Any = ()) -> Plan | No
     if is_empty(x.desc.size):
         return copy_of(x.desc, x.desc.dtype, device, None)
     # on the CPU two slices are put together; an empty one suggests no memory format
-    if device.type == "cpu" and all(shift % x.desc.size[dim] != 0 for shift, dim in zip(shifts, dims, strict=True)):
-        return fresh(x.desc.size, x.desc.dtype, device, suggested_stride(x.desc, x.desc.size))
-    return fresh(x.desc.size, x.desc.dtype, device)
+    stride = suggested_stride(x.desc, x.desc.size) if device.type == "cpu" else None
+    if stride is not None and any(equal(shift % x.desc.size[dim], 0) for shift, dim in zip(shifts, dims, strict=True)):
+        stride = None
+    return fresh(x.desc.size, x.desc.dtype, device, stride)
