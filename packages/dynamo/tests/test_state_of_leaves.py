@@ -48,6 +48,22 @@ def averages_two_models(compiled):
     return state(module), state(other), shown(results)
 
 
+def moves_to_where_it_is(compiled):
+    """`Module.to` sets the data of each parameter to what it has."""
+    module = nn.Module()
+    module.part = nn.Linear(2, 2)
+
+    def program(x):
+        module.part = module.part.to(torch.float32)
+        module.part.bias.data = module.part.bias
+        return module.part(x)
+
+    run = compiled(program)
+    results = [run(torch.ones(2)) for _ in range(2)]
+    results[1].sum().backward()
+    return state(module), shown(results)
+
+
 def shares_the_data_of_another(compiled):
     def program(tensor, value):
         tensor.data = value
@@ -206,7 +222,7 @@ def counts_in_a_thread_local(compiled):
 
 
 PROGRAMS = [
-    (averages_two_models, 1), (shares_the_data_of_another, 1), (freezes_a_part, 2), (freezes_for_a_while, 1), (looks_at_its_state, 3),
+    (moves_to_where_it_is, 1), (averages_two_models, 1), (shares_the_data_of_another, 1), (freezes_a_part, 2), (freezes_for_a_while, 1), (looks_at_its_state, 3),
     (counts_in_a_thread_local, 4), (averages_data_in_place, 1), (swaps_data, 1), (grows_by_size, 4), (loads_its_state, 1),
 ]  # fmt: skip
 

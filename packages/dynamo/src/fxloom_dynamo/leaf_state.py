@@ -50,6 +50,8 @@ def set_data(ev: Evaluator, tensor: FakeTensor, value: Any) -> None:
         graph_break("torch_call", "sets .data of a tensor that was made inside, or to what is no tensor")
     if tensor.desc is not value.desc or ev.type_of(value) not in (torch.Tensor, torch.nn.Parameter):
         graph_break("torch_call", f"sets .data to a tensor of another shape, stride, dtype or device: {tensor.desc} to {value.desc}")
+    if tensor.storage_token is value.storage_token:
+        return  # its own memory, as `Module.to` sets where nothing has to change
     with DisableTorchFunction():
         needs = tensor.requires_grad
     if needs and not is_leaf_input(ev, tensor):
