@@ -484,3 +484,31 @@ def test_detaching_a_view_in_inference_mode(detach: Callable[[Tensor], Tensor], 
         for b in (torch.arange(9.0).view(3, 3), torch.arange(9.0).view(3, 3) * 2):
             torch.testing.assert_close(compiled(b), program(b))
     assert fxloom.stats().graphs == 1
+
+
+def part_of_a_result_becomes_a_leaf(a: Tensor, b: Tensor) -> Any:
+    y = a + b
+    v = y[0]
+    v.requires_grad_()
+    return v, v.sin().sum(), y
+
+
+def part_of_what_is_shared_becomes_a_leaf(a: Tensor, b: Tensor) -> Any:
+    with torch.no_grad():
+        v = b.view(-1)
+    v.mul_(2)
+    v.requires_grad_()
+    return v, v.sin().sum(), a
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [part_of_a_result_becomes_a_leaf, part_of_what_is_shared_becomes_a_leaf])
+def test_any_view_becomes_a_leaf(program: Callable[..., Any], backend: str) -> None:
+    fxloom.reset()
+    seen: list[Any] = []
+    for run in (program, fxloom.compile(program, backend=backend)):
+        memory = torch.arange(4.0).view(2, 2)
+        v, loss, other = run(memory[:], memory)
+        loss.backward()
+        seen.append((v.requires_grad, v.is_leaf, v.grad, other.requires_grad, loss.detach(), memory))
+    torch.testing.assert_close(seen[1], seen[0])

@@ -83,6 +83,8 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
         memory = view.memory
         if view.entry is not None and history_is_error(output):
             state.reject(view.entry, "what becomes of a view raises when autograd looks at it")
+        if view.entry is not None and output.requires_grad and not has_history(output) and not _is_of_what_requires_grad(state, memory):
+            state.reject(view.entry, "a view becomes a leaf (requires_grad_)")
         if memory.constant:
             if view.chain:
                 raise UnsupportedView("an output is a view of a constant of the graph")
@@ -139,6 +141,12 @@ def _is_made_of(made: tuple[ViewStep, ...], output: FakeTensor, state: Functiona
     """True for a view that the program, and autograd, made of the view `other`."""
     first = state.view_of(other).made
     return len(first) < len(made) and all(map(is_, first, made)) and flows_to(output.grad_fn, other)
+
+
+def _is_of_what_requires_grad(state: Functionalizer, memory: Memory) -> bool:
+    """True where a view made without grad says that it requires grad, as what it is a view of does."""
+    wholes = [memory.owner, *[state.inputs[member].fake for member in memory.members]]
+    return any(whole is not None and whole.requires_grad for whole in wholes)
 
 
 def _is_tracked(output: FakeTensor) -> bool:
@@ -210,9 +218,6 @@ def _from_input(state: Functionalizer, found: ForwardOutputs, output: FakeTensor
     for number, given in enumerate(state.inputs):
         if given.fake is output:
             return FromInput(number)
-    owner = memory.owner
-    if output.requires_grad and not has_history(output) and owner is not None and not owner.requires_grad and view.entry is not None:
-        state.reject(view.entry, "a view of an input becomes a leaf (requires_grad_)")
     if not memory.flat:
         number = next(number for number, given in enumerate(state.inputs) if given.fake is memory.owner)
         # metadata changes of the input itself come first in the wrapper, so the chain must start from what it then is
