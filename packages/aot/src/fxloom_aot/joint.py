@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,7 +43,10 @@ Rejecting = Callable[[], AbstractContextManager[None]]
 
 @dataclass(slots=True)
 class Source:
-    """Where gradients of a stage end: a caller's input (number below their count) or a boundary (numbered after them)."""
+    """Where gradients of a stage end: a caller's input (its number) or a boundary.
+
+    Boundaries are numbered after the inputs, in their order among those that some stage ends at; -1 before these are known.
+    """
 
     number: int
     leaf: FakeTensor | None = None
@@ -54,11 +57,15 @@ class Source:
 
 @dataclass(slots=True)
 class Found:
-    """A boundary, where autograd has it, and the stage after which the caller has it (-1: before all of them)."""
+    """A boundary and where autograd has it.
+
+    output: the flat output that it comes with, so that the caller has it after that one's stage; -1 for none, then it is there
+    before all stages. hooked: the program registered hooks on it.
+    """
 
     boundary: Boundary
     edge: Edge
-    output: int  # flat output that it comes with; -1 for none
+    output: int
     hooked: bool
 
 
@@ -95,12 +102,11 @@ class Differentiation:
         leaves = self._leaves()
         boundaries = self._boundaries(found, outputs, changed)
         plans = [self._plan(found, positions, leaves, boundaries) for positions in self._in_stages(found, boundaries)]
-        used = [edge for plan in plans for edge, mask in plan.reached.stops.items() if mask]
-        numbers = {number: at for at, number in enumerate(n for n, one in enumerate(boundaries) if one.edge in used)}
+        ends = {edge for plan in plans for edge, mask in plan.reached.stops.items() if mask}
+        boundaries = [one for one in boundaries if one.edge in ends]
+        numbers = {one.edge: number for number, one in enumerate(boundaries, self.count)}
         for plan in plans:
-            for source in plan.sources:
-                if source.edge is not None:  # boundaries that no stage ends at are none
-                    source.number = self.count + numbers[source.number - self.count]
+            plan.sources = [source if source.edge is None else replace(source, number=numbers[source.edge]) for source in plan.sources]
             self._differentiate(plan)
         with phase("aot.partition"):
             gradients = [gradient for plan in plans for gradient in plan.gradients]
@@ -112,7 +118,7 @@ class Differentiation:
         with phase("aot.build_fx"), self.rejecting():
             forward, stages = self._graphs(found, plans, part, outputs)
         reentrant = any(one.reentrant for one in self.recorder.checkpoints)
-        return Traced(forward, checks(), tuple(stages), tuple(boundaries[n].boundary for n in numbers), reentrant, report=part.report)
+        return Traced(forward, checks(), tuple(stages), tuple(one.boundary for one in boundaries), reentrant, report=part.report)
 
     def _last_node(self) -> torch.fx.Node:
         return self.recorder.last_node() or self.maker.nodes[0]
@@ -201,7 +207,7 @@ class Differentiation:
             raise GraphRejected(self.recorder.maker(asking) or self._last_node(), reason)
         masks = reached.leaves([source.leaf for source in leaves])
         sources = [source for source, mask in zip(leaves, masks, strict=True) if mask]
-        sources += [Source(self.count + n, edge=one.edge, hooked=one.hooked) for n, one in enumerate(boundaries) if reached.stops[one.edge]]
+        sources += [Source(-1, edge=one.edge, hooked=one.hooked) for one in boundaries if reached.stops[one.edge]]
         descs = [_tangent(program.desc) for program in programs]
         tangents = [self.log.placeholder(desc) for desc in descs]
         # what flows nowhere requires grad all the same: autograd tells it by what goes in

@@ -55,7 +55,7 @@ def save_all(joint: Joint) -> Partition:
     fixed = frozenset(backward)
     again: set[int] = set()
     saved: dict[int, FakeTensor] = {}
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int | None]] = set()
     todo = list(_needed_within(joint, fixed))
     for value, checkpoint in todo:
         number = log.origins[id(value)].call
@@ -63,7 +63,7 @@ def save_all(joint: Joint) -> Partition:
             continue
         seen.add((id(value), checkpoint))
         call = log.calls[number] if number >= 0 else None
-        within = call is not None and checkpoint > 0 and call.checkpoint == checkpoint and not has_effect(call.op)
+        within = call is not None and checkpoint is not None and call.checkpoint == checkpoint and not has_effect(call.op)
         if call is not None and (within or is_view(call.op) or is_constant(log, number)):
             again.add(number)
             todo.extend((used, checkpoint) for used in inputs_of(log, number))
@@ -193,15 +193,15 @@ def needed_by(joint: Joint, fixed: frozenset[int]) -> Iterator[FakeTensor]:
     return (value for value, _ in _needed_within(joint, fixed))
 
 
-def _needed_within(joint: Joint, fixed: frozenset[int]) -> Iterator[tuple[FakeTensor, int]]:
-    """As `needed_by`, with the checkpoint that the call which takes the value is part of."""
+def _needed_within(joint: Joint, fixed: frozenset[int]) -> Iterator[tuple[FakeTensor, int | None]]:
+    """As `needed_by`, with the checkpoint that the call which takes the value is part of; None for none."""
     log = joint.log
     tangents = {id(value) for value in joint.tangents}
     for number in [*sorted(fixed), None]:
         values = inputs_of(log, number) if number is not None else list(values_of(list(joint.gradients)))
         for value in values:
             if id(value) not in tangents and log.origins[id(value)].call not in fixed:
-                yield value, log.calls[number].checkpoint if number is not None else 0
+                yield value, log.calls[number].checkpoint or None if number is not None else None
 
 
 def inputs_of(log: FunctionalLog, number: int) -> list[FakeTensor]:

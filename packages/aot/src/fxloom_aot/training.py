@@ -251,7 +251,13 @@ class _History(torch.autograd.Function):
 
 
 class Part(torch.autograd.Function):
-    """The node of a later part of the gradients. Inputs: the token of the part after it, then what the part has the gradients of."""
+    """The node of a later part of the gradients. Inputs: the token of the part after it, then what the part has the gradients of.
+
+    A pass is cut in parts because autograd accumulates a node's gradients when its `backward` returns: all at once they would
+    be in memory together. The engine hands a node's results to the nodes before it, so the way on to the next part is one:
+    the generator of the parts (`_running`) is made by the stage's node, belongs to this pass, and goes from part to part in
+    place of a gradient (`_token`), which is why each part's node has the next one's token as its first input.
+    """
 
     @staticmethod
     def forward(ctx: Any, device: torch.device, token: torch.Tensor | None, *inputs: torch.Tensor) -> torch.Tensor:
