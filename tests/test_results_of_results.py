@@ -298,3 +298,17 @@ def test_a_result_made_of_another_and_a_constant(name: str, backend: str) -> Non
         (v.sum() + made.sum()).backward()
         seen.append((v, made, x.grad))
     torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_was_overwritten_has_no_gradient_where_only_another_result_is_used(backend: str) -> None:
+    def program(x: Tensor, y: Tensor) -> Any:
+        a = x * 1
+        y.copy_(a.mean().expand(y.shape))
+        return a, a.sum() * 3
+
+    for run in (program, fxloom.compile(program, backend=backend, fullgraph=True)):
+        x, leaf = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        run(x, leaf * 1)[1].backward()
+        assert leaf.grad is None
+        assert x.grad is not None and x.grad.tolist() == [3.0, 3.0, 3.0]

@@ -243,10 +243,11 @@ class _History(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
         ctx.stands_in = True
+        ctx.set_materialize_grads(False)  # what nothing reaches has no gradient, which is not one of zeros
         return tensor.new_empty(()).expand(tensor.shape)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> torch.Tensor | None:
         return gradient
 
 
