@@ -186,7 +186,6 @@ def optimizer_cases(only: str, samples: int) -> Iterator[tuple[str, list[Callabl
 
 #: optimizers whose update is more than one graph, and why; their values are compared all the same
 IN_PARTS = {
-    "Adafactor": "scales its step by the norm of a parameter, read as a number",
     "SparseAdam": "works on sparse gradients, which capture does not model",
 }
 

@@ -134,3 +134,27 @@ def test_a_scheduled_learning_rate(kind: str) -> None:
         weights.append(weight.detach())
     torch.testing.assert_close(*weights)
     assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_an_optimizer_that_reads_norms_is_one_graph(foreach: bool) -> None:
+    """Only in optimizers: elsewhere reading a number is a break unless the user asks for it in the graph."""
+    if not hasattr(torch.optim, "Adafactor"):
+        pytest.skip("this torch has no Adafactor")
+    seen, count = [], 0
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        params = [torch.nn.Parameter(torch.randn(4, 3)), torch.nn.Parameter(torch.randn(3))]
+        optimizer = torch.optim.Adafactor(params, foreach=foreach)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        frames: list[Any] = []
+        step = optimize("eager", fullgraph=True, on_capture=frames.append)(optimizer.step) if compiled else optimizer.step
+        for number in range(5):
+            for p in params:
+                p.grad = torch.full_like(p, 0.5 + number)
+            step()
+            scheduler.step()
+        seen.append([p.detach() for p in params])
+        count = sum(frame.info.graph is not None for frame in frames)
+    assert count == 2  # its state is made at the first step
+    torch.testing.assert_close(seen[1], seen[0], rtol=0, atol=0)

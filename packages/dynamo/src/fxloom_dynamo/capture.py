@@ -246,7 +246,7 @@ class _Attempt:
         env = SymbolEnv(
             EnvOptions(
                 duck=config.duck_shapes,
-                capture_scalars=config.capture_scalar_outputs,
+                capture_scalars=config.capture_scalar_outputs or history.updates_by_numbers,
                 capture_shapes=config.capture_dynamic_output_shape_ops,
                 one_graph=config.fullgraph,
                 reluctant={} if config.fullgraph else history.specialized,

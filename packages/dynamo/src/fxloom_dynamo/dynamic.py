@@ -206,6 +206,8 @@ class History:
     #: (text, category) of warnings that capture has issued for the program
     warned: set[tuple[str, type[Warning]]] = field(default_factory=set)
     order: Order = Order.FREE
+    #: whether an optimizer's update was met that reads numbers out of tensors: these stay in the graph then
+    updates_by_numbers: bool = False
     #: calls of cached functions, in order, that the attempts of the current capture have made, with their results
     answers: list[tuple[Any, Any]] = field(default_factory=list)
 

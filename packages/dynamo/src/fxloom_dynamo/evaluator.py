@@ -32,7 +32,7 @@ from fxloom_dynamo.gradients import Gradient
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.kinds import LITERALS
-from fxloom_dynamo.marks import ABSENT, Address, FrameObject, Mark, Raised, Traceback
+from fxloom_dynamo.marks import ABSENT, Address, CaptureAgain, FrameObject, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.output import PutOff
 from fxloom_dynamo.recorder import Recorder
@@ -89,6 +89,7 @@ class Evaluator:
         self.recorder.amid_effects = self._has_effects
         self.history = policy.history
         self.recorder.order = self.history.order
+        self.recorder.on_unknown = self._keep_number
         self.recorder.override = self._override
         self.heap.site = self.site
         self.heap.on_fresh = self.note_made
@@ -125,6 +126,12 @@ class Evaluator:
         self.current_exception = self._handled_before = self._thrown = self._lost = None
 
     # ------------------------------------------------------------------ places
+
+    def _keep_number(self, method: str) -> None:
+        """Capture again with numbers in the graph where an optimizer's update reads one: it only computes with them."""
+        if method == "item" and not self.history.updates_by_numbers and natives.is_update(self.frames[-1].code):
+            self.history.updates_by_numbers = True
+            raise CaptureAgain(self.frames[-1].code.co_qualname)
 
     def _in_protected_block(self) -> bool:
         return any(frame.info.regions[frame.ip - 1] is not None for frame in self.frames)

@@ -222,8 +222,13 @@ def marked_by_torch(fn: types.FunctionType) -> Any:
 def reads_steps(fn: types.FunctionType) -> bool:
     """True for an optimizer's function that reads its step counts as numbers unless its argument `capturable` is true."""
     code = fn.__code__
+    return is_update(code) and "capturable" in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+
+
+def is_update(code: types.CodeType) -> bool:
+    """True for an optimizer's function that updates parameters."""
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return code.co_filename.startswith(f"{_TORCH_ROOT}optim/") and "state_steps" in names and "capturable" in names[code.co_argcount :]
+    return code.co_filename.startswith(f"{_TORCH_ROOT}optim/") and "state_steps" in names
 
 
 def splits_torch_graph(fn: types.FunctionType) -> bool:

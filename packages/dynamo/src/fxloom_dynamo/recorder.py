@@ -92,6 +92,7 @@ class Recorder:
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
         self.in_protected_block: Callable[[], bool] = lambda: False
+        self.on_unknown: Callable[[str], None] = lambda method: None  # before a break at a method that asks for values
         self.order = Order.FREE
         self.amid_effects: Callable[[], bool] = lambda: False
         self.raises_amid = False  # whether an operator may raise after an effect, or where the program handles it
@@ -557,6 +558,7 @@ class Recorder:
                 self._note(node, value)
             return value
         except GraphBreak as error:
+            self.on_unknown(name)
             graph_break("data_dependent", error.details or f"Tensor.{name} needs the values of a tensor")
 
     def _numbers_of(self, tensor: FakeTensor) -> Any:
