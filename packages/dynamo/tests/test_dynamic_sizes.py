@@ -122,7 +122,7 @@ def test_specializing_a_marked_dimension_names_the_line_that_did_it() -> None:
     x = torch.ones(6)
     mark_dynamic(x, 0)
     with pytest.raises(
-        ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic.* s0 == 6 at .*test_dynamic_sizes.py:\d+ in .*fn: return"
+        ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic.* x\.size\(0\) == 6 at .*test_dynamic_sizes.py:\d+ in .*fn: return"
     ):
         optimize(None)(fn)(x)
     y = torch.ones(6)
@@ -342,3 +342,42 @@ def test_a_size_in_a_key_is_what_it_is_now(make):
         assert str(wanted) == str(got)
     assert [frame.info.broke for frame in frames] == [None] * len(frames)
     assert len(frames) <= 6
+
+
+BAD_MARKS: list[tuple[dict[str, Any], str]] = [
+    ({"dim": 1.0}, r"dimension as an int.* got 1\.0 \(float\)"),
+    ({"dim": None}, "dimension as an int.* got None"),
+    ({"dim": [0, "b"]}, "dimension as an int.* got 'b'"),
+    ({"dim": 0, "min": 1.5}, r"min is 1\.5 \(float\)"),
+    ({"dim": 0, "min": "a"}, r"min is 'a' \(str\)"),
+    ({"dim": 0, "max": True}, "max is True"),
+    ({"dim": 0, "min": -1}, "min is -1; no size is below 0"),
+    ({"dim": 0, "name": 5}, r"name is 5 \(int\)"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_MARKS, ids=[str(given) for given, _ in BAD_MARKS])
+def test_a_mark_that_makes_no_sense_is_refused_in_words(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        mark_dynamic(torch.ones(2, 3), **arguments)
+
+
+def test_marks_take_what_python_takes_for_an_int_and_refuse_what_is_no_tensor() -> None:
+    class Index:
+        def __index__(self) -> int:
+            return 1
+
+    run = Captured(lambda x: x * 2)
+    for n in (3, 4, 5):
+        x = torch.ones(2, n)
+        mark_dynamic(x, Index())
+        run(x)
+    assert len(run.frames) == 1
+    with pytest.raises(ConfigError, match="expected a tensor"):
+        mark_static([1])  # type: ignore[arg-type]  # the mistake
+
+
+@pytest.mark.parametrize(("given", "message"), [([{0: True}], "got list"), ([], "got list"), (7, "got int"), ({0: True}, "got 0")])
+def test_dynamic_shapes_by_anything_but_names_is_refused_in_words(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"dynamic_shapes.*{message}"):
+        parse_dynamic_shapes(given)

@@ -211,7 +211,7 @@ def test_a_pinned_dimension_refuses_to_be_one_number() -> None:
     env = SymbolEnv()
     b = env.create(6, SizeSource(LocalSource("x"), "size", 0), pinned=True)
     assert bool(b > 3)  # a range is no specialization
-    with pytest.raises(ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic, but the program needs s0 == 6"):
+    with pytest.raises(ConstraintViolated, match=r"L\['x'\].size\(0\) is marked dynamic, but the program needs x\.size\(0\) == 6"):
         int(b)
 
 

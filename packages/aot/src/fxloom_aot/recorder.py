@@ -28,6 +28,7 @@ from fxloom_aot.log import adopted
 from fxloom_interfaces import regions
 from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError, Site
 from fxloom_interfaces.meta import get_site
+from fxloom_interfaces.node_text import node_text
 from fxloom_shapes import QUESTIONS, Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
 from fxloom_shapes.devices import meant
 from fxloom_shapes.nodes import BoolNode
@@ -116,6 +117,11 @@ class Recorder(TorchDispatchMode):
         """What is asked of sizes now chooses between two ways to the same result."""
         return self.in_backward and current_autograd_name() in _EITHER_WAY
 
+    def told(self) -> str:
+        """The program's expression that the current operator belongs to."""
+        cause = self.cause()
+        return "" if cause is None else node_text(cause)
+
     def cause(self) -> torch.fx.Node | None:
         """The node that the current operator belongs to."""
         return self._cause()[0]
@@ -179,8 +185,7 @@ class Recorder(TorchDispatchMode):
     def asserts(self, statement: Any) -> None:
         """The program asserts `statement` of numbers that only running it tells."""
         assert self.fake_mode.env is not None
-        reason = self.fake_mode.env.deferred[statement].reason
-        text = f"torch._check: {statement} does not hold" + (f" ({reason})" if reason else "")
+        text = self.fake_mode.env.complaint(statement)
         truth = torch.SymBool(BoolNode(self.fake_mode.env, statement))
         op = torch.ops.aten._assert_scalar.default
         self.log.append(Entry(op, (truth, text), {}, None, self.cause()))

@@ -8,6 +8,7 @@ Invariant: asking twice about one call gives the same answer, so that a restarte
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -52,18 +53,20 @@ def mark_unbacked(tensor: torch.Tensor, dim: Any, *, min: int | None = None, max
 
 def mark_static(tensor: torch.Tensor, dim: Any = None) -> None:
     """Compile for the very size of `dim` (None: of all dims), whatever other sizes were seen."""
-    _mark(tensor, _STATIC, range(tensor.dim()) if dim is None else dim, None)
+    every = range(tensor.dim()) if isinstance(tensor, torch.Tensor) else ()
+    _mark(tensor, _STATIC, every if dim is None else dim, None)
 
 
 def _mark(tensor: torch.Tensor, attribute: str, dim: Any, policy: DimPolicy | None) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise ConfigError(f"expected a tensor to mark, got {type(tensor).__name__}")
-    dims = [dim] if isinstance(dim, int) else list(dim)
+    given = list(dim) if isinstance(dim, (list, tuple, set, frozenset, range)) else [dim]
     if policy is not None:
-        _check_range("the range", policy)
-    for number in dims:
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise ConfigError(f"expected a dimension as an int, got {number!r}")
+        _check_policy("mark_unbacked" if policy.unbacked else "mark_dynamic", policy)
+    dims = [_as_int(number) for number in given]
+    for number, asked in zip(dims, given, strict=True):
+        if number is None:
+            raise ConfigError(f"expected a dimension as an int, or a list of ints, got {asked!r} ({type(asked).__name__})")
         if not -tensor.dim() <= number < tensor.dim():
             raise ConfigError(f"the tensor has {tensor.dim()} dimensions, there is no dimension {number}")
     marks = getattr(tensor, attribute, None)
@@ -71,7 +74,30 @@ def _mark(tensor: torch.Tensor, attribute: str, dim: Any, policy: DimPolicy | No
         marks = {}
         setattr(tensor, attribute, marks)
     for number in dims:
+        assert number is not None
         marks[number % tensor.dim()] = policy
+
+
+def _as_int(value: Any) -> int | None:
+    """An int, or what Python takes for one (`np.int64`), as an int; None for a bool and all else."""
+    if isinstance(value, (bool, torch.Tensor)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _check_policy(where: str, policy: DimPolicy) -> None:
+    """Refuse a range or a name of the wrong type, and a range of sizes that are none."""
+    for end, value in (("min", policy.low), ("max", policy.high)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise ConfigError(f"{where}: {end} is {value!r} ({type(value).__name__}); expected an int or None")
+    if policy.low is not None and policy.low < 0:
+        raise ConfigError(f"{where}: min is {policy.low}; no size is below 0")
+    if not isinstance(policy.label, str):
+        raise ConfigError(f"{where}: name is {policy.label!r} ({type(policy.label).__name__}); expected a str")
+    _check_range(f"{where}: the range", policy)
 
 
 def _check_range(where: str, policy: DimPolicy) -> None:
@@ -90,7 +116,19 @@ def parse_dynamic_shapes(given: Mapping[str, Any] | None) -> dict[str, Any]:
     A dimension's value: None or "static"; True or "dynamic" (an error if it can't be); "auto" (if it can be); a name;
     (low, high). A tuple or list of such values stands for all dimensions of a tensor, a single one for an int or a float.
     """
+    _check_given(given)
     return {name: _parse(name, spec) for name, spec in (given or {}).items()}
+
+
+def _check_given(given: Any) -> None:
+    """Refuse what is no dictionary by arguments' names."""
+    if given is None:
+        return
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"dynamic_shapes: expected a dict of arguments' names, got {type(given).__name__}")
+    other = next((name for name in given if not isinstance(name, str)), None)
+    if other is not None:
+        raise ConfigError(f"dynamic_shapes: expected names of arguments, got {other!r} ({type(other).__name__})")
 
 
 def _parse(where: str, spec: Any) -> Any:
@@ -147,6 +185,7 @@ def by_parameter(function: Any, given: Mapping[str, Any] | None) -> Mapping[str,
 
     The frame of a module's call has them in `args` and `kwargs`.
     """
+    _check_given(given)
     if not given:
         return given
     is_module = isinstance(function, torch.nn.Module)

@@ -153,7 +153,10 @@ class Guard:
     site: Site | None = None
 
     def __str__(self) -> str:
-        return f"{self.source.name} {self.kind.value} {_short(self.expected)}"
+        asked = f" (asked at {self.site})" if self.site is not None else ""
+        if self.kind is GuardKind.SIZES:
+            return f"{self.expected}{asked}"
+        return f"{self.source.name} {self.kind.value} {_short(self.expected)}{asked}"
 
 
 _ROOT = GlobalsSource()
@@ -417,7 +420,9 @@ def explain(guard: Guard, view: Any) -> str:
     try:
         if guard.kind is GuardKind.SIZES:
             values = {source.name: read_source(source, view) for source in guard.expected.sources}
-            return f"{guard.expected} does not hold for {', '.join(f'{n} = {_short(v)}' for n, v in values.items())}"
+            now = ", ".join(f"{place} = {_short(value)}" for place, value in values.items())
+            asked = f" (asked at {guard.site})" if guard.site is not None else ""
+            return f"{guard.expected} does not hold for {now}{asked}"
         value = read_source(guard.source, view)
     except Exception as error:  # what is not there any more is the explanation
         return f"{name} can't be read any more ({type(error).__name__}: {error})"

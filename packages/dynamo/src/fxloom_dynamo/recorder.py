@@ -37,6 +37,7 @@ from fxloom_dynamo.symbolic_index import is_symbolic_index
 from fxloom_interfaces import meta, symbolic_math
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.graph_modules import graph_module
+from fxloom_interfaces.node_text import node_text
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
 from fxloom_shapes.asking import Asker
@@ -568,11 +569,11 @@ class Recorder:
         rows = self._record("call_method", "unbind", torch.Tensor.unbind, (tensor,), {})
         return [self._numbers_of(row) for row in rows]
 
-    def check(self, condition: Any, reason: str = "") -> None:
-        """Record that the program asserts `condition`, a symbolic truth value."""
+    def check(self, condition: Any, message: str) -> None:
+        """Record that the program asserts `condition`, a symbolic truth value. message: of the RuntimeError where it does not hold."""
         argument = self.numbers.node_of(condition)
         if isinstance(argument, torch.fx.Node):
-            self.add_effect(*((symbolic_math.check, argument, reason) if reason else (torch._check, argument)))
+            self.add_effect(symbolic_math.check, argument, message)
 
     def asserted(self, statement: Any) -> None:
         """Record what an operator takes for granted of numbers that only running the graph tells (sizes of pieces, say)."""
@@ -580,7 +581,7 @@ class Recorder:
         assert env is not None
         names = [atom.text for atom in symbols_of(statement)]
         if all(name in self.symbols or name in self._sized or env.symbols[name].sources for name in names):
-            self.check(torch.SymBool(BoolNode(env, statement)), env.deferred[statement].reason)
+            self.check(torch.SymBool(BoolNode(env, statement)), env.complaint(statement))
 
     def _note(self, node: torch.fx.Node, value: Any) -> None:
         """`node` was recorded, and gave `value`."""
@@ -597,12 +598,21 @@ class Recorder:
             name = node.target if node.op == "call_method" else node.name
             graph_break("writes_and_raises", f"{name} writes into a tensor too large to be copied first")
         for name, place in symbols_made(self.fake_mode.env, value).items():
+            if name not in self.symbols and name not in self._sized:
+                self._call_after(name, node, place)
             if place is None and name not in self.symbols:
                 self.symbols[name] = self._as_number(node, value) if type(value) is torch.SymBool else node
             elif place is None:
                 continue
             else:
                 self._sized.setdefault(name, (node, place))
+
+    def _call_after(self, name: str, node: torch.fx.Node, place: tuple[int, ...] | None) -> None:
+        """Let messages call a number that only running the graph tells by what tells it."""
+        assert self.fake_mode.env is not None
+        item = f"[{place[0]}]" if place is not None and len(place) > 1 else ""
+        size = f".size({place[-1]})" if place is not None else ""
+        self.fake_mode.env.symbols[name].told_by = f"{node_text(node)}{item}{size}"
 
     def _as_number(self, node: torch.fx.Node, truth: Any) -> torch.fx.Node:
         """0 or 1: operators of torch don't take a symbolic truth value for a number."""

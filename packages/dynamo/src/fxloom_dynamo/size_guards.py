@@ -18,6 +18,7 @@ from fxloom_shapes.env import LARGEST, Symbol
 from fxloom_shapes.facts import Comparison, Relation, Statement, symbols_of
 from fxloom_shapes.poly import Atom, Poly
 from fxloom_shapes.reals import Real
+from fxloom_shapes.words import in_words
 
 # The order is that of SizeOp in native/size_program.h.
 _NAMES = """
@@ -60,7 +61,8 @@ def size_guards(env: SymbolEnv) -> list[Guard]:
         symbols = [env.symbols[atom.text] for atom in symbols_of(guard.statement)]
         sources = tuple(symbol.sources[0] for symbol in symbols)
         places = {symbol.name: place for place, symbol in enumerate(symbols)}
-        check = SizeCheck(sources, tuple(_statement(guard.statement, places)), str(guard.statement))
+        names = {symbol.name: symbol.sources[0].name for symbol in symbols}
+        check = SizeCheck(sources, tuple(_statement(guard.statement, places)), in_words(guard.statement, names))
         guards.append(Guard(sources[0], GuardKind.SIZES, check, guard.site))
     return guards
 

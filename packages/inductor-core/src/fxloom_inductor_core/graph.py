@@ -261,6 +261,7 @@ class Lowering:
                 return Float(name)
             expr = as_expr(fake)
             self._bind(expr, name, None)
+            self._check_input(fake, name, None)
             return expr
         layout = layout_of(fake)
         self.out.inputs.append(
@@ -268,6 +269,7 @@ class Lowering:
         )
         for dim, extent in enumerate(layout.size):
             self._bind(extent, name, dim)
+            self._check_input(fake.size(dim), name, dim)
         self.out.layouts[name] = layout
         return Tensor(
             layout.size, layout.dtype, layout.device, buffer=name, layout=layout, cost=BodyCost(reads=frozenset([name]))
@@ -276,6 +278,18 @@ class Lowering:
     def _bind(self, expr: Expr, name: str, dim: int | None) -> None:
         if not isinstance(expr, int) and expr.is_Symbol:
             self.out.sizes.setdefault(expr.name, (name, dim))
+
+    def _check_input(self, given: Any, name: str, dim: int | None) -> None:
+        """Raise when the program runs, unless an input's number that no guard looks at is what later code takes it for."""
+        if not isinstance(given, torch.SymInt):
+            return
+        env, raw, expr = given.node.env, str(given.node.poly), as_expr(given)
+        symbol = env.symbols.get(raw)
+        if symbol is None or symbol.hint is not None or str(expr) == raw or raw in self.out.sizes:
+            return
+        self.out.sizes[raw] = (name, dim)
+        text = print_expr(expr)
+        self.check(f"{raw} == {text}", env.complaint_about(raw) or f"{symbol.sources[0].name} is not {text}, as was asserted")
 
     def _constant(self, node: torch.fx.Node, value: Any) -> Tensor:
         if not isinstance(value, torch.Tensor):
@@ -647,7 +661,8 @@ class Lowering:
         known = as_expr(value)
         if str(known) != names[0]:  # what the program asserted of the number is in what later code takes for it
             text = print_expr(known)
-            self.check(f"{names[0]} == {text}", f"a number told by {target} is not {text}, as was asserted")
+            why = value.node.env.complaint_about(names[0]) or f"a number told by {target} is not {text}, as was asserted"
+            self.check(f"{names[0]} == {text}", why)
         return known
 
     def check_sizes(self, tensors: Sequence[Tensor], op: str) -> None:

@@ -82,10 +82,9 @@ FUNCTIONS = frozenset(
 )  # fmt: skip
 
 
-def check(condition: Any, reason: str) -> None:
-    """`torch._check` with what to add to the message; on a symbolic condition an assertion of the environment."""
+def check(condition: Any, message: str) -> None:
+    """`torch._check` with the very text of its message; on a symbolic condition an assertion of the environment."""
     if isinstance(condition, torch.SymBool):
         node: Any = condition.node
-        node.env.expect(node.statement, reason)
-    else:
-        torch._check(condition, lambda: f"a size does not meet what was taken for granted of it: {reason}")
+        condition = node.env.expect(node.statement, message)
+    torch._check(condition, (lambda: message) if message else None)

@@ -45,6 +45,10 @@ class EnvOptions:
     reluctant: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
+def _nothing() -> str:
+    return ""
+
+
 def _no_site() -> Site | None:
     return None
 
@@ -55,10 +59,11 @@ class Tracer:
 
     site: the user's line that asks now. on_symbol: a symbol is made. on_deferred: a statement about numbers that only running
     the program tells is taken for granted, so the trace has to check it. either_way: what is asked now chooses between two
-    ways to the same result.
+    ways to the same result. told: the program's expression that tells the numbers which only running it does.
     """
 
     site: Callable[[], Site | None] = _no_site
     on_symbol: Callable[[], None] = lambda: None
     on_deferred: Callable[[Any], None] = lambda statement: None
     either_way: Callable[[], bool] = lambda: False
+    told: Callable[[], str] = _nothing

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fxloom_interfaces.errors import Site
+from fxloom_interfaces.node_text import spelled
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import ordinary
 from fxloom_shapes.asking import Asker, EnvOptions, Tracer
 from fxloom_shapes.errors import ConstraintViolated, DataDependent, Specialized
 from fxloom_shapes.facts import Comparison, Facts, Range, Relation, Statement, relation, symbols_of
 from fxloom_shapes.poly import FUNCTIONS, Atom, Poly, const, of_atom
+from fxloom_shapes.words import in_words, number_in_words
 
 if TYPE_CHECKING:
     from fxloom_shapes.nodes import IntNode
@@ -55,6 +57,7 @@ class Symbol:
 
     pinned: the user asked for this dimension to be dynamic, so specializing it is an error; `label` names it then.
     promised: the range that the user gave; what the trace takes for granted of an unbacked one beyond it is checked at run time.
+    told_by: the program's expression that tells the number when it runs.
     """
 
     atom: Atom
@@ -64,6 +67,7 @@ class Symbol:
     label: str = ""
     is_float: bool = False
     promised: tuple[int | None, int | None] = (None, None)
+    told_by: str = ""
 
     @property
     def name(self) -> str:
@@ -72,11 +76,15 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class SizeGuard:
-    """A statement about symbols that the trace relied on. site: the user's line that asked; reason: why, where it isn't plain."""
+    """A statement about symbols that the trace relied on.
+
+    site: the user's line that asked. reason: why, where it isn't plain. message: the user's own, for when it does not hold.
+    """
 
     statement: Statement
     site: Site | None = None
     reason: str = ""
+    message: str = ""
 
     def __str__(self) -> str:
         return str(self.statement)
@@ -275,6 +283,7 @@ class SymbolEnv:
         self.tracer.on_symbol()
         if hint is None:
             self.has_unbacked = True
+            made.told_by = self.tracer.told()
         else:
             self._hints[atom.text] = hint  # type: ignore[assignment]  # floats are read by their own nodes
         return made
@@ -332,7 +341,7 @@ class SymbolEnv:
                 return assumed
             raise DataDependent(
                 "size",
-                f"{statement} is asked of a number that only running the program tells; torch._check it first",
+                f"{self.worded(statement)} is asked of a number that only running the program tells; torch._check it first",
                 self._violated(statement),
             ) from None
         self.guard(statement if truth else statement.negated())
@@ -345,7 +354,7 @@ class SymbolEnv:
             if symbol.hint is None and symbol.sources:
                 return ConstraintViolated(
                     symbol.sources[0].name,
-                    f"to know whether {statement}",
+                    f"to know whether {self.worded(statement)}",
                     self.tracer.site(),
                     "Promise it by torch._check, or use mark_dynamic instead of mark_unbacked.",
                 )
@@ -369,8 +378,8 @@ class SymbolEnv:
         statement, answer = guess
         return self.decide(statement, assume=self.options.one_graph) is answer
 
-    def expect(self, statement: Statement | bool, reason: str = "") -> bool:
-        """The program asserts it: a guard, or a check at run time where unbacked symbols are in it. reason: for its message."""
+    def expect(self, statement: Statement | bool, message: str = "") -> bool:
+        """The program asserts it: a guard, or a check at run time where unbacked symbols are in it. message: what that raises."""
         if isinstance(statement, bool):
             return statement
         known = self.facts.proves(statement)
@@ -384,7 +393,7 @@ class SymbolEnv:
                 return True  # that a tensor lies in its memory; an empty one need not
             if usual == {False} and ordinary.is_of_first(statement):
                 raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
-            self._defer(statement, reason)
+            self._defer(statement, message=message)
             return True
         return self.decide(statement)
 
@@ -392,9 +401,9 @@ class SymbolEnv:
         """Ranges, by name, of the symbols that only running the program tells."""
         return {atom.text: self.range_of(self.symbols[atom.text]) for atom in atoms if self.symbols[atom.text].hint is None}
 
-    def _defer(self, statement: Statement, reason: str = "") -> None:
+    def _defer(self, statement: Statement, reason: str = "", message: str = "") -> None:
         """Have the statement checked when the program runs, and take it for granted."""
-        self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason)
+        self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason, message)
         self.tracer.on_deferred(statement)
         unknown = [self.symbols[atom.text] for atom in symbols_of(statement)]
         self.facts.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
@@ -433,8 +442,39 @@ class SymbolEnv:
         return unknown if wanted and sizes else {}
 
     def _why_ordinary(self) -> str:
-        site, reason = self.tracer.site(), _IN_ONE_GRAPH if self.options.one_graph else _OF_MARKED
-        return reason if site is None else f"{reason}; at {site}"
+        return _IN_ONE_GRAPH if self.options.one_graph else _OF_MARKED
+
+    # --- words ---
+
+    def names(self, statement: Statement) -> dict[str, str]:
+        """What the program calls the symbols in a statement, as far as that is known."""
+        symbols = [self.symbols[atom.text] for atom in symbols_of(statement)]
+        called = {symbol.name: symbol.sources[0].name if symbol.sources else symbol.told_by for symbol in symbols}
+        return {name: spelled(text) for name, text in called.items() if text}
+
+    def worded(self, statement: Statement) -> str:
+        """A statement in the program's terms."""
+        return in_words(statement, self.names(statement))
+
+    def worded_number(self, poly: Poly) -> str:
+        """A number in the program's terms."""
+        return number_in_words(poly, self.names(Relation("==", poly)))
+
+    def complaint(self, statement: Statement) -> str:
+        """What to say when a statement that was taken for granted turns out not to hold."""
+        guard = self.deferred[statement]
+        if guard.message:
+            return guard.message
+        where = f"at {guard.site}" if guard.site is not None else ""
+        why = "; ".join(part for part in (guard.reason, where) if part)
+        return f"{self.worded(statement)} does not hold" + (f" ({why})" if why else "")
+
+    def complaint_about(self, name: str) -> str:
+        """The same for what gave a symbol its value; empty where nothing did."""
+        for statement in self.deferred:
+            if isinstance(statement, Relation) and statement.op == "==" and name in [atom.text for atom in symbols_of(statement)]:
+                return self.complaint(statement)
+        return ""
 
     def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
         """What torch's Python helpers (`guard_or_false` and its kin) ask of an environment."""
@@ -462,7 +502,7 @@ class SymbolEnv:
             symbol = self.symbols[atom.text]
             if symbol.pinned and self._has_one_value(symbol):
                 where = symbol.label or (symbol.sources[0].name if symbol.sources else symbol.name)
-                raise ConstraintViolated(where, str(statement), site)
+                raise ConstraintViolated(where, self.worded(statement), site)
 
     def _has_one_value(self, symbol: Symbol, *more: Statement) -> bool:
         """No other number was found for which all that is asked of the symbol alone, and `more`, has the same answers."""

@@ -13,6 +13,7 @@ from fxloom_dynamo import (
     _torch_private,
     arrays,
     calls,
+    check_messages,
     checkpoints,
     conditions,
     custom_functions,
@@ -37,7 +38,8 @@ from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_dynamo.models.objects import is_instance
 from fxloom_dynamo.models.tables import CLASSES, FUNCTIONS, METHODS, NAMED, Args, Kwargs, constructor, function, method
-from fxloom_interfaces import regions
+from fxloom_dynamo.symbolic import unbacked
+from fxloom_interfaces import regions, symbolic_math
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
@@ -309,8 +311,9 @@ def _is_function_mode_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool
 def _check(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
     """torch._check: what it says of numbers that only running the graph tells is checked there."""
     condition, *rest = [*args, *kwargs.values()]
-    if type(condition) is torch.SymBool:
-        ev.torch_native(torch._check, condition)  # noted by the recorder where it is left to the run
+    if type(condition) is torch.SymBool and unbacked(condition):
+        message = check_messages.message_text(ev, rest[0]) if rest else None
+        ev.torch_native(symbolic_math.check, condition, message or "")  # noted by the recorder where it is left to the run
         return
     if not ev.truth(condition):
         message = ev.call(rest[0], []) if rest and rest[0] is not None else "Expected cond to be True, but got False"
