@@ -195,6 +195,8 @@ class Heap:
         """The stand-in of an object found at `source`, with a guard on what was found."""
         cls = type(original)
         if cls in LITERALS:
+            if cls is torch.Size:
+                return stand_ins.size(self, original, source)
             policy = self.policy.number(original, source) if cls is int or cls is float else None
             if policy is not None:
                 number = stand_ins.number(self, original, source, policy)

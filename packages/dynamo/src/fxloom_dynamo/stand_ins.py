@@ -133,13 +133,30 @@ def _dynamic_properties(heap: Heap, real: torch.Tensor, source: Source) -> Tenso
     if env is None or isinstance(source, ObjectSource):
         return properties
     dims, strides = heap.policy.tensor(real, source, isinstance(real, torch.nn.Parameter) or is_buffer(source))
-    if not dims:
+    if not dims and not strides:
         return properties
     made = symbolize(env, real, source, dims, strides)
     if made.descriptor.env is None:  # all were 0 or 1
         return properties
     sizes = tuple(size if type(size) is int else None for size in made.descriptor.size)
     return dataclasses.replace(properties, sizes=sizes, strides=tuple(map(stride_code, made.strides)))
+
+
+def size(heap: Heap, original: torch.Size, source: Source) -> torch.Size:
+    """The stand-in of a shape that the caller has: each of its numbers may change."""
+    if isinstance(source, ObjectSource):
+        return original
+    known = heap.by_original.get(id(original))
+    if known is not None:
+        return heap.again(known, source)  # type: ignore[no-any-return]  # a size
+    heap.guard(source, GuardKind.TYPE, torch.Size)
+    heap.guard(source, GuardKind.LENGTH, len(original))
+    items = [heap.translate(item, heap.item_source(source, place)) for place, item in enumerate(original)]
+    if all(type(item) is int for item in items):
+        return original
+    record = heap.add(original, torch.Size(items), source, "tuple")
+    record.filled = True
+    return record.stand_in  # type: ignore[no-any-return]  # a size
 
 
 def _function(heap: Heap, original: Any, source: Source) -> Any:

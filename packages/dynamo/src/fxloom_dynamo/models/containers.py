@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from fxloom_dynamo import operations, polyfills
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.models.tables import Args, Kwargs, constructor, method, take
+from fxloom_dynamo.symbolic import binary, has_symbolic
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
@@ -214,3 +218,11 @@ def _join(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
 @constructor(functools.partial)
 def _partial(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.native(functools.partial, *args, **kwargs)
+
+
+@method(torch.Size, "numel", arity=(1, 1))
+def _size_numel(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """The product, symbolic where an extent may change."""
+    if not has_symbolic(args[0]):
+        return args[0].numel()
+    return functools.reduce(lambda count, extent: binary(ev, operator.mul, "*", count, extent), args[0], 1)
