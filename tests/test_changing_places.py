@@ -52,3 +52,17 @@ def test_a_shape_kept_over_a_break_is_compiled_for_once(backend: str, counters_a
         x = torch.ones(n, 2)
         assert torch.equal(compiled(x), fn(x))
     assert fxloom.stats().compiles == 4  # each part once for the first size and once for all
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_tensor_of_sizes_by_as_tensor_is_compiled_for_once(backend: str, dynamic: bool | None, counters_at_zero: None) -> None:
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x / torch.as_tensor(x.shape[0], dtype=torch.float), torch.as_tensor([x.shape[0], 2 * x.shape[0]])
+
+    compiled = fxloom.compile(fn, backend=backend, dynamic=dynamic, fullgraph=True)
+    for n in SIZES:
+        x = torch.ones(n, 2)
+        for got, expected in zip(compiled(x), fn(x), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert fxloom.stats().compiles == (1 if dynamic else 2)

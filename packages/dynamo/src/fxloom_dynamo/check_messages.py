@@ -56,7 +56,7 @@ def message_text(ev: Evaluator, function: Any) -> str | None:
 def _variable(ev: Evaluator, function: types.FunctionType, name: str) -> Any:
     """What a variable of an enclosing function holds, as it is in the text; None where that is no number or text."""
     place = function.__code__.co_freevars.index(name)
-    value = ev.heap.cell_get(function.__closure__[place]) if function.__closure__ else None
+    value: Any = ev.heap.cell_get(function.__closure__[place]) if function.__closure__ else None
     if type(value) in PYTHON_TYPES and isinstance(value.node, IntNode):
         if not unbacked(value):
             return None  # its text is the number, and would leave a guard

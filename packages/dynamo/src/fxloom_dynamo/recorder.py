@@ -498,7 +498,7 @@ class Recorder:
             if not isinstance(args[0], FakeTensor):
                 return self._record("call_function", func, func, args, kwargs)
             return self._record("call_method", name, func, args, kwargs)
-        if func is torch.tensor and is_symbolic_data(args):
+        if (func is torch.tensor or func is torch.as_tensor) and is_symbolic_data(args):
             with DisableTorchFunction():
                 made = symbolic_data.tensor(self, args[0], kwargs)
             if made is not NotImplemented:
