@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from fxloom_aot.backward import CompiledBackward, Variants
-from fxloom_aot.partition import Partitioner, save_all
+from fxloom_aot.partition import Partitioner, name_of, save_all
 from fxloom_aot.runtime import Compiled, inference_wrapper
 from fxloom_aot.trace import trace_graph
 from fxloom_aot.traced import Declined, Given, Stage, Traced, TracedGraph
@@ -104,11 +104,6 @@ def checked(compiler: Compiler) -> Compiler:
 
     compile_checked.__qualname__ = name_of(compiler)
     return compile_checked
-
-
-def name_of(plugin: Any) -> str:
-    """What to call somebody's compiler or partitioner in an error."""
-    return str(getattr(plugin, "__qualname__", type(plugin).__qualname__))
 
 
 def _which(graph: TracedGraph) -> str:

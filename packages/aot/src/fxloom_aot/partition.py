@@ -67,7 +67,7 @@ def save_all(joint: Joint) -> Partition:
         if call is not None and (within or is_view(call.op) or is_constant(log, number)):
             again.add(number)
             todo.extend((used, checkpoint) for used in inputs_of(log, number))
-        elif number >= 0 or log.origins[id(value)].placeholder >= 0:
+        elif not is_constant_value(log, value):
             saved[id(value)] = value
     return assemble(joint, fixed, again, list(saved.values()))
 
@@ -104,9 +104,9 @@ def backward_from(joint: Joint, saved: Sequence[FakeTensor]) -> tuple[int, ...] 
     again: set[int] = set()
     todo = [value for value in needed_by(joint, fixed) if id(value) not in kept]
     while todo:
-        origin = log.origins[id(todo.pop())]
-        number = origin.call
-        if number in again or (number < 0 and origin.placeholder < 0):  # a constant belongs to either graph
+        value = todo.pop()
+        number = log.origins[id(value)].call
+        if number in again or is_constant_value(log, value):
             continue
         if number < 0 or has_effect(log.calls[number].op):
             return None
@@ -115,9 +115,14 @@ def backward_from(joint: Joint, saved: Sequence[FakeTensor]) -> tuple[int, ...] 
     return assemble(joint, fixed, again, list(saved)).backward
 
 
+def name_of(plugin: Any) -> str:
+    """What to call somebody's compiler or partitioner in an error."""
+    return str(getattr(plugin, "__qualname__", type(plugin).__qualname__))
+
+
 def check_partition(joint: Joint, part: Partition, partitioner: Partitioner) -> None:
     """Raise PluginError for a partition by which one of the graphs could not be made."""
-    name = str(getattr(partitioner, "__qualname__", type(partitioner).__qualname__))
+    name = name_of(partitioner)
     if not isinstance(part, Partition):
         raise PluginError(name, f"a partitioner returns a Partition; it returned {part!r}")
     log = joint.log
@@ -143,7 +148,7 @@ def check_partition(joint: Joint, part: Partition, partitioner: Partitioner) -> 
 
 
 def is_constant_value(log: FunctionalLog, value: FakeTensor) -> bool:
-    """True for a value that belongs to the graphs, as the tensors that the program found."""
+    """True for a value that belongs to both graphs, as the tensors that the program found."""
     origin = log.origins[id(value)]
     return origin.call < 0 and origin.placeholder < 0
 
