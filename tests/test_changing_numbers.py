@@ -78,6 +78,12 @@ OF_AN_INT: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "diagonal": lambda x, n: torch.arange(1600.0).view(40, 40).diagonal(n) + 1,
     "diagonal below": lambda x, n: torch.arange(1600.0).view(40, 40).diagonal(-n) + 1,
     "one_hot": lambda x, n: F.one_hot(torch.arange(4), n),
+    "list as an index": lambda x, n: torch.arange(100.0)[[n, n - 1]] + torch.arange(1600.0).view(40, 40)[[1, -n], n],
+    "list of lists as an index": lambda x, n: torch.arange(1600.0).view(40, 40)[:, [[n, 1], [0, -n]]] * 2,
+    "list in an index to write to": lambda x, n: torch.zeros(40).index_put_((torch.tensor([n, 0]),), torch.ones(2)) + _written(n),
+    "digits": lambda x, n: torch.round(x, decimals=n - 5) + x.round(decimals=2) + round(2 / 3, n // 2),
+    "round in place": lambda x, n: (x * 2).round_(decimals=n - 5),
+    "polygamma": lambda x, n: torch.polygamma(n, x.double().abs() + 20) * 2,
 }
 OF_A_FLOAT: dict[str, Callable[[torch.Tensor, float], Any]] = {
     "comparison": lambda x, p: x * 2 if p > 0.05 else x,
@@ -94,8 +100,19 @@ OF_A_FLOAT: dict[str, Callable[[torch.Tensor, float], Any]] = {
     "lerp": lambda x, p: x.lerp(x * 2, p),
     "larger one": lambda x, p: x * max(p, 0.3),
     "int of it": lambda x, p: x * int(p * 10),
+    "distances": lambda x, p: F.pairwise_distance(x, x * 2, eps=p).sum() + x,
+    "digits": lambda x, p: x * round(p, 1) + p if round(p, 2) > 0.1 else x,
+    "interpolation": lambda x, p: F.interpolate(x[None], scale_factor=p + 2),
+    "bilinear interpolation": lambda x, p: F.interpolate(x[None, None], scale_factor=(p + 1, 2.0), mode="bilinear"),
+    "logspace": lambda x, p: torch.logspace(0, 1, 8, base=p + 2) * x,
     "bias correction": lambda x, p: x - p / math.sqrt(1 - p**2) * x,
 }
+
+
+def _written(n: int) -> torch.Tensor:
+    made = torch.zeros(40)
+    made[[n, 0]] = 2.0
+    return made
 
 
 def batch_norm(x: torch.Tensor, p: float) -> tuple[torch.Tensor, ...]:
@@ -127,8 +144,7 @@ def test_two_compilations_serve_all_numbers(name: str, backend: str) -> None:
 
 
 INSISTING: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
-    "distances": (lambda x, p: F.pairwise_distance(x, x * 2, eps=p).sum() + x, [(X, p) for p in FLOATS]),
-    "digits": (lambda x, p: x * round(p, 1) + p, [(X, p) for p in FLOATS]),
+    "windows": (lambda x, n: F.avg_pool1d(x.repeat(1, 5), n).sum() + x, [(X, n) for n in SIZES]),
     "bins": (lambda x, n: torch.histc(x * 2, bins=n) + 1, [(X, n) for n in SIZES]),
 }
 

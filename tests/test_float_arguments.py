@@ -14,6 +14,44 @@ import fxloom
 Program = Callable[[Tensor, float], Tensor]
 LABELS = torch.tensor([0, 2, -100, 1])
 SIGNS = torch.tensor([1.0, -1.0, 1.0, -1.0])
+
+
+@torch.library.custom_op("fxloom_tests::scaled", mutates_args=())
+def scaled(x: Tensor, s: float) -> Tensor:
+    assert type(s) is float
+    return x * s
+
+
+@scaled.register_fake
+def _(x: Tensor, s: float) -> Tensor:
+    return torch.empty_like(x)
+
+
+scaled.register_autograd(
+    lambda ctx, grad: (grad * ctx.s, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "s", inputs[1])
+)
+
+
+@torch.library.custom_op("fxloom_tests::scale_into", mutates_args={"y"})
+def scale_into(x: Tensor, y: Tensor, s: float) -> None:
+    y.copy_(x * s)
+
+
+@scale_into.register_fake
+def _(x: Tensor, y: Tensor, s: float) -> None:
+    return None
+
+
+@torch.library.custom_op("fxloom_tests::tenths", mutates_args=())
+def tenths(x: Tensor, s: float) -> Tensor:
+    return x.new_ones(round(s * 10)) * s
+
+
+@tenths.register_fake
+def _(x: Tensor, s: float) -> Tensor:
+    return x.new_empty(round(s * 10))
+
+
 PROGRAMS: dict[str, Program] = {
     "cross_entropy": lambda x, p: F.cross_entropy(x, LABELS, label_smoothing=p),
     "cross_entropy_sum": lambda x, p: F.cross_entropy(x, LABELS, label_smoothing=p, reduction="sum"),
@@ -25,6 +63,18 @@ PROGRAMS: dict[str, Program] = {
     "nan_to_num": lambda x, p: torch.nan_to_num(x.masked_fill(x > 0.5, torch.nan) / x.masked_fill(x < 0, 0), nan=p, posinf=p),
     "isclose": lambda x, p: torch.isclose(x, x * 1.2, rtol=p).to(x.dtype) + x,
     "logit": lambda x, p: torch.logit(x.sigmoid(), eps=p),
+    "cdist": lambda x, p: torch.cdist(x, x * 2 + 1, p=p + 1),
+    "pdist": lambda x, p: torch.pdist(x, p=p + 1),
+    "cosine_embedding_loss": lambda x, p: F.cosine_embedding_loss(x, x + 1, SIGNS, margin=p),
+    "poisson_nll_loss": lambda x, p: F.poisson_nll_loss(x.abs(), x.detach().abs(), eps=p, log_input=False),
+    "pairwise_distance": lambda x, p: F.pairwise_distance(x, x * 2, eps=p),
+    "in place": lambda x, p: x.sigmoid().add(0).nan_to_num_(p).mul(2),
+    "celu": lambda x, p: F.celu(x * 300, p),
+    "rrelu outside of training": lambda x, p: F.rrelu(x, p, p + 0.1),
+    "renorm": lambda x, p: x.renorm(2, 0, p),
+    "pinv": lambda x, p: torch.linalg.pinv(x, rcond=p / 100),
+    "a library's operator": lambda x, p: scaled(x, p) + scaled(x, s=p * 2),
+    "a library's operator that writes": lambda x, p: (scale_into(x.detach(), y := torch.empty_like(x), p), y + x)[1],
     "normal": lambda x, p: torch.normal(0.0, p, (4, 3)) + x,
 }
 
@@ -47,3 +97,81 @@ def test_a_float_that_changes_is_compiled_for_once(name: str, backend: str) -> N
         torch.testing.assert_close(got, expected, equal_nan=True)
         torch.testing.assert_close(*[torch.autograd.grad(y.sum(), x)[0] for y in (got, expected)], equal_nan=True)
     assert fxloom.stats().compiles == 2
+
+
+RANDOM: dict[str, Program] = {
+    "dropout": lambda x, p: F.dropout(x, p),
+    "dropout in place": lambda x, p: F.dropout(x * 1, p, inplace=True),
+    "a module's dropout": lambda x, p: torch.nn.Dropout(p)(x),
+    "dropout of channels": lambda x, p: F.dropout1d(x[None], p) + F.dropout2d(x[None, None], p).sum(),
+    "alpha_dropout": lambda x, p: F.alpha_dropout(x, p, True),
+    "feature_alpha_dropout": lambda x, p: F.feature_alpha_dropout(x[None], p, True),
+    "attention": lambda x, p: F.scaled_dot_product_attention(x[None, None], x[None, None] * 2, x[None, None], dropout_p=p),
+    "rrelu": lambda x, p: F.rrelu(x, p, p + 0.1, training=True),
+    "bernoulli": lambda x, p: torch.bernoulli(x.detach(), p) * x,
+    "bernoulli_": lambda x, p: torch.empty(3).bernoulli_(p) * x,
+    "bernoulli_ in another order": lambda x, p: torch.empty(3, 4).t().bernoulli_(p) * x,
+    "exponential_": lambda x, p: torch.empty(3).exponential_(p) * x,
+    "geometric_": lambda x, p: torch.empty(3).geometric_(p) * x,
+    "log_normal_": lambda x, p: torch.empty(3).log_normal_(p, p) * x,
+    "normal of means": lambda x, p: torch.normal(x.detach(), p) * x,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", RANDOM)
+def test_numbers_drawn_with_a_float_that_changes_are_eagers(name: str, backend: str) -> None:
+    f = RANDOM[name]
+    fxloom.reset()
+    compiled = fxloom.compile(f, backend=backend, fullgraph=True)
+    x = torch.randn(4, 3, requires_grad=True)
+    for p in (0.1, 0.2, 0.3, 0.7, 0.15):
+        results = []
+        for run in (f, compiled):
+            torch.manual_seed(2)
+            made = run(x, p)
+            results.append((made, torch.autograd.grad(made.sum(), x)[0], torch.rand(1)))
+        torch.testing.assert_close(results[1], results[0])
+    assert fxloom.stats().compiles == 2
+
+
+@pytest.mark.parametrize("name", ["dropout", "bernoulli", "alpha_dropout"])
+def test_as_many_are_kept_in_kernels_of_our_own(name: str) -> None:
+    compiled = fxloom.compile(RANDOM[name], backend="inductor", fullgraph=True)
+    for p in (0.1, 0.5, 0.8):
+        x = torch.full((200, 200), 2.0)
+        share = {value.item(): count.item() / x.numel() for value, count in zip(*compiled(x, p).unique(return_counts=True), strict=True)}
+        assert len(share) == 2 and min(abs(part - p) for part in share.values()) < 0.02, share
+    assert not fxloom.stats().fallbacks
+
+
+def test_the_ends_of_a_probability_are_compiled_for_apart() -> None:
+    fxloom.reset()
+    compiled = fxloom.compile(RANDOM["dropout"], backend="aot_eager", fullgraph=True)
+    x = torch.ones(50)
+    for p in (0.5, 0.3, 0.0, 1.0, 0.4, 0.0, 1.0, 0.2):
+        torch.manual_seed(2)
+        expected = F.dropout(x, p)
+        torch.manual_seed(2)
+        got = compiled(x, p)
+        assert torch.equal(got, expected) and (got is x) == (p == 0.0)
+    assert fxloom.stats().compiles == 4
+    with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
+        compiled(x, 1.5)
+
+
+def test_a_fake_kernel_gets_the_float_that_its_sizes_are_made_of() -> None:
+    fxloom.reset()
+    compiled = fxloom.compile(lambda x, s: tenths(x, s) * 2, backend="aot_eager", fullgraph=True, dynamic=True)
+    for s in (0.3, 0.5, 0.7, 0.4):
+        torch.testing.assert_close(compiled(torch.ones(2), s), tenths(torch.ones(2), s) * 2)
+    assert fxloom.stats().compiles == 1
+
+
+def test_no_second_derivative_of_an_operator_that_runs_again() -> None:
+    fxloom.reset()
+    x = torch.rand(4, 3, requires_grad=True)
+    run = fxloom.compile(lambda x, p: torch.cdist(x, x + 1, p=p), backend="eager", dynamic=True)
+    (grad,) = torch.autograd.grad(run(x, 1.5).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="can't be differentiated again"):
+        grad.sum().backward()

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -120,6 +122,16 @@ bool to_integer(double rounded, std::int64_t* result) {
     return true;
 }
 
+// round(x, digits): the decimal number nearest to the very value, half to even, as CPython and the C library print it.
+double rounded(double x, double digits) {
+    constexpr double kMostDigits = 22;  // MOST_DIGITS of fxloom_shapes/reals.py
+    if (!std::isfinite(x)) return x;
+    if (!(digits >= 0.0 && digits <= kMostDigits)) return NAN;
+    std::array<char, 352> text;  // 309 before the point
+    std::snprintf(text.data(), text.size(), "%.*f", static_cast<int>(digits), x);
+    return std::strtod(text.data(), nullptr);
+}
+
 }  // namespace
 
 SizeProgram::SizeProgram(std::vector<int> slots, std::vector<std::int64_t> code, int guard)
@@ -128,7 +140,7 @@ SizeProgram::SizeProgram(std::vector<int> slots, std::vector<std::int64_t> code,
     for (std::size_t i = 0; i < code_.size(); ++i) {
         const auto op = static_cast<SizeOp>(code_[i]);
         const auto taken = static_cast<std::size_t>(arity(op));
-        if (op > SizeOp::kIsFinite || op < SizeOp::kConst || depth < taken)
+        if (op > SizeOp::kRealRound || op < SizeOp::kConst || depth < taken)
             throw std::invalid_argument("size program: operation " + std::to_string(code_[i]) + " can't stand at " + std::to_string(i));
         depth = depth - taken + 1;
         depth_ = std::max(depth_, depth);
@@ -247,6 +259,7 @@ bool SizeProgram::holds(PyObject* const* values) const {
             case SizeOp::kRealPow: a.d = std::pow(a.d, b.d); break;
             case SizeOp::kRealMin: a.d = b.d < a.d ? b.d : a.d; break;
             case SizeOp::kRealMax: a.d = b.d > a.d ? b.d : a.d; break;
+            case SizeOp::kRealRound: a.d = rounded(a.d, b.d); break;
             case SizeOp::kRealEqual: a.i = a.d == b.d; break;
             case SizeOp::kRealLess: a.i = a.d < b.d; break;
             case SizeOp::kRealLessEqual: a.i = a.d <= b.d; break;

@@ -19,6 +19,7 @@ enum class SizeOp : std::int64_t {
     kBitAnd, kBitOr, kBitXor, kPower, kBitLength, kIsqrt, kGcd,
     kRealConst, kRealLoad, kToReal, kRealAdd, kRealSub, kRealMul, kRealDiv, kRealFloorDiv, kRealMod, kRealPow, kRealMin, kRealMax,
     kRealNeg, kRealAbs, kRealUnary, kFloor, kCeil, kTrunc, kRound, kRealEqual, kRealLess, kRealLessEqual, kIsFinite,
+    kRealRound,
 };
 
 class SizeProgram {

@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.registry import cast, decomposition, widen
+from fxloom_interfaces.number_twins import twin
 from fxloom_interfaces.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
 
 aten = torch.ops.aten
+#: with a probability that is told when it runs
+BERNOULLI: Any = twin(aten.bernoulli.p, differentiated=False)
 
 # ---- the draws ------------------------------------------------------------------------------------------------------
 
@@ -80,6 +83,11 @@ def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
 @decomposition(aten.bernoulli.p)
 def bernoulli_p(x: Tensor, p: float = 0.5, generator: Any = None) -> Tensor:
     return NotImplemented if generator is not None else cast(_uniform(x) < p, x.dtype)
+
+
+@decomposition(BERNOULLI)
+def bernoulli_of_a_number(x: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor:
+    return bernoulli_p(x, p, generator)
 
 
 @decomposition(aten.bernoulli.default)

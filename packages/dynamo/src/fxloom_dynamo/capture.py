@@ -97,7 +97,7 @@ def capture_frame(
         return Skip("the machinery of imports; modules that it runs are no part of the region", for_good=True, closed=True)
     if code.co_name == "__torch_dispatch__":
         return Skip("the dispatcher calls it for one operator at a time", for_good=True, closed=True)
-    reason = _skip_reason(code, root)
+    reason = _skip_reason(code, root) or _of_torchs_class(view, root)
     if reason is not None:
         if root:
             tell_uncaptured(code, config, reason)
@@ -215,6 +215,13 @@ def _skip_reason(code: types.CodeType, root: bool) -> str | None:
     if _is_library(name):
         return "a file of the standard library"
     return None
+
+
+def _of_torchs_class(view: FrameView, root: bool) -> str | None:
+    """Why the methods that `dataclasses` writes for a class of torch's are no part of the program: no file tells that they are torch's."""
+    name = view.globals.get("__name__")
+    written = not root and view.code.co_filename == "<string>" and isinstance(name, str)
+    return "a method that was written for a class of torch's" if written and f"{name}.".startswith("torch.") else None
 
 
 def _refuse_a_look(error: BaseException | None) -> None:

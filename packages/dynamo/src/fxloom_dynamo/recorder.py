@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.fx
 
-from fxloom_dynamo import number_arguments, raising, symbolic_calls, symbolic_data, symbolic_index
+from fxloom_dynamo import number_arguments, plain_floats, raising, symbolic_calls, symbolic_data, symbolic_index
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.graph_leaves import Leaves
@@ -470,6 +470,10 @@ class Recorder:
                 made = rule(*args, **kwargs)
             if made is not NotImplemented:
                 return made
+        return plain_floats.call(self, func, args, kwargs, lambda: self._call(func, name, owner, args, kwargs))
+
+    def _call(self, func: Any, name: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a call as it is."""
         if func is torch.Tensor.detach_ or func is torch.detach_:
             known = self.input_info.get(id(args[0]))
             if known is not None and (args[0].requires_grad or known[1]._is_view()):

@@ -24,7 +24,7 @@ from fxloom_shapes.words import in_words
 _NAMES = """
     const load add mul FloorDiv Mod Min Max == != >= and or not And Or Xor Power BitLength Isqrt Gcd
     r.const r.load r.int r.add r.sub r.mul r.truediv r.floordiv r.mod r.pow r.min r.max r.neg r.abs r.unary
-    Floor Ceil Trunc Round r.== r.< r.<= r.finite
+    Floor Ceil Trunc Round r.== r.< r.<= r.finite r.round
 """
 _OPCODES = {name: number for number, name in enumerate(_NAMES.split())}
 

@@ -147,6 +147,16 @@ def _log(value: Any, *base: Any) -> Any:
     return log(value) / log(base[0]) if base else log(value)
 
 
+def _round(value: Any, *digits: Any) -> Any:
+    if not digits:
+        return symbolic_math.round_to_int(value)
+    if PYTHON_TYPES.get(type(value), type(value)) is float and type(digits[0]) in (int, torch.SymInt):
+        return symbolic_math.round_to_digits(value, digits[0])
+    if type(value) is torch.SymInt and type(digits[0]) is int and digits[0] >= 0:
+        return value
+    return builtins.round(concrete(value), concrete(digits[0]))
+
+
 def _int(value: Any = 0) -> Any:
     return value if type(value) is torch.SymInt else symbolic_math.as_int(value)
 
@@ -174,7 +184,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.isfinite: symbolic_math.is_finite,
     math.pow: lambda a, b: symbolic_math.power(_float(a), _float(b)),
     math.fabs: lambda a: abs(_float(a)),
-    builtins.round: symbolic_math.round_to_int,
+    builtins.round: _round,
     builtins.pow: lambda a, b: a**b,
     operator.index: _int,
 }
@@ -183,7 +193,9 @@ METHODS: dict[tuple[type, str], Callable[..., Any]] = {
     (int, "bit_length"): symbolic_math.bit_length,
     (float, "is_integer"): symbolic_math.is_integer,
 }
-_ARITIES: dict[Any, tuple[int, ...]] = {math.gcd: (2,), math.log: (1, 2), builtins.round: (1,), builtins.pow: (2,), int: (1,), float: (1,)}
+_ARITIES: dict[Any, tuple[int, ...]] = {
+    math.gcd: (2,), math.log: (1, 2), builtins.round: (1, 2), builtins.pow: (2,), int: (1,), float: (1,),
+}  # fmt: skip
 _INTEGERS_ONLY = frozenset({math.gcd, math.isqrt, operator.index})
 
 

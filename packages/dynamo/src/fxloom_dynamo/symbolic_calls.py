@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fxloom_interfaces import symbolic_math
+from fxloom_interfaces.number_twins import twin
 from fxloom_interfaces.recurrent import KINDS, RECURRENT
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -79,7 +81,7 @@ def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: 
 @rule(torch.logspace)
 def logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, **options: Any) -> Any:
     line = linspace(start, end, steps, dtype=dtype, **options)
-    return NotImplemented if line is NotImplemented or isinstance(base, Tensor) else torch.pow(float(base), line)
+    return NotImplemented if line is NotImplemented or isinstance(base, Tensor) else torch.pow(base * 1.0, line)
 
 
 def _if_single(length: Any, value: float, otherwise: Tensor) -> Tensor:
@@ -381,6 +383,32 @@ def affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) -
     return base.bmm(theta.transpose(1, 2)).view(n, h, w, 2)
 
 
+#: mode -> operator, with the number of axes to be filled in, and whether it is told about corners
+_UPSAMPLING = {
+    "nearest": ("upsample_nearest{}d", False), "nearest-exact": ("_upsample_nearest_exact{}d", False),
+    "linear": ("upsample_linear{}d", True), "bilinear": ("upsample_bilinear{}d", True), "bicubic": ("upsample_bicubic{}d", True), "trilinear": ("upsample_trilinear{}d", True),
+}  # fmt: skip
+
+
+@rule(F.interpolate)
+def interpolate(
+    input: Tensor, size: Any = None, scale_factor: Any = None, mode: Any = "nearest", align_corners: Any = None,
+    recompute_scale_factor: Any = None, antialias: Any = False,
+) -> Any:  # fmt: skip
+    """With factors that change: kernels take them as plain floats."""
+    axes = input.dim() - 2
+    factors = list(scale_factor) if isinstance(scale_factor, (list, tuple)) else [scale_factor] * axes
+    name, has_corners = _UPSAMPLING.get(mode, ("", False))
+    packet = getattr(torch.ops.aten, name.format(axes), None)
+    if size is not None or recompute_scale_factor or antialias or packet is None or len(factors) != axes or not _has_symbolic(factors):
+        return NotImplemented
+    overload = twin(packet.default, differentiated=torch.is_grad_enabled() and input.requires_grad)
+    if overload is None or not has_corners and align_corners is not None or torch.is_autocast_enabled(input.device.type):
+        return NotImplemented
+    sizes = [symbolic_math.trunc(extent * factor * 1.0) for extent, factor in zip(input.shape[2:], factors, strict=True)]
+    return overload(input, sizes, *([bool(align_corners)] if has_corners else []), *factors)
+
+
 # --- statistics --------------------------------------------------------------------------------------------------------
 
 
@@ -499,7 +527,7 @@ def _move(running: Tensor, value: Tensor, momentum: Any) -> None:
     running.copy_(momentum * value + (1 - momentum) * running)
 
 
-# --- losses, attention, random numbers -----------------------------------------------------------------------------------
+# --- losses, attention -----------------------------------------------------------------------------------
 
 
 def _reduced(loss: Tensor, reduction: Any) -> Any:
@@ -626,22 +654,30 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: Any = 1, eps: Any = 1e-08) ->
     return (parts[0] * parts[1]).sum(dim)
 
 
-@rule(F.dropout, any_size=True)
-def dropout(input: Tensor, p: Any = 0.5, training: Any = True, inplace: Any = False) -> Any:
-    """Nothing is dropped outside of training; in it, the generator's numbers are for the very kernel, which draws none for 1."""
-    if p < 0.0 or p > 1.0 or (inplace and not training):
+@rule(torch.celu, F.celu)
+def celu(input: Tensor, alpha: Any = 1.0, inplace: Any = False) -> Any:
+    """Its derivative asks for alpha."""
+    if type(alpha) not in SYMBOLIC or inplace or alpha == 0.0:
         return NotImplemented
-    if not training:
-        return input
-    if p != 1.0:
-        return NotImplemented
-    nothing = torch.zeros((), dtype=input.dtype, device=input.device)
-    return input.mul_(nothing) if inplace else input.mul(nothing)
+    return torch.where(input > 0, input, alpha * torch.expm1(input.clamp(max=0) / alpha))
 
 
-@rule(torch.dropout, any_size=True)
-def dropout_operator(input: Tensor, p: Any, train: Any) -> Any:
-    return dropout(input, p, train)
+ROUND, POLYGAMMA = (twin(op, differentiated=True) for op in (torch.ops.aten.round.decimals, torch.ops.aten.polygamma.default))
+
+
+@rule(torch.round, torch.Tensor.round, torch.special.round)
+def round_to_decimals(input: Tensor, *, decimals: Any = 0, out: Any = None) -> Any:
+    return NotImplemented if out is not None or ROUND is None else ROUND(input, decimals=decimals)
+
+
+@rule(torch.round_, torch.Tensor.round_)
+def round_to_decimals_in_place(input: Tensor, *, decimals: Any = 0) -> Any:
+    return input.copy_(round_to_decimals(input.clone(), decimals=decimals))
+
+
+@rule(torch.polygamma, torch.special.polygamma)
+def polygamma(n: Any, input: Tensor, *, out: Any = None) -> Any:
+    return NotImplemented if out is not None or POLYGAMMA is None or n < 0 else POLYGAMMA(n, input)
 
 
 @rule(torch.lerp, torch.Tensor.lerp)
@@ -672,6 +708,10 @@ def scaled_dot_product_attention(
 ) -> Any:  # fmt: skip
     if _is_late(query, key, value):
         return NotImplemented if enable_gqa else _attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    if type(dropout_p) is torch.SymFloat and dropout_p > 0.0:
+        if enable_gqa or query.device.type != "cpu":
+            return NotImplemented
+        return _attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if type(scale) not in SYMBOLIC:
         return NotImplemented
     scaled = query * (scale * query.shape[-1] ** 0.5)
@@ -693,9 +733,107 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout_p: 
     weights = torch.softmax(scores, -1)
     if mask is not None:  # of nothing but what is masked out: 0
         weights = weights.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
-    if dropout_p:
+    if type(dropout_p) in SYMBOLIC or dropout_p:
         weights = torch.dropout(weights, dropout_p, True)
     return weights.to(value.dtype) @ value
+
+
+# --- random numbers ------------------------------------------------------------------------------------------------------
+
+
+def _kept(input: Tensor, shape: Sequence[Any], p: Any) -> Tensor:
+    """1 where an element is kept, 0 where it is dropped."""
+    return torch.bernoulli(torch.empty(shape, dtype=input.dtype, device=input.device), 1 - p)
+
+
+def _scaled(input: Tensor, noise: Tensor, inplace: Any) -> Tensor:
+    return input.mul_(noise) if inplace else input.mul(noise)
+
+
+def _drop(input: Tensor, p: Any, training: Any, inplace: Any, kept: Callable[[Tensor], Tensor]) -> Any:
+    """What eager's operators make of p: no numbers are drawn for 0 and 1. kept: of `_kept`."""
+    if p < 0.0 or p > 1.0 or (inplace and not training):
+        return NotImplemented
+    if not training:
+        return input
+    if p == 1.0:
+        return _scaled(input, torch.zeros((), dtype=input.dtype, device=input.device), inplace)
+    if type(p) not in SYMBOLIC or not input.is_floating_point() or any(type(extent) is int and extent == 0 for extent in input.shape):
+        return NotImplemented
+    return input if p == 0.0 else _scaled(input, kept(input) / (1 - p), inplace)
+
+
+def _kept_on_gpu(input: Tensor, p: Any) -> Tensor:
+    """As the fused kernel there draws it."""
+    return torch.native_dropout(input.detach(), p, True)[1].to(input.dtype)
+
+
+@rule(F.dropout, any_size=True)
+def dropout(input: Tensor, p: Any = 0.5, training: Any = True, inplace: Any = False) -> Any:
+    """Nothing is dropped outside of training."""
+    fused = input.device.type != "cpu" and not inplace
+    return _drop(input, p, training, inplace, lambda x: _kept_on_gpu(x, p) if fused else _kept(x, x.shape, p))
+
+
+@rule(torch.dropout, any_size=True)
+def dropout_operator(input: Tensor, p: Any, train: Any) -> Any:
+    return dropout(input, p, train)
+
+
+@rule(torch.dropout_)
+def dropout_in_place(input: Tensor, p: Any, train: Any) -> Any:
+    return dropout(input, p, train, True)
+
+
+def _per_channel(input: Tensor) -> list[Any]:
+    return [*input.shape[:2], *[1] * (input.dim() - 2)]
+
+
+def _feature_dropout(inplace: bool) -> Rule:
+    def drop(input: Tensor, p: Any, train: Any) -> Any:
+        if input.dim() < 2:
+            return NotImplemented
+        return _drop(input, p, train, inplace, lambda x: _kept(x, _per_channel(x), p))
+
+    return drop
+
+
+rule(torch.feature_dropout)(_feature_dropout(False))
+rule(torch.feature_dropout_)(_feature_dropout(True))
+
+
+def _alpha_dropout(of_channels: bool, inplace: bool) -> Rule:
+    """What is dropped becomes what SELU gives for minus infinity; then mean and variance are what they were."""
+
+    def drop(input: Tensor, p: Any, train: Any) -> Any:
+        if type(p) not in SYMBOLIC or not train or not 0.0 < p < 1.0 or of_channels and input.dim() < 2:
+            return NotImplemented
+        if not input.is_floating_point() or any(type(extent) is int and extent == 0 for extent in input.shape):
+            return NotImplemented
+        noise = _kept(input, _per_channel(input) if of_channels else input.shape, p)
+        a = 1.0 / symbolic_math.UNARY_FUNCTIONS["sqrt"]((_SELU_END * _SELU_END * p + 1) * (1 - p))
+        shift = noise.add(-1).mul(_SELU_END * a).add(_SELU_END * a * p)
+        return _scaled(input, noise.mul(a), inplace).add_(shift)
+
+    return drop
+
+
+#: minus what SELU gives for minus infinity
+_SELU_END = 1.7580993408473766
+for _of_channels, _name in ((False, "alpha_dropout"), (True, "feature_alpha_dropout")):
+    rule(getattr(torch, _name))(_alpha_dropout(_of_channels, False))
+    rule(getattr(torch, f"{_name}_"))(_alpha_dropout(_of_channels, True))
+
+
+@rule(torch.rrelu)
+def rrelu(input: Tensor, lower: Any = 1.0 / 8, upper: Any = 1.0 / 3, training: Any = False, *, generator: Any = None) -> Any:
+    if generator is not None or not lower <= upper:
+        return NotImplemented
+    if not training:
+        return F.leaky_relu(input, (lower + upper) / 2)
+    noise = torch.empty_like(input)
+    torch.ops.aten.rrelu_with_noise(input.detach(), noise, lower, upper, True)
+    return input * noise
 
 
 @rule(torch.Tensor.uniform_)

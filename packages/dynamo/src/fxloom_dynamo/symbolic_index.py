@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_dynamo import symbolic_data
+from fxloom_dynamo.symbolic_data import is_symbolic_data
+
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
 
 
 def is_symbolic_index(index: Any) -> bool:
-    """True when a symbolic integer is an item of the index."""
-    return type(index) is torch.SymInt or (type(index) is tuple and any(type(item) is torch.SymInt for item in index))
+    """True when a symbolic integer is an item of the index, or in a list that is."""
+    if type(index) is list and any(isinstance(item, (list, tuple)) for item in index):
+        return False  # which torch takes for a tuple, with a warning
+    items = index if type(index) is tuple else (index,)
+    return any(type(item) is torch.SymInt or _is_symbolic_list(item) for item in items)
+
+
+def _is_symbolic_list(item: Any) -> bool:
+    return type(item) is list and is_symbolic_data((item,))
 
 
 def get(recorder: Recorder, tensor: Any, index: Any) -> Any:
@@ -36,6 +46,8 @@ def put(recorder: Recorder, tensor: Any, index: Any, value: Any) -> None:
 def _selected(recorder: Recorder, tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
     """The part that the symbolic items select, and the other items."""
     items = index if type(index) is tuple else (index,)
+    places_of = {"device": torch.device("cpu"), "dtype": torch.int64}
+    items = tuple(symbolic_data.tensor(recorder, item, places_of) if _is_symbolic_list(item) else item for item in items)
     rank = tensor.dim()
     taken = sum(_axes(item) for item in items)
     if taken > rank:

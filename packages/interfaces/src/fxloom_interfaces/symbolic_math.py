@@ -57,6 +57,7 @@ floor = _function("floor", "floor", math.floor)
 ceil = _function("ceil", "ceil", math.ceil)
 trunc = _function("trunc", "trunc", math.trunc)
 round_to_int = _function("round_to_int", "round", builtins.round)
+round_to_digits = _function("round_to_digits", "round", builtins.round)
 bitwise_and = _function("bitwise_and", "bitwise_and", operator.and_)
 bitwise_or = _function("bitwise_or", "bitwise_or", operator.or_)
 bitwise_xor = _function("bitwise_xor", "bitwise_xor", operator.xor)
@@ -77,7 +78,7 @@ negation = _function("negation", "sym_not", operator.not_)
 FUNCTIONS = frozenset(
     {
         *UNARY_FUNCTIONS.values(), floor, ceil, trunc, round_to_int, bitwise_and, bitwise_or, bitwise_xor, power, bit_length,
-        isqrt, gcd, as_int, is_finite, negation, quotient,
+        isqrt, gcd, as_int, is_finite, negation, quotient, round_to_digits,
     }
 )  # fmt: skip
 

@@ -154,6 +154,10 @@ class SymbolEnv:
         #: nodes of plain ints
         self.constants: dict[int, IntNode] = {}
 
+        self._keeps_floats = False
+        #: whether an operator wanted a plain float within `floats_kept`
+        self.float_wanted = False
+
         self._shared: dict[_ByLabel | _ByNumber | _FloatAt, Symbol] = {}
         self._numbers: dict[Poly, torch.SymInt | int] = {}
         self._hints: dict[str, int] = {}
@@ -169,6 +173,15 @@ class SymbolEnv:
             yield
         finally:
             self.asker = before
+
+    @contextmanager
+    def floats_kept(self) -> Iterator[None]:
+        """Within the block nothing gets the plain number of a symbolic float: asking raises, and sets `float_wanted`."""
+        before, self._keeps_floats, self.float_wanted = self._keeps_floats, True, False
+        try:
+            yield
+        finally:
+            self._keeps_floats = before
 
     @property
     def in_operator(self) -> bool:
@@ -562,6 +575,9 @@ class SymbolEnv:
 
     def pin_floats(self, real: Real) -> None:
         """The trace holds only for the present values of the symbols in `real`."""
+        if self._keeps_floats:
+            self.float_wanted = True
+            raise Specialized(str(real), "one that changes")
         for atom in real.symbols():
             symbol = self.symbols[atom.text]
             if symbol.is_float:

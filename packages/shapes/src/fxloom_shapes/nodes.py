@@ -14,7 +14,7 @@ from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.errors import DataDependent
 from fxloom_shapes.facts import Comparison, Logic, Relation, Statement, both, either, relation, symbols_of
 from fxloom_shapes.poly import Poly, const
-from fxloom_shapes.reals import Real
+from fxloom_shapes.reals import MOST_DIGITS, Real
 from fxloom_shapes.strides import contiguity, inner_to_outer, prefers_channels_last
 
 
@@ -609,7 +609,8 @@ class FloatNode(NumberNode):
     def guard_bool(self, file: str, line: int) -> bool:
         return not self.env.decide(Comparison("==", (self.real, Real("const", (0.0,)))))
 
-    bool_ = None
+    def bool_(self) -> bool:
+        return self.guard_bool("", 0)
 
     def sym_float(self) -> Node:
         return self
@@ -647,6 +648,9 @@ class FloatNode(NumberNode):
     def round(self, digits: Any = None) -> Node:
         if digits is None:
             return self._rounded("Round")
+        places = Real("int", (const(digits) if isinstance(digits, int) else _poly(digits),))
+        if all(self.env.decide(relation(">=", bound)) for bound in (places.args[0], const(MOST_DIGITS) - places.args[0])):
+            return FloatNode(self.env, Real("round", (self.real, places)))
         return self.wrap_float(round(self.float_(), digits if isinstance(digits, int) else digits.int_()))
 
     def is_finite(self) -> Node:

@@ -24,8 +24,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "neg": lambda a: -a,
     "abs": abs,
     "float": float,
+    "round": round,
     **{name: getattr(math, name) for name in UNARY},
 }
+#: guards round floats to that many decimals at most
+MOST_DIGITS = 22
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}
 Bounds = tuple[float, float]
 _ANY: Bounds = (-math.inf, math.inf)
@@ -134,7 +137,7 @@ def text(real: Real, names: Mapping[str, str]) -> str:
         return f"({args[0]} / {args[1]} if {args[1]} else {args[0]} * math.inf)"
     if real.kind == "neg":
         return f"(-{args[0]})"
-    name = real.kind if real.kind in ("min", "max", "abs", "float") else f"math.{real.kind}"
+    name = real.kind if real.kind in ("min", "max", "abs", "float", "round") else f"math.{real.kind}"
     return f"{name}({', '.join(args)})"
 
 

@@ -52,6 +52,7 @@ REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "abs": operator.abs,
     "float": torch.sym_float,
+    "round": symbolic_math.round_to_digits,
     **symbolic_math.UNARY_FUNCTIONS,
 }
 

@@ -68,6 +68,7 @@ SIZE_OPS: dict[Any, Callable[..., Any]] = {
     **{found: function(f"math.{name}") for name, found in symbolic_math.UNARY_FUNCTIONS.items()},
     symbolic_math.power: _power,
     symbolic_math.as_int: function("int"),
+    symbolic_math.round_to_digits: function("round"),
     operator.eq: lambda a, b: infix("==", a, b),
     operator.ne: lambda a, b: infix("!=", a, b),
     operator.ge: lambda a, b: infix(">=", a, b),

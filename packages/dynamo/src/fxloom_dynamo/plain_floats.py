@@ -1,0 +1,86 @@
+"""Calls of torch's functions that insist on plain floats, made with symbolic ones.
+
+In: a call with a symbolic float among its arguments. Out: its result, recorded so that one graph serves every number: as it
+is, where torch's kernels take symbolic numbers; else a Python function of torch by what it calls; else an operator by its twin
+(`fxloom_interfaces.number_twins`). What none of these serves is recorded as it is, for the present number.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_interfaces.number_twins import accepts, twin
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.recorder import Recorder
+
+aten = torch.ops.aten
+#: names by which Python functions of torch ask whether someone overrides them
+_ASKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], usual: Callable[[], Any]) -> Any:
+    """See the module's docstring. usual: records the call as it is."""
+    env = recorder.fake_mode.env
+    if env is None or not _has_float(args) and not _has_float(tuple(kwargs.values())):
+        return usual()
+    try:
+        with env.floats_kept():
+            return usual()
+    except Exception:
+        if not env.float_wanted:
+            raise
+    result = _inside(recorder, func, args, kwargs) if type(func) is types.FunctionType else by_twin(recorder, func, args, kwargs)
+    return usual() if result is NotImplemented else result
+
+
+def _has_float(values: tuple[Any, ...]) -> bool:
+    return any(type(v) is torch.SymFloat or type(v) in (list, tuple) and _has_float(tuple(v)) for v in values)
+
+
+def _inside(recorder: Recorder, func: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a Python function of torch calls is recorded call by call."""
+    if not (func.__module__ or "").startswith("torch."):
+        return NotImplemented
+    unasked = {name: _nobody for name in _ASKS if name in func.__globals__}
+    copy = types.FunctionType(func.__code__, {**func.__globals__, **unasked}, func.__name__, func.__defaults__, func.__closure__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    with recorder.mode:
+        return copy(*args, **kwargs)
+
+
+def _nobody(*_: Any) -> bool:
+    return False
+
+
+def by_twin(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The call by an operator's twin; NotImplemented where there is none."""
+    tensors = [value for value in (*args, *kwargs.values()) for value in (value if type(value) in (list, tuple) else (value,))]
+    fakes = [value for value in tensors if type(value) is FakeTensor]
+    if any(torch.is_autocast_enabled(device) for device in {fake.device.type for fake in fakes}):
+        return NotImplemented
+    differentiated = torch.is_grad_enabled() and any(fake.requires_grad for fake in fakes)
+    if "input" in kwargs:  # torch's functions call so what operators call `self`
+        kwargs = {("self" if name == "input" else name): value for name, value in kwargs.items()}
+    name = getattr(func, "__name__", "")
+    for overload in _overloads(func, name):
+        made = twin(overload, differentiated) if accepts(overload, args, kwargs) else None
+        if made is not None:
+            return recorder.call_function(made, args, kwargs)
+    if differentiated and name.endswith("_") and type(func) is types.MethodDescriptorType:
+        copy = recorder.call_function(torch.clone, args[:1], {})  # its derivative is that of what was there before
+        result = by_twin(recorder, getattr(torch.Tensor, name[:-1], None), (copy, *args[1:]), kwargs)
+        return result if result is NotImplemented else recorder.call_function(torch.Tensor.copy_, (args[0], result), {})
+    return NotImplemented
+
+
+def _overloads(func: Any, name: str) -> list[Any]:
+    if isinstance(func, torch._ops.OpOverload):
+        return [func]
+    packet = func if isinstance(func, torch._ops.OpOverloadPacket) else getattr(aten, name, None)
+    return [getattr(packet, name) for name in packet.overloads()] if isinstance(packet, torch._ops.OpOverloadPacket) else []
