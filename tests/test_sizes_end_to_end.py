@@ -39,6 +39,37 @@ def test_a_quotient_or_remainder_taken_away(name: str) -> None:
     assert fxloom.stats().graphs <= 2  # where a slice ends before the tensor does is another graph
 
 
+def shifted(x: Tensor) -> Tensor:
+    y = x.new_zeros(x.shape)
+    y[:, 1:] = x[:, :-1].clone()
+    y[:, 0] = 7
+    return y
+
+
+#: parts whose lengths are 0 or 1 where the whole is short
+PARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "shifted": shifted,
+    "from_5": lambda x: x[:, 5:] * 2,
+    "up_to_the_last_5": lambda x: x[:, :-5].sin(),
+    "cut_and_joined": lambda x: torch.cat([x[:, :5], x[:, 5:]], 1) + 1,
+    "last_5": lambda x: (x[:, -5:] + 1).softmax(1),
+    "differences": lambda x: (x[:, 1:] - x[:, :-1]).relu().sum(0),
+}
+
+
+@pytest.mark.parametrize("first", [2, 5, 6, 9])
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_that_are_short_by_chance(name: str, first: int) -> None:
+    program = PARTS[name]
+    run = compiled(program)
+    for length in (first, 6, 5, 9, 2, 4, 7):
+        x = torch.arange(3.0 * length).view(3, length)
+        got, wanted = run(x), program(x)
+        torch.testing.assert_close(got, wanted)
+        assert got.stride() == wanted.stride(), length
+    assert fxloom.stats().graphs == 1
+
+
 def three(x: Tensor) -> Tensor:
     y = x[x > 0]
     torch._check(y.shape[0] == 3)

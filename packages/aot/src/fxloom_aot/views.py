@@ -18,7 +18,7 @@ from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
 from fxloom_shapes.descriptor import equal, extent_of, is_empty
-from fxloom_shapes.layout import packed, same_size
+from fxloom_shapes.layout import certain, packed, same_size, surely_same_size
 from fxloom_shapes.numbers import estimate
 
 aten = torch.ops.aten
@@ -105,7 +105,7 @@ def _from_memory_order(log: FunctionalLog, flat: FakeTensor, memory: Descriptor)
 
 def memory_order(desc: Descriptor) -> tuple[int, ...]:
     """Axes from outermost to innermost, as the elements lie in memory."""
-    return tuple(sorted(range(len(desc.size)), key=lambda axis: (-estimate(desc.stride[axis]), equal(desc.size[axis], 1), axis)))
+    return tuple(sorted(range(len(desc.size)), key=lambda axis: (-estimate(desc.stride[axis]), estimate(desc.size[axis]) == 1, axis)))
 
 
 def dense_order(desc: Descriptor) -> tuple[int, ...] | None:
@@ -116,15 +116,12 @@ def dense_order(desc: Descriptor) -> tuple[int, ...] | None:
 
 def is_dense(desc: Descriptor) -> bool:
     """True when the elements fill one piece of memory, each cell once."""
-    return is_empty(desc.size) or dense_order(desc) is not None
+    return dense_order(desc) is not None
 
 
 def is_contiguous(desc: Descriptor) -> bool:
     """True when the elements lie row by row without gaps."""
-    return is_empty(desc.size) or all(
-        equal(extent, 1) or equal(stride, row)
-        for extent, stride, row in zip(desc.size, desc.stride, contiguous_stride(desc.size), strict=True)
-    )
+    return packed(desc.size, desc.stride, range(len(desc.size) - 1, -1, -1))
 
 
 def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> FakeTensor:
@@ -142,6 +139,8 @@ def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> 
 
 def _same_places(a: Descriptor, b: Descriptor) -> bool:
     """True when elements of two layouts of one size are equally far from the first."""
+    if surely_same_size(a.stride, b.stride):
+        return True
     return is_empty(a.size) or all(
         equal(extent, 1) or equal(one, other) for extent, one, other in zip(a.size, a.stride, b.stride, strict=True)
     )
@@ -218,6 +217,8 @@ def _write_by_index(log: FunctionalLog, base: FakeTensor, memory: Descriptor, ch
 
 def overlaps_itself(desc: Descriptor) -> bool:
     """True when two elements are one memory cell."""
+    if _certainly_apart(desc):
+        return False
     axes = sorted((step, extent) for step, extent in zip(desc.stride, desc.size, strict=True) if not equal(extent, 1))
     if is_empty(desc.size) or not axes:
         return False
@@ -236,8 +237,20 @@ def overlaps_itself(desc: Descriptor) -> bool:
     return int(cells.unique().numel()) != cells.numel()
 
 
+def _certainly_apart(desc: Descriptor) -> bool:
+    """Every element has a memory cell of its own, whatever the sizes are: each axis steps over all that inner ones reach."""
+    reach = 0
+    for axis in reversed(memory_order(desc)):
+        if not certain(desc.stride[axis] > reach):
+            return False
+        reach = reach + desc.stride[axis] * (desc.size[axis] - 1)
+    return True
+
+
 def overlap_in_part(a: Descriptor, b: Descriptor) -> bool:
     """True when two tensors on one memory have some cells in common, and are not the very same."""
+    if surely_same_size((*a.size, *a.stride, a.offset), (*b.size, *b.stride, b.offset)) and a.dtype == b.dtype:
+        return False
     if is_empty(a.size) or is_empty(b.size):
         return False
     if same_size(a.size, b.size) and same_size(a.stride, b.stride) and equal(a.offset, b.offset) and a.dtype == b.dtype:

@@ -18,7 +18,7 @@ class Asker(enum.Enum):
 
     PROGRAM: the program's own, `if x.shape[0] > 3`. NUMBER: the program's own, that uses a number as such (`range(n)`, a key of
     a dict): only the program can be blamed for its value. OPERATOR: that of a kernel, which may treat 0 and 1 apart for its own
-    reasons. MEMORY: torch's, whether a tensor lies in the memory that it has, which is so.
+    reasons. MEMORY: torch's, how much memory a tensor takes, and whether it lies in what it has, which is so; fakes have none.
     """
 
     PROGRAM = enum.auto()

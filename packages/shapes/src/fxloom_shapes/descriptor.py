@@ -143,6 +143,17 @@ def equal(a: int, b: int) -> bool:
     return outcome if type(outcome) is bool else bool(outcome.node.guard_or_false("", 0))
 
 
+def known_equal(a: int, b: int) -> bool | None:
+    """Whether a == b, whatever the symbols are that a trace may meet; None where it depends on them. Leaves no guard."""
+    if a is b:
+        return True
+    outcome: Any = a == b
+    if type(outcome) is bool:
+        return outcome
+    statement = outcome.node.statement
+    return statement if type(statement) is bool else outcome.node.env.proven(statement)  # type: ignore[no-any-return]  # untyped
+
+
 def is_empty(size: Sequence[int]) -> bool:
     """True when an extent is 0."""
     return any(extent == 0 if type(extent) is int else equal(extent, 0) for extent in size)

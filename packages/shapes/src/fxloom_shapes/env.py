@@ -378,7 +378,10 @@ class SymbolEnv:
         return statement if isinstance(statement, bool) else self.facts.proves(statement)
 
     def decide_or(self, statement: Statement | bool, default: bool) -> bool:
-        """As `decide`; `default` where the answer depends on an unbacked symbol."""
+        """As `decide`; `default` where the answer depends on an unbacked symbol, or makes no difference but to memory."""
+        if self.asker is Asker.MEMORY:
+            known = self.proven(statement)
+            return default if known is None else known
         try:
             return self.decide(statement, assume=False)
         except DataDependent:

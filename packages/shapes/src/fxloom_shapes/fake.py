@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes._torch_private import disabled_torch_function, make_wrapper, set_lazy_bits
+from fxloom_shapes.asking import Asker
 from fxloom_shapes.descriptor import CONJ, NEG, Descriptor
 from fxloom_shapes.errors import DataDependent
 
@@ -141,7 +142,24 @@ class FakeTensor(torch.Tensor):
 
 def make_fake(desc: Descriptor, storage: FakeStorage | None = None, requires_grad: bool = False) -> FakeTensor:
     """A fake with metadata `desc`, on `storage` or on memory of its own."""
-    fake = make_wrapper(
+    env = desc.env
+    if env is None:
+        fake = _wrapper(desc, requires_grad)
+    else:
+        asker, env.asker = env.asker, Asker.MEMORY  # torch asks how much there would be
+        try:
+            fake = _wrapper(desc, requires_grad)
+        finally:
+            env.asker = asker
+    fake.desc = desc
+    fake.storage_token = storage if storage is not None else FakeStorage()
+    if desc.bits:
+        set_lazy_bits(fake, bool(desc.bits & CONJ), bool(desc.bits & NEG))
+    return fake
+
+
+def _wrapper(desc: Descriptor, requires_grad: bool) -> FakeTensor:
+    return make_wrapper(  # type: ignore[no-any-return]  # untyped
         FakeTensor,
         desc.size,
         desc.stride,
@@ -153,11 +171,6 @@ def make_fake(desc: Descriptor, storage: FakeStorage | None = None, requires_gra
         False,
         requires_grad,
     )
-    fake.desc = desc
-    fake.storage_token = storage if storage is not None else FakeStorage()
-    if desc.bits:
-        set_lazy_bits(fake, bool(desc.bits & CONJ), bool(desc.bits & NEG))
-    return fake
 
 
 # `propagate` needs FakeTensor and FakeTensor needs `propagate`: that module fills this in.

@@ -5,12 +5,13 @@ In: descriptors of the operands. Out: strides of the result (in elements), its t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, Sizes, at_least_one, contiguous_stride, equal, is_empty
+from fxloom_shapes.descriptor import Descriptor, Sizes, at_least_one, contiguous_stride, equal, is_empty, known_equal
 from fxloom_shapes.numbers import estimate
 
 Scalar = bool | int | float | complex | torch.SymInt | torch.SymFloat
@@ -35,6 +36,8 @@ def suggests_channels_last(desc: Descriptor) -> bool:
     unbacked, least = is_unbacked(*desc.size, *desc.stride), 0
     for axis in _channels_last_order(len(desc.size)):
         ascends = desc.stride[axis] >= least
+        if not unbacked and certain(desc.stride[axis] < least):
+            return False
         if equal(desc.size[axis], 0) or not (surely(ascends) if unbacked else ascends) or (axis == 0 and equal(least, desc.stride[1])):
             return False
         least = desc.stride[axis] * at_least_one(desc.size[axis])
@@ -56,25 +59,61 @@ def suggested_stride(desc: Descriptor, size: Sizes) -> Sizes | None:
 
 
 def packed(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
-    """True when the axes, taken innermost first, step through memory without gaps."""
+    """True when the axes, taken innermost first, step through memory without gaps, or an axis is empty."""
+    known = steps_without_gaps(size, stride, order)
+    if known is not None:
+        return known or is_empty(size)
     if is_empty(size):
         return True
-    step = padded = 1  # as if no axis were empty, and as `contiguous_stride` has it: where they differ nothing is stepped through
+    return all(equal(size[axis], 1) or any(equal(stride[axis], step) for step in steps) for axis, steps in _steps(size, order))
+
+
+def steps_without_gaps(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool | None:
+    """Whether the axes that have more than one element step through memory without gaps; None where that depends on symbols.
+
+    Nothing is asked: not of an axis that does so whatever its extent is, nor of others where one does not.
+    """
+    result: bool | None = True
+    for axis, steps in _steps(size, order):
+        fits = [known_equal(stride[axis], step) for step in steps]
+        if True in fits:
+            continue
+        alone = known_equal(size[axis], 1)
+        if alone is None or (not alone and None in fits):
+            result = None
+        elif not alone:
+            return False
+    return result
+
+
+def _steps(size: Sizes, order: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Axes, innermost first, with the strides that leave no gap: what axes before it take, as if none were empty, or as
+    `contiguous_stride` has it. Where the two differ nothing is stepped through."""
+    step = padded = 1
     for axis in order:
-        if not equal(size[axis], 1):
-            if not equal(stride[axis], step) and (padded is step or not equal(stride[axis], padded)):
-                return False
-            same, step = padded is step, step * size[axis]
-            padded = step if same and not is_unbacked(size[axis]) else padded * at_least_one(size[axis])
-    return True
+        yield axis, ((step,) if padded is step else (step, padded))
+        extent = size[axis]
+        if type(extent) is int and extent == 1:
+            continue
+        same, step = padded is step, step * extent
+        least = at_least_one(extent)
+        padded = step if same and known_equal(least, extent) else padded * least
 
 
 def is_non_overlapping_and_dense(desc: Descriptor) -> bool:
     """Some order of the axes steps through memory without gaps."""
-    axes = [axis for axis in range(len(desc.size)) if not equal(desc.size[axis], 1)]
-    if is_empty(desc.size):
+    order = _inner_to_outer(desc)
+    if packed(desc.size, desc.stride, order):
         return True
-    return packed(desc.size, desc.stride, sorted(axes, key=lambda axis: (estimate(desc.stride[axis]), estimate(desc.size[axis]))))
+    if desc.env is not None and not is_unbacked(*desc.size, *desc.stride):  # nor does another order where the strides are as here
+        all(desc.stride[inner] <= desc.stride[outer] for inner, outer in itertools.pairwise(order))
+    return False
+
+
+def _inner_to_outer(desc: Descriptor) -> list[int]:
+    """The axes by their strides; of those with one element the order makes no difference."""
+    axes = [axis for axis in range(len(desc.size)) if not (type(desc.size[axis]) is int and desc.size[axis] == 1)]
+    return sorted(axes, key=lambda axis: (estimate(desc.stride[axis]), estimate(desc.size[axis])))
 
 
 def broadcast(*sizes: Sizes) -> Sizes | None:
@@ -83,7 +122,10 @@ def broadcast(*sizes: Sizes) -> Sizes | None:
     result = [1] * rank
     for size in sizes:
         for axis, extent in enumerate(size, rank - len(size)):
-            if equal(extent, 1) or equal(result[axis], extent):
+            if _is_one(result[axis]):
+                result[axis] = extent
+                continue
+            if result[axis] is extent or _is_one(extent) or equal(result[axis], extent) or equal(extent, 1):
                 continue
             if not equal(result[axis], 1):  # neither is known to be 1
                 if is_first_of(result[axis], extent):
@@ -93,6 +135,10 @@ def broadcast(*sizes: Sizes) -> Sizes | None:
                 continue
             result[axis] = extent
     return tuple(result)
+
+
+def _is_one(extent: int) -> bool:
+    return type(extent) is int and extent == 1
 
 
 def is_first_of(part: int, whole: int) -> bool:
@@ -165,25 +211,47 @@ def surely_same_size(a: Sizes, b: Sizes) -> bool:
 
 
 def _surely_equal(a: int, b: int) -> bool:
-    outcome: Any = a == b
-    return outcome if type(outcome) is bool else bool(outcome.node.statically_known_true("", 0))
+    return known_equal(a, b) is True
 
 
 def elementwise_stride(size: Sizes, operands: Sequence[Descriptor], numbers: int = 0) -> Sizes:
     """Strides of the result of an elementwise operator. numbers: how many operands are plain numbers."""
     if not numbers and all(same_size(operand.size, size) for operand in operands):
+        contiguous = contiguous_stride(size)
+        if all(steps_without_gaps(size, operand.stride, range(len(size) - 1, -1, -1)) for operand in operands):
+            return contiguous
+        if any(operand.env is not None for operand in operands) and _keeps_order(size, operands):
+            return contiguous  # which is what one without gaps has as well, as its strides ascend
         if all(is_contiguous(operand) for operand in operands):
-            return contiguous_stride(size)
+            return contiguous
         if all(is_channels_last(operand) for operand in operands):
             return channels_last_stride(size)
         first = operands[0]
-        if is_non_overlapping_and_dense(first) and all(same_size(operand.stride, first.stride) for operand in operands):
+        if all(same_size(operand.stride, first.stride) for operand in operands) and is_non_overlapping_and_dense(first):
             return first.stride
     if is_unbacked(*size):  # comparing strides would ask which axes have one element
         contiguous = contiguous_stride(size)
         if all(same_size(operand.stride, contiguous) for operand in operands if same_size(operand.size, size)):
             return contiguous
     return _by_order(size, order_of(size, operands))
+
+
+def _keeps_order(size: Sizes, operands: Sequence[Descriptor]) -> bool:
+    """`order_of` certainly is the axes' own order, from last to first. Leaves no guard."""
+    strides = [operand.stride for operand in operands]
+    for outer in range(len(size)):
+        for inner in range(outer + 1, len(size)):
+            for stride in strides:
+                if not certain(stride[inner] <= stride[outer]):
+                    return False
+                if not certain(stride[inner] < stride[outer]) and not certain(size[inner] <= size[outer]):
+                    return False
+    return True
+
+
+def certain(outcome: Any) -> bool:
+    """A comparison that holds whatever the symbols are that a trace may meet. Leaves no guard."""
+    return outcome if type(outcome) is bool else bool(outcome.node.statically_known_true("", 0))
 
 
 def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
@@ -229,7 +297,7 @@ def surely(outcome: Any) -> bool:
 def _expanded(operand: Descriptor, size: Sizes) -> Sizes:
     lead = len(size) - len(operand.size)
     own = tuple(
-        0 if equal(extent, 1) and not equal(size[axis + lead], 1) else step
+        0 if extent is not size[axis + lead] and equal(extent, 1) and not equal(size[axis + lead], 1) else step
         for axis, (extent, step) in enumerate(zip(operand.size, operand.stride, strict=True))
     )
     return (0,) * lead + own

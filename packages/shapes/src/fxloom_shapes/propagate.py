@@ -175,11 +175,14 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         statistics.hits += 1
     if type(plan) is Fresh:
         desc = plan.desc
-        out = make_wrapper(FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device)
-        out.desc = desc
-        out.storage_token = FakeStorage()
-        if desc.bits:
-            set_lazy_bits(out, bool(desc.bits & CONJ), bool(desc.bits & NEG))
+        if desc.env is not None:
+            out = make_fake(desc)
+        else:  # the same without a call: this is the way of nearly all operators
+            out = make_wrapper(FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device)
+            out.desc = desc
+            out.storage_token = FakeStorage()
+            if desc.bits:
+                set_lazy_bits(out, bool(desc.bits & CONJ), bool(desc.bits & NEG))
         if guesses:
             out.storage_token.guessed_copy = GuessedCopy(args[0].storage_token, guesses)
         elif func is aten._unsafe_view.default:  # `reshape` copies, and then looks at the copy

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty
+from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty, known_equal
 from fxloom_shapes.layout import (
     assume_equal,
     assume_inside,
@@ -18,6 +18,7 @@ from fxloom_shapes.layout import (
     is_unbacked,
     later,
     same_size,
+    surely_same_size,
     wrapped,
 )
 from fxloom_shapes.numbers import estimate
@@ -100,10 +101,10 @@ def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> P
             stride.append(0)
             continue
         extent = own if _is_left(extent) else extent
-        if not equal(own, 1) and not is_first_of(own, extent) and not assume_equal(own, extent):
+        if own is not extent and not equal(own, 1) and not is_first_of(own, extent) and not assume_equal(own, extent):
             return None
         new.append(extent)
-        stride.append(step if equal(own, extent) else 0)
+        stride.append(step if own is extent or equal(own, extent) else 0)
     # as torch: a new axis of extent 1 gets the stride that a row-major neighbour would, if there was an axis
     for axis in range(lead - 1, -1, -1) if desc.size else ():
         if equal(new[axis], 1):
@@ -153,6 +154,8 @@ def _is_left(extent: int) -> bool:
 
 def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides of the view of size `new`, None when there is none (at::detail::computeStride)."""
+    if desc.env is not None and surely_same_size(desc.stride, contiguous_stride(desc.size)):
+        return contiguous_stride(new)
     if is_empty(desc.size):
         return desc.stride if desc.size == new else contiguous_stride(new)
     if is_unbacked(*desc.size, *new):
@@ -169,7 +172,11 @@ def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | Non
     old_numel = new_numel = 1
     for axis in range(len(desc.size) - 1, -1, -1):
         old_numel *= desc.size[axis]
-        chunk_ends = axis == 0 or (desc.size[axis - 1] != 1 and desc.stride[axis - 1] != old_numel * chunk_stride)
+        chunk_ends = axis == 0 or not (
+            known_equal(desc.stride[axis - 1], old_numel * chunk_stride)
+            or desc.size[axis - 1] == 1
+            or desc.stride[axis - 1] == old_numel * chunk_stride
+        )
         if chunk_ends:
             while place >= 0 and (new_numel < old_numel or new[place] == 1):
                 stride[place] = new_numel * chunk_stride
@@ -332,9 +339,7 @@ def copy_of(desc: Descriptor, dtype: torch.dtype, device: torch.device, memory_f
     if memory_format in (None, torch.preserve_format):
         stride = desc.stride
         if not is_non_overlapping_and_dense(desc):
-            if not is_unbacked(*desc.size, *desc.stride):
-                return None
-            stride = elementwise_stride(desc.size, [desc], 1)  # which are its own where it turns out to be dense
+            stride = elementwise_stride(desc.size, [desc], 1)  # of what only running tells: its own where it turns out to be dense
     elif memory_format is torch.contiguous_format:
         stride = contiguous_stride(desc.size)
     elif memory_format is torch.channels_last and len(desc.size) == 4:
@@ -357,8 +362,10 @@ def cat(device: torch.device, tensors: Any, dim: int = 0) -> Plan | None:
 
     descs = [tensor.desc for tensor in tensors]
     rank = len(descs[0].size) if descs else 0
-    if not rank or any(len(desc.size) != rank or not is_contiguous(desc) or desc.dtype.is_complex for desc in descs):
+    if not rank or any(len(desc.size) != rank or desc.dtype.is_complex for desc in descs):
         return None
+    if rank in (4, 5) and not all(is_contiguous(desc) for desc in descs):
+        return None  # may be channels last
     axis = _axis(dim, rank)
     if axis is None:
         return None
