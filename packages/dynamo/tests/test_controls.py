@@ -73,6 +73,7 @@ def test_run_compiles_nothing_new():
 def test_export_gives_the_whole_graph_or_the_break():
     found = export(lambda x: torch.relu(x) + 1, torch.randn(3))
     assert found.op_count == 2
+    assert (found.graph_count, found.graph_break_count) == (1, 0)
     assert found.guards
     with pytest.raises(Unsupported, match="data_dependent"):
         export(lambda x: x + 1 if x.sum() > 0 else x, torch.randn(3))

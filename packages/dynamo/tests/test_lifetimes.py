@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fxloom_dynamo import graph_break, optimize, skip
+from fxloom_dynamo import disable, graph_break, optimize, skip
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.frame import Frame
 from fxloom_dynamo.runtime import compile_callable
@@ -273,4 +273,48 @@ def test_code_that_runs_when_an_object_dies() -> None:
         return before, len(held), list(noted), reference() is None, bool((x + 1).sum() > 0)
 
     assert program(torch.ones(2)) == ((1, True), 0, [1], True, True)
+    _both(program, torch.ones(2))
+
+
+class Noting:
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def __del__(self) -> None:
+        self.log.append("dead")
+
+
+def _suspended(log: list[str]) -> Any:
+    try:
+        yield 1
+    finally:
+        log.append("dead")
+
+
+def _noting(log: list[str]) -> Noting:
+    return Noting(log)
+
+
+def _begun(log: list[str]) -> Any:
+    made = _suspended(log)
+    next(made)
+    return made
+
+
+@pytest.mark.parametrize("make", [_noting, _begun], ids=["finalizer", "suspended generator"])
+@pytest.mark.parametrize("deletes", [True, False], ids=["deleted", "rebound"])
+def test_an_object_whose_end_is_seen_dies_when_its_variable_goes(make: Any, deletes: bool) -> None:
+    def program(x: torch.Tensor) -> Any:
+        log: list[str] = []
+        made = disable(make)(log)
+        log.append("made")
+        x = x + 1
+        if deletes:
+            del made
+        else:
+            made = None
+        log.append("after")
+        return bool((x * 2).sum() > 0), log
+
+    assert program(torch.ones(2))[1] == ["made", "dead", "after"]
     _both(program, torch.ones(2))

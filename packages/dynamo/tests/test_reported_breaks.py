@@ -1,7 +1,10 @@
 """Programs after reports of needless breaks: eager's answer, in as few graphs as the program means, without a break."""
 
+import copy
+import dataclasses
 import functools
 import threading
+from collections import Counter
 
 import pytest
 import torch
@@ -333,3 +336,59 @@ def test_a_disabled_method_is_one_break_by_its_name():
     count = compared(lambda compiled: compiled(Partly().__call__)(torch.ones(2)).tolist())
     assert len(count.breaks) == 1 and "Partly.outside is not to be captured" in count.breaks[0]
     assert count.graphs == 2
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+        self.items = [1]
+
+
+@dataclasses.dataclass
+class Pair:
+    left: int = 1
+    right: object = None
+
+
+def copies_an_instance(compiled):
+    def program(held, x):
+        made = copy.copy(Holder(x + 1))
+        other = copy.copy(held)
+        other.extra = 2
+        return made.value, other.items is held.items, hasattr(held, "extra"), type(other) is Holder, other.value
+
+    return str(compiled(program)(Holder(5), torch.ones(2)))
+
+
+def copies_a_module(compiled):
+    def program(module, x):
+        other = copy.copy(module)
+        other.training = False
+        return other(x), module.training, other.training
+
+    return str(compiled(program)(nn.Dropout(0.5), torch.ones(2)))
+
+
+def counts_by_keywords(compiled):
+    def program(x):
+        counts = Counter(a=3)
+        counts.update({"b": 1}, a=1)
+        return counts, x + 1
+
+    return str(compiled(program)(torch.ones(2)))
+
+
+def shows_a_dataclass(compiled):
+    def program(x):
+        pair = Pair(3)
+        pair.right = [pair]
+        return repr(pair), f"{Pair(right=Pair())}", x + 1
+
+    return str(compiled(program)(torch.ones(2)))
+
+
+@pytest.mark.parametrize(
+    "program", [copies_an_instance, copies_a_module, counts_by_keywords, shows_a_dataclass], ids=lambda program: program.__name__
+)
+def test_library_code_between_a_program_and_its_objects(program):
+    compare(program, 1)

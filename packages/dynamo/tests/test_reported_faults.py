@@ -173,3 +173,21 @@ def test_a_lazy_module_as_an_argument_makes_its_parameters(make):
         results.append((call(module, x), call(module, x), type(module)))
     assert all(torch.equal(one, other) for one, other in zip(results[0][:2], results[1][:2], strict=True))
     assert results[0][2] is results[1][2]
+
+
+def test_a_hook_that_is_always_called_runs_when_forward_raises():
+    class Picky(torch.nn.Module):
+        def forward(self, x):
+            if x.shape[0] == 2:
+                raise ValueError("two")
+            return x + 1
+
+    noted = []
+    module = Picky()
+    module.register_forward_hook(lambda *given: noted.append(given[-1]), always_call=True)
+    compiled = optimize()(module)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="two"):
+            compiled(torch.ones(2))
+    assert noted == [None, None]
+    assert torch.equal(compiled(torch.ones(3)), noted[2]) and len(noted) == 3

@@ -67,12 +67,21 @@ class Capture:
     def graph(self) -> torch.fx.GraphModule:
         """The only graph; ValueError if there are more or none."""
         if len(self.graphs) != 1:
-            raise ValueError(f"{len(self.graphs)} graphs, not one; breaks:\n" + "\n".join(map(str, self.breaks)))
+            raise ValueError(f"{self.graph_count} graphs, not one; breaks:\n" + "\n".join(map(str, self.breaks)))
         return self.graphs[0]
 
     @property
     def guards(self) -> tuple[Guard, ...]:
         return tuple(guard for frame in self.frames for guard in frame.guards)
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def graph_break_count(self) -> int:
+        """Places at which the program left a graph (`breaks`); frames that enclose each other count one place once."""
+        return len(self.breaks)
 
     @property
     def op_count(self) -> int:
@@ -81,7 +90,7 @@ class Capture:
 
     def __str__(self) -> str:
         lines = [
-            f"{len(self.graphs)} graphs, {self.op_count} ops, {len(self.breaks)} graph breaks, {len(self.guards)} guards, "
+            f"{self.graph_count} graphs, {self.op_count} ops, {self.graph_break_count} graph breaks, {len(self.guards)} guards, "
             f"{len(self.frames)} frames"
         ]
         for report in self.reports:
@@ -138,7 +147,7 @@ def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:
     """
     found = capture(fn, *args, backend=_not_to_run, fullgraph=True, **kwargs)
     if len(found.graphs) != 1:
-        raise Unsupported(f"{getattr(fn, '__qualname__', fn)} was captured into {len(found.graphs)} graphs:\n{found}")
+        raise Unsupported(f"{getattr(fn, '__qualname__', fn)} was captured into {found.graph_count} graphs:\n{found}")
     return found
 
 

@@ -58,8 +58,9 @@ _KINDS = (
     ),
     BreakKind(
         "cached_function",
-        "The program calls a function with an lru_cache and gives it an object: what the cache holds for that is known at run time only.",
-        "Give it numbers, texts or types, or call what it wraps (its __wrapped__).",
+        "The program calls a function with an lru_cache and gives it an object, or a number that changes from call to call: what the cache "
+        "holds for that is known at run time only.",
+        "Give it numbers that stay (mark_static, dynamic=False), texts or types, or call what it wraps (its __wrapped__).",
     ),
     BreakKind(
         "torch_call",

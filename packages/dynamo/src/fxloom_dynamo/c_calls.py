@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copyreg
 import enum
 import types
 from collections import deque
@@ -14,7 +15,7 @@ from fxloom_dynamo import arrays, natives, operations, queries, subclasses, symb
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, native_construct
-from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, is_plain
+from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, container_base, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised, own_dict
 from fxloom_dynamo.policy import wish_for
 from fxloom_dynamo.recorder import UNMODELLED_METHODS
@@ -199,6 +200,8 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         if any(type(arg) is FakeTensor for arg in rest):
             graph_break("native_call", f"{owner.__qualname__}.{name} of a tensor")
         return _own(ev, ev.native(fn, receiver, *rest, **kwargs))
+    if fn is object.__reduce_ex__ and not kwargs and len(args) == 2 and _is_reduced_to_dict(ev, receiver):
+        return (copyreg.__newobj__, (type(receiver),), ev.getattr(receiver, "__dict__") or None, None, None)
     if owner in (object, BaseException) and name in ("__reduce_ex__", "__reduce__", "__getstate__") and _may_be_reduced(ev, receiver):
         return _own(ev, ev.native(fn, *args, **kwargs))
     if owner is type and name == "__prepare__":
@@ -292,6 +295,17 @@ def _own(ev: Evaluator, result: Any) -> Any:
     elif kind in natives.STATEFUL_TYPES and ev.heap.record(result) is None:
         ev.heap.add_fresh(result)
     return result
+
+
+def _is_reduced_to_dict(ev: Evaluator, obj: Any) -> bool:
+    """True for an instance that pickles as its class and its `__dict__` (object.__reduce_ex__, protocol 2 and up)."""
+    cls = type(obj)
+    if not can_shadow(cls) or container_base(cls) is not None or any(base.__dict__.get("__slots__") for base in cls.__mro__):
+        return False
+    lookup = ev.heap.class_lookup
+    if lookup(cls, "__reduce__") is not object.__reduce__ or lookup(cls, "__getstate__") is not object.__getstate__:
+        return False
+    return lookup(cls, "__getnewargs__") is ABSENT and lookup(cls, "__getnewargs_ex__") is ABSENT
 
 
 def _may_be_reduced(ev: Evaluator, obj: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo import calls, natives
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import LITERALS
+from fxloom_dynamo.symbolic import has_symbolic
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
@@ -56,7 +57,12 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if getattr(wrapped, "__module__", None) == "typing" or natives.in_torch(getattr(getattr(wrapped, "__code__", None), "co_filename", "")):
         return calls.call(ev, ev.heap.adopt(wrapped), args, kwargs)  # without the cache: what it makes is a constant
     name = getattr(fn, "__qualname__", "a function")
-    graph_break("cached_function", f"{name}, given {', '.join(sorted({ev.type_of(value).__qualname__ for value in values}))}")
+    graph_break("cached_function", f"{name}, given {', '.join(sorted({_described(ev, value) for value in values}))}")
+
+
+def _described(ev: Evaluator, value: Any) -> str:
+    kind = ev.type_of(value).__qualname__
+    return f"a changing {kind}" if has_symbolic((value,)) else kind
 
 
 def _answer(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:

@@ -31,7 +31,7 @@ from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.gradients import Gradient
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import Heap
-from fxloom_dynamo.kinds import LITERALS
+from fxloom_dynamo.kinds import LITERALS, has_finalizer
 from fxloom_dynamo.marks import ABSENT, Address, CaptureAgain, FrameObject, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.output import PutOff
@@ -516,7 +516,7 @@ class Evaluator:
 
     def let_go(self, name: str) -> NoReturn:
         """The frame lets go of a variable's value, whose end may call the program."""
-        graph_break("finalizer", f"lets go of {name}, which has weak references with callbacks")
+        graph_break("finalizer", f"lets go of {name}, at whose end code of the program runs")
 
     def has_let_go(self) -> bool:
         """True when the program may have dropped the last reference to an object that existed before."""
@@ -758,4 +758,6 @@ def _is_mourned(value: Any) -> bool:
     """Whether something is called when `value` dies."""
     if type(value) in LITERALS or isinstance(value, (torch.Tensor, type)):
         return False
+    if has_finalizer(type(value)) or isinstance(value, types.GeneratorType) and value.gi_frame is not None:
+        return True  # a suspended generator is closed: its `finally` runs
     return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))

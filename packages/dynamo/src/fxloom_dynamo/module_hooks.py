@@ -42,6 +42,15 @@ def runs_backward_hooks(view: FrameView) -> bool:
     return bool(own or _GLOBAL["_global_backward_hooks"] or _GLOBAL["_global_backward_pre_hooks"])
 
 
+def always_runs_hooks(ev: Evaluator) -> bool:
+    """Whether the evaluator is in the call of a module with a forward hook registered with `always_call=True`."""
+    frame = ev.frames[-1]
+    if frame.code is not _CALL_IMPL:
+        return False
+    own = ev.getattr(ev.heap.cell_get(frame.locals["self"]), "_forward_hooks_always_called")
+    return ev.truth(own) or ev.truth(ev.load_global(frame, "_global_forward_hooks_always_called"))
+
+
 def backward_hook(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.utils.hooks.BackwardHook`, which a module's call makes."""
     if torch.is_grad_enabled():

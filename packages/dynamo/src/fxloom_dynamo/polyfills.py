@@ -459,6 +459,11 @@ def dispatch_on_class(registry: Any, find: Callable[..., Any], cls: Any) -> Any:
     return find(cls, registry)
 
 
+def show(function: Callable[[Any], str], value: Any) -> str:
+    """A `__repr__` that stops at itself: its frame says that `value` is being shown."""
+    return function(value)
+
+
 def assert_(condition: Any, message: Any) -> None:
     """`torch._assert`"""
     if not condition:

@@ -68,8 +68,10 @@ def dict_update(ev: Evaluator, target: Any, args: Args, kwargs: Kwargs) -> None:
         if isinstance(other, dict) and operations.python_method(ev, other, "keys") is ABSENT:
             if operations.python_method(ev, other, "__getitem__") is ABSENT or type(other).__iter__ is dict.__iter__:
                 ev.heap.fill(other)
-                ev.native(dict.update if type(target) is dict else type(target).update, target, other)
-                continue
+                ordered = isinstance(target, collections.OrderedDict)
+                if not ordered or operations.python_method(ev, target, "__setitem__") is ABSENT:
+                    ev.native(collections.OrderedDict.update if ordered else dict.update, target, other)
+                    continue
         ev.call(polyfills.dict_update, [target, other])
     for key, value in kwargs.items():
         operations.store_subscript(ev, target, key, value)

@@ -9,6 +9,7 @@ import functools
 import inspect
 import os
 import re
+import reprlib
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,28 @@ def _dispatch(ev: Evaluator, fn: types.FunctionType, args: Args, kwargs: Kwargs)
 
 
 INNER[next(code for code in functools.singledispatch.__code__.co_consts if getattr(code, "co_name", "") == "dispatch")] = _dispatch
+
+
+def _recursive_repr(ev: Evaluator, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """What `reprlib.recursive_repr` and `dataclasses` make of a `__repr__`: it stops at an object that is being shown already.
+
+    Its set of those holds addresses. The evaluator's frames say the same, unless the region itself is called by a repr.
+    """
+    if len(args) != 1 or kwargs:
+        return calls.inline_function(ev, fn, args, kwargs)
+    ev.heap.adopt(fn)
+    cells = dict(zip(fn.__code__.co_freevars, calls.closure_of(ev, fn), strict=True))
+    if ev.truth(ev.heap.cell_get(cells["repr_running"])):
+        graph_break("native_call", "a repr that may contain itself, within another")
+    show = ev.heap.cell_get(cells["user_function"])
+    for frame in ev.frames:
+        if frame.code is polyfills.show.__code__ and frame.locals["value"] is args[0] and frame.locals["function"] is show:
+            return ev.heap.cell_get(cells["fillvalue"]) if "fillvalue" in cells else "..."
+    return ev.call(polyfills.show, [show, args[0]])
+
+
+for _maker in (reprlib.recursive_repr(), getattr(dataclasses, "_recursive_repr", reprlib.recursive_repr())):
+    INNER[_maker(repr).__code__] = _recursive_repr
 
 
 @function(dataclasses.fields)

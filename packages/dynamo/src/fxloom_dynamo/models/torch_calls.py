@@ -47,8 +47,11 @@ if TYPE_CHECKING:
 
 @function(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, policy.is_compiling)
 def _is_compiling(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
-    """True: libraries that branch on it take the branch made for capture. Eager code between graphs answers False."""
-    return True
+    """True: libraries that branch on it take the branch made for capture. Eager code between graphs answers False.
+
+    So does the call of a module with hooks that run even if its forward raises: the branch for capture leaves them out.
+    """
+    return not module_hooks.always_runs_hooks(ev)
 
 
 @function(torch.compiler.is_exporting)
