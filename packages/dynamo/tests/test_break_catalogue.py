@@ -284,8 +284,23 @@ def first_break(key: str) -> str:
 
 
 def test_every_key_has_a_program() -> None:
-    # two are reached by later calls only
-    assert sorted([*PROGRAMS, "specialized", "uninitialized"]) == sorted(CATALOGUE)
+    # these are reached by later calls, or after another break, only
+    assert sorted([*PROGRAMS, "interrupted_loop", "specialized", "uninitialized"]) == sorted(CATALOGUE)
+
+
+def test_a_loop_that_a_break_interrupts_says_so() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for number in range(4):  # here
+            x = x + number
+            graph_break()
+        return x
+
+    events: list[telemetry.Event] = []
+    with telemetry.listen(events.append):
+        assert optimize()(program)(torch.zeros(1)).item() == 6
+    broke = [event for event in events if isinstance(event, telemetry.GraphBroke) and event.key != "asked_for"]
+    assert {event.key for event in broke} == {"interrupted_loop"}
+    assert all("range_iterator" in event.details and "# here" in str(event.site.code) for event in broke if event.site is not None)
 
 
 def test_a_number_that_an_operator_insists_on_is_named() -> None:

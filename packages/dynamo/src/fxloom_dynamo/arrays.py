@@ -54,6 +54,7 @@ _REFUSED_ON_INTEGERS = frozenset(
     {"floor_divide", "floordiv", "remainder", "mod", "divmod", "power", "pow", "fmod", "left_shift", "right_shift", "lshift", "rshift",
      "ifloordiv", "imod", "ipow", "ilshift", "irshift", "reciprocal", "float_power"}
 )  # fmt: skip
+_INDICES = frozenset({torch.bool, torch.int8, torch.int16, torch.int32, torch.int64})
 _DIVISIONS = frozenset({"truediv", "divide", "true_divide"})
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__complex__", "__index__", "item", "tolist"})
 MODULES = ("numpy", "numpy.linalg", "numpy.fft")
@@ -138,6 +139,15 @@ def _counterpart(fn: Any) -> Callable[..., Any] | None:
         own, real = getattr(own, part, None), getattr(real, part)
     found = getattr(own, name, None) if getattr(real, name, None) is fn else None
     return found if callable(found) else None
+
+
+def as_index(ev: Evaluator, key: Any) -> Any:
+    """An index of a tensor, with tensors in the place of arrays: torch reads one of integers or bools as such a tensor."""
+    if type(key) is tuple:
+        return tuple([as_index(ev, part) for part in key])
+    if type(key) is not Array or key.scalar or not key.tensor.dim() or key.tensor.dtype not in _INDICES:
+        return key
+    return key.tensor if key.tensor.dtype is torch.bool else ev.torch_native(torch.Tensor.to, key.tensor, torch.int64)
 
 
 def involved(values: Iterable[Any]) -> bool:

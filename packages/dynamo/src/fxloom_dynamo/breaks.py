@@ -73,6 +73,11 @@ _KINDS = (
         "Pass what is needed of it as tensors or plain Python values.",
     ),
     BreakKind(
+        "interrupted_loop",
+        "A break within a loop leaves the loop's iterator outside of the graph: each round is captured by itself.",
+        "Mend the break within the loop.",
+    ),
+    BreakKind(
         "warns",
         "A warning is issued in a way, or at a place, that capture can't put off to the end of the graph.",
         "Mend what is warned of, or warn outside of the compiled region.",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
 
 Kwargs = dict[str, Any]
+_new_object: Any = vars(copyreg)["__newobj__"]  # the stubs lack it
 
 
 def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
@@ -177,7 +178,8 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         graph_break("mutates_foreign_state", f"{owner.__qualname__}.{name} of an exception that was there before")
     if any(base in natives.PURE_TYPES for base in owner.__mro__[:-1]) or owner is object and name in _OBJECT_SAFE:
         heap = ev.heap
-        heap.fill(receiver)
+        if not _only_adds(receiver, name):
+            heap.fill(receiver)
         if name in natives.DEEP_METHODS:
             heap.fill_deep(receiver)
         if name in ("__repr__", "__str__", "__format__"):
@@ -201,7 +203,7 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
             graph_break("native_call", f"{owner.__qualname__}.{name} of a tensor")
         return _own(ev, ev.native(fn, receiver, *rest, **kwargs))
     if fn is object.__reduce_ex__ and not kwargs and len(args) == 2 and _is_reduced_to_dict(ev, receiver):
-        return (copyreg.__newobj__, (type(receiver),), ev.getattr(receiver, "__dict__") or None, None, None)
+        return (_new_object, (type(receiver),), ev.getattr(receiver, "__dict__") or None, None, None)
     if owner in (object, BaseException) and name in ("__reduce_ex__", "__reduce__", "__getstate__") and _may_be_reduced(ev, receiver):
         return _own(ev, ev.native(fn, *args, **kwargs))
     if owner is type and name == "__prepare__":
@@ -213,6 +215,11 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
     if natives.is_torch_builtin(fn):
         return _call_torch(ev, fn, args, kwargs)
     graph_break("native_call", f"{owner.__module__}.{owner.__qualname__}.{name}")
+
+
+def _only_adds(receiver: Any, name: str) -> bool:
+    """True for an append that leaves the other items where they are, so that nobody needs to know them."""
+    return name == "append" and (isinstance(receiver, list) or isinstance(receiver, deque) and receiver.maxlen is None)
 
 
 def _hashed(ev: Evaluator, arg: Any) -> Any:

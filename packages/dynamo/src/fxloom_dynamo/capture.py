@@ -284,6 +284,7 @@ class _Attempt:
                 raise
             except GraphBreak as error:
                 _refuse_a_look(error)
+                ev.heap.reveal_for(error.key)
                 raise self._restart(error, ev.steps - 1) from error
             except RecursionError as error:
                 raise self._restart(GraphBreak("recursion", str(error)), ev.steps - 1) from error
@@ -292,6 +293,7 @@ class _Attempt:
             except Exception as fault:
                 if isinstance(fault, FxloomError) and not isinstance(fault, InternalError):
                     raise
+                ev.heap.reveal_for("capture_fault")
                 raise self._restart(_fault(fault), ev.steps - 1) from fault
             except Raised as raised:
                 details = f"{type(raised.exc).__name__}: {raised.exc}"
@@ -320,12 +322,14 @@ class _Attempt:
                 raise
             except GraphBreak as error:
                 _refuse_a_look(error)
+                ev.heap.reveal_for(error.key)
                 raise self._cannot_end(error, frame) from error
             except RecursionError as error:
                 raise _GiveUp(Break("recursion", str(error), self._site(frame))) from error
             except (FxloomError, ConstraintViolated, _Restart, _GiveUp):
                 raise
             except Exception as fault:
+                ev.heap.reveal_for("capture_fault")
                 raise _GiveUp(Break("capture_fault", _fault(fault).details, self._site(frame))) from fault
         self._guard_aliasing()
         self._guard_tensor_aliasing()

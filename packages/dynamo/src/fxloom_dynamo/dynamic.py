@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.sources import AttrSource, DictItemSource, InstanceDictSource, LocalSource, SequenceItemSource, Source
 from fxloom_shapes.env import SPECIAL
 from fxloom_shapes.symbolize import DimPolicy
+
+CHANGES = object()
 
 #: attributes of tensors that carry marks: {dim: DimPolicy}, and a set of dims
 _DYNAMIC, _MAYBE, _STATIC = "_fxloom_dynamic", "_fxloom_maybe_dynamic", "_fxloom_static"
@@ -247,6 +249,10 @@ class History:
     order: Order = Order.FREE
     #: whether an optimizer's update was met that reads numbers out of tensors: these stay in the graph then
     updates_by_numbers: bool = False
+    #: place -> the first text there, or the first length of a list; `CHANGES` once another was met
+    held: dict[str, Any] = field(default_factory=dict)
+    #: places whose texts and lists are compiled for all the same, since the program looks at them
+    revealed: set[str] = field(default_factory=set)
     #: calls of cached functions, in order, that the attempts of the current capture have made, with their results
     answers: list[tuple[Any, Any]] = field(default_factory=list)
 
@@ -312,6 +318,16 @@ class Policy:
             return None
         changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
         return DimPolicy() if changed or self.dynamic and not _is_setting(source) else None
+
+    def carries(self, value: Any, source: Source) -> bool:
+        """Whether the text, or the number of items, at `source` changes, and nothing is known to look at it (`carried`)."""
+        held = self.history.held
+        if held.setdefault(source.name, value) != value:
+            held[source.name] = CHANGES
+        return held[source.name] is CHANGES and source.name not in self.history.revealed
+
+    def reveal(self, names: Iterable[str]) -> None:
+        self.history.revealed.update(names)
 
     def iterator(self, state: Any, source: Source) -> bool:
         """Whether to specialize on how far an iterator is: where that changes it stays outside, one item at a time."""

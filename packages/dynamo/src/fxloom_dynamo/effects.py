@@ -20,6 +20,10 @@ def write_list(target: list[Any], items: list[Any]) -> None:
     list.__setitem__(target, slice(None), items)
 
 
+def add_items(target: list[Any] | deque[Any], items: list[Any]) -> None:
+    (list if isinstance(target, list) else deque).extend(target, items)  # type: ignore[arg-type]  # the class of the target
+
+
 def write_set(target: set[Any], items: list[Any]) -> None:
     set.clear(target)
     set.update(target, items)

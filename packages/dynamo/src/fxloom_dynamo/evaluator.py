@@ -24,6 +24,7 @@ from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
+from fxloom_dynamo.carried import CONFUSIONS, Carried
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.effort import SAMPLE, Effort
@@ -112,6 +113,7 @@ class Evaluator:
         #: calls that nothing in the program can tell from being made at its end: made once the effects are written
         self.deferred: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self._lost: GraphBreak | None = None  # raised where C code called back
+        self.heap.on_lost = self._lose
         self._thrown: BaseException | None = None  # the program's, last raised into C code
 
     def close(self) -> None:
@@ -256,6 +258,8 @@ class Evaluator:
         None is entered with what an operator raised on fakes: whether the real one does, and what it says, the run tells.
         """
         exc = raised.exc
+        if self.heap.carried and isinstance(exc, CONFUSIONS):
+            self.heap.reveal()
         if not raised.settled:
             raised.settled = True
             self._set_context(exc)
@@ -339,6 +343,9 @@ class Evaluator:
         if self.notes.found:
             warned.refuse(self)
         return result
+
+    def _lose(self, error: GraphBreak) -> None:
+        self._lost = error
 
     def _raise_lost(self) -> None:
         """C code may drop an exception; a break must not be lost."""
@@ -465,6 +472,8 @@ class Evaluator:
         cls = type(value)
         if cls is Array:
             return arrays.type_of(value)
+        if issubclass(cls, Carried):
+            return value.cls  # type: ignore[no-any-return]  # a class
         if cls is FakeTensor:
             return self.recorder.python_type.get(id(value), torch.Tensor)
         if cls is TracedGenerator:
@@ -522,7 +531,7 @@ class Evaluator:
         """True when the program may have dropped the last reference to an object that existed before."""
         from fxloom_dynamo.rebuild import changed_records
 
-        if any(kind != "set" for _, kind in changed_records(self)) or self.heap.class_writes:
+        if any(kind not in ("set", "added") for _, kind in changed_records(self)) or self.heap.class_writes:
             return True
         if any(namespace.written for namespace in self.heap.namespaces.values()):
             return True

@@ -26,12 +26,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from fxloom_dynamo import stand_ins
 from fxloom_dynamo.arrays import Array
+from fxloom_dynamo.carried import UNRELATED_BREAKS, Carried, Growing, may_grow
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.guards import Guard, GuardKind, identity_guard
 from fxloom_dynamo.kinds import (
@@ -47,7 +48,7 @@ from fxloom_dynamo.kinds import (
     is_mutable_type,
     is_stand_in_key,
 )
-from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Address, own_dict
+from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Address, CaptureAgain, own_dict
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -113,6 +114,9 @@ class Heap:
         self.untraceable: dict[int, GraphBreak] = {}
         self._keep: list[Any] = []
         self.arrays_from_outside = False
+        self.carried: dict[str, Carried] = {}
+        #: told of an error that C code might drop
+        self.on_lost: Callable[[GraphBreak], None] = lambda error: None
         self.absent: list[tuple[Any, str]] = []  # attributes that the program asked for in vain, for `testing`
         #: name and bases of the class that C code is making
         self.making: tuple[str, tuple[Any, ...]] | None = None
@@ -202,6 +206,8 @@ class Heap:
                 number = stand_ins.number(self, original, source, policy)
                 if type(number) is not cls:
                     return number
+            if (cls is str or cls is bytes) and self.policy.carries(original, source):
+                return self.carry(original, source)
             kind = GuardKind.IDENTITY if cls in SINGLETONS else GuardKind.EQUALITY
             self.guard(source, kind, original)
             return original
@@ -227,6 +233,39 @@ class Heap:
         if not isinstance(source, ObjectSource):
             self.guard(source, GuardKind.TYPE, type(original))
         return original
+
+    def carry(self, original: Any, source: Source) -> Carried:
+        """A text that is not looked at, or a list that only grows."""
+        known = self.carried.get(source.name)
+        if known is not None:
+            return known
+
+        def ask() -> NoReturn:
+            self.reveal(source.name)
+
+        cls = type(original)
+        made = (Growing if may_grow(original) else Carried)(cls, ask)
+        self.guard(source, GuardKind.TYPE, cls)
+        record = Record(original, made, source, "growing" if type(made) is Growing else "carried")
+        self.by_stand_in[id(made)] = record
+        if type(made) is Growing:
+            self.by_original[id(original)] = record  # a text is its value: there may be many of one
+        self.keep_untraceable(made, GraphBreak("capture_fault", f"looks at what {source.name} holds"))
+        self.carried[source.name] = made
+        return made
+
+    def reveal(self, name: str | None = None) -> NoReturn:
+        """The program may look at what is carried at `name` (None: at any such place): capture again for what it holds."""
+        names = tuple(self.carried) if name is None else (name,)
+        self.policy.reveal(names)
+        error = CaptureAgain(f"what {', '.join(sorted(names))} holds")
+        self.on_lost(error)
+        raise error
+
+    def reveal_for(self, key: str) -> None:
+        """After a break that may be there because of what is carried: capture again without."""
+        if self.carried and key not in UNRELATED_BREAKS:
+            self.reveal()
 
     def expose(self, namespace: Namespace) -> dict[str, Any]:
         """A module's dict as an object. It stays the real one, so only what looks a name up in the overlay may use it."""
@@ -274,6 +313,8 @@ class Heap:
         """Break if `obj` is something that capture can't follow."""
         error = self.untraceable.get(id(obj))
         if error is not None:
+            if isinstance(obj, Carried):
+                obj.ask()
             raise GraphBreak(error.key, error.details)
 
     def adopt(self, obj: Any) -> Any:
@@ -381,7 +422,7 @@ class Heap:
         record = self.by_stand_in.get(id(container))
         if self.untraceable:
             self.refuse(container)
-        if record is None or record.filled or record.kind in ("opaque", "function", "closure", "tensor", "method"):
+        if record is None or record.filled or record.kind in ("opaque", "function", "closure", "tensor", "method", "carried", "growing"):
             return
         record.filled = True
         if record.kind == "iterator":

@@ -14,6 +14,7 @@ import torch
 from fxloom_dynamo import arrays, symbolic
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.carried import Carried
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, DELETED, Address, Raised
@@ -62,6 +63,8 @@ def python_method(ev: Evaluator, value: Any, name: str) -> Any:
     cls = type(value)
     if not cls.__flags__ & _PYTHON_HEAP or cls is FakeTensor:
         return ABSENT
+    if issubclass(cls, Carried):
+        value.ask()
     raw = ev.heap.class_lookup(cls, name)
     if raw is ABSENT or raw is None or isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType)):
         return ABSENT
@@ -399,6 +402,8 @@ def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
                 raise Raised(KeyError(key))
             return value
         ev.heap.refuse(container)
+        if type(container) is FakeTensor:
+            key = arrays.as_index(ev, key)
     cls = type(container)
     if cls is not FakeTensor:
         key = concrete(key)
@@ -483,6 +488,8 @@ def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None
             exposed.set(key, value)
             return
         ev.heap.refuse(container)
+        if type(container) is FakeTensor:
+            key = arrays.as_index(ev, key)
     cls = type(container)
     if cls is FakeTensor:
         if ev.recorder.overriding and special(ev, container, "__setitem__", key, value) is not ABSENT:

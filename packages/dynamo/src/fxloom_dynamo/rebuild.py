@@ -26,6 +26,7 @@ from fxloom_dynamo import effects, iterators, polyfills, type_values
 from fxloom_dynamo.arrays import METHOD_NAMES, Array, to_array, to_scalar
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
+from fxloom_dynamo.carried import Growing
 from fxloom_dynamo.context_variables import Token
 from fxloom_dynamo.heap import Record
 from fxloom_dynamo.kinds import (
@@ -714,6 +715,8 @@ def changed_records(ev: Evaluator) -> list[tuple[Record, str]]:
 
 def _change_of(record: Record) -> str | None:
     stand_in = record.stand_in
+    if record.kind in ("carried", "growing"):
+        return "added" if record.kind == "growing" and stand_in.added else None
     if stand_in is record.original and record.kind != "cell":
         return None
     if record.kind == "cell":
@@ -735,14 +738,30 @@ def _change_of(record: Record) -> str | None:
         return "dict"
     if issubclass(type(stand_in), list):
         items = list(list.__iter__(stand_in))
-        same = len(items) == list.__len__(record.original)
-        return None if same and all(item is record.read.get(i, UNREAD) for i, item in enumerate(items)) else "list"
+        return _change_of_items(record, items, list.__len__(record.original), "list")
     if issubclass(type(stand_in), set):
         return None if set(stand_in) == set(record.read) else "set"
     if issubclass(type(stand_in), deque):
-        same = len(stand_in) == len(record.original)
-        return None if same and all(item is record.read.get(i, UNREAD) for i, item in enumerate(stand_in)) else "deque"
+        return _change_of_items(record, list(stand_in), len(record.original), "deque")
     return None
+
+
+def _change_of_items(record: Record, items: list[Any], count: int, kind: str) -> str | None:
+    """How a list or deque, which had `count` items, has changed: not at all, by items added at its end, or in some other way."""
+    if len(items) < count or any(item is not record.read.get(at, UNREAD) for at, item in enumerate(items[:count])):
+        return kind
+    if len(items) == count:
+        return None
+    return kind if kind == "deque" and record.original.maxlen is not None else "added"
+
+
+def added_items(record: Record) -> list[Any]:
+    """What the program has added at the end of a list or deque."""
+    stand_in = record.stand_in
+    if type(stand_in) is Growing:
+        return stand_in.added
+    items = list(stand_in) if isinstance(stand_in, deque) else list(list.__iter__(stand_in))
+    return items[len(record.original) :]
 
 
 def changed_slots(record: Record) -> list[tuple[Any, Any]]:

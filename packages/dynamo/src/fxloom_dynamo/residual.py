@@ -27,7 +27,7 @@ from fxloom_dynamo.marks import ABSENT, DELETED, NULL, CaptureAgain
 from fxloom_dynamo.modes import set_modes
 from fxloom_dynamo.parameters import to_leaf
 from fxloom_dynamo.raising import Order
-from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, changed_records, changed_slots
+from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, added_items, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
 from fxloom_dynamo.subclasses import to_class
@@ -355,6 +355,9 @@ class Residual:
                 content = ev.heap.cell_get(record.stand_in)
                 if content is not ABSENT:
                     scan(content)
+            elif kind == "added":
+                for item in added_items(record):
+                    scan(item)
             elif kind != "iterator":
                 for item in list(record.stand_in):
                     scan(item)
@@ -455,6 +458,14 @@ class Residual:
                 if content is not ABSENT:
                     rebuilder.load(content)
                 out.extend([*emit.call(1 if content is ABSENT else 2), *emit.pop()])
+                continue
+            if kind == "added":
+                rebuilder.begin_call(effects.add_items)
+                rebuilder.load_input(target.source)
+                items = added_items(target)
+                for item in items:
+                    rebuilder.load(item)
+                out.extend([*emit.build_list(len(items)), *emit.call(2), *emit.pop()])
                 continue
             writer = {"list": effects.write_list, "set": effects.write_set, "deque": effects.write_deque}[kind]
             rebuilder.begin_call(writer)

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 
 from fxloom_dynamo.bytecode import Body, Instruction, assemble, disassemble, emit
 
+#: parameters of continuations that are values of the stack
+STACK_PREFIX = "__stack_"
+
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
@@ -79,7 +82,7 @@ def make_continuation(
     old = instructions.instructions
     start = body_start(old)
     cells = tuple(dict.fromkeys((*origin.co_cellvars, *origin.co_freevars)))
-    stack_names = [f"__stack_{number}" for number, null in enumerate(nulls) if not null]
+    stack_names = [f"{STACK_PREFIX}{number}" for number, null in enumerate(nulls) if not null]
     head = emit.prologue(freevars=len(cells))
     numbers = iter(stack_names)
     for null in nulls:

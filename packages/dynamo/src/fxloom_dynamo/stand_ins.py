@@ -20,6 +20,7 @@ import torch
 from fxloom_dynamo import arrays, iterators
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.carried import may_grow
 from fxloom_dynamo.guards import GuardKind, TensorProperties, stride_code
 from fxloom_dynamo.kinds import (
     EXACT_CONTAINERS,
@@ -43,10 +44,12 @@ from fxloom_dynamo.kinds import (
 )
 from fxloom_dynamo.marks import UNREAD, own_dict
 from fxloom_dynamo.numpy_values import numpy
+from fxloom_dynamo.resume import STACK_PREFIX
 from fxloom_interfaces.sources import (
     CallSource,
     DictKeySource,
     InstanceDictSource,
+    LocalSource,
     ObjectSource,
     Source,
 )
@@ -86,7 +89,11 @@ def stand_in(heap: Heap, original: Any, source: Source, cls: type) -> Any:
     if hasattr(cls, "__next__") and not can_shadow(cls):
         if iterators.is_readable(original) and heap.policy.iterator(iterators.state(original), source):
             return _iterator(heap, original, source)
+        if isinstance(source, LocalSource) and source.local.startswith(STACK_PREFIX):
+            graph_break("interrupted_loop", f"a {cls.__qualname__} that a break has left outside")
         graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
+    if may_grow(original) and heap.policy.carries(len(original), source):
+        return heap.carry(original, source)
     if cls in EXACT_CONTAINERS:
         return _container(heap, original, source, cls)
     if can_shadow(cls):

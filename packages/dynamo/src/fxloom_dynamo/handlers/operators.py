@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fxloom_dynamo import operations, texts
 from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.carried import Carried
 from fxloom_dynamo.predictions import branch
 from fxloom_dynamo.registry import opcode
 
@@ -30,6 +31,8 @@ def compare_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 @opcode("IS_OP", "left right -- bool")
 def is_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     left, right = frame.pop_many(2)
+    if left is not right and Carried in (type(left), type(right)) and ev.type_of(left) is ev.type_of(right):
+        ev.heap.reveal()  # two texts may be one object
     frame.stack.append((left is right) != bool(inst.arg))
 
 

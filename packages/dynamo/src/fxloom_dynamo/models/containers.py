@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import operations, polyfills
+from fxloom_dynamo import carried, operations, polyfills
 from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.models.tables import Args, Kwargs, constructor, method, take
+from fxloom_dynamo.models.tables import Args, Kwargs, constructor, function, method, take
 from fxloom_dynamo.symbolic import binary, has_symbolic
 
 if TYPE_CHECKING:
@@ -75,6 +75,16 @@ def dict_update(ev: Evaluator, target: Any, args: Args, kwargs: Kwargs) -> None:
         ev.call(polyfills.dict_update, [target, other])
     for key, value in kwargs.items():
         operations.store_subscript(ev, target, key, value)
+
+
+@function(carried.append)
+def _append(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    args[0].added.append(args[1])
+
+
+@function(carried.extend)
+def _extend(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    args[0].added.extend(ev.list_of(args[1]))
 
 
 @method(dict, "update")
@@ -178,7 +188,6 @@ def _list_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @method(list, "append", arity=(2, 2))
 def _list_append(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
-    ev.heap.fill(args[0])
     ev.native(list.append, *args)
 
 

@@ -22,7 +22,7 @@ from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import FrameObject, Raised
 from fxloom_dynamo.models.tables import FUNCTIONS, METHODS, Args, Kwargs, function
-from fxloom_interfaces.sources import CallSource
+from fxloom_interfaces.sources import CallSource, Source
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
@@ -159,19 +159,25 @@ def import_module(ev: Evaluator, name: str, global_names: Any = None, _: Any = N
         name = f"{base}.{name}" if name else base
         if name not in sys.modules:
             graph_break("import", name)
-        module = sys.modules[name]
     else:
         if name not in sys.modules:
             found = _find_spec(name)
             if not found:
+                ev.heap.guard(_loaded_modules(ev), GuardKind.CONTAINS, (name, False), name)
                 raise Raised(ModuleNotFoundError(f"No module named {name!r}", name=name))
             graph_break("import", name)
-        module = sys.modules[name if fromlist else name.partition(".")[0]]
+        name = name if fromlist else name.partition(".")[0]
+    module = sys.modules[name]
+    ev.heap.guard(ev.heap.key_source(_loaded_modules(ev), name), GuardKind.IDENTITY, module)
     for item in fromlist or ():
         if item != "*" and not hasattr(module, item) and f"{module.__name__}.{item}" not in sys.modules:
             if _find_spec(f"{module.__name__}.{item}"):
                 graph_break("import", f"{module.__name__}.{item}")
     return ev.heap.adopt(module)
+
+
+def _loaded_modules(ev: Evaluator) -> Source:
+    return ev.heap.object_source(sys.modules, "sys.modules")
 
 
 def _find_spec(name: str) -> bool:

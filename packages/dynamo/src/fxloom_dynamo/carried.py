@@ -1,0 +1,68 @@
+"""Texts that the program only carries, and lists that it only adds to: no guard on what they hold.
+
+A batch's path that goes into the results, a log that grows at every call: with guards on the text and on the length each call
+would be compiled anew. In: a text, bytes, list or deque at a place where an earlier capture of the same code met another one
+(`dynamic.Policy`). Out: a stand-in which may be moved about and, if it is a list, added to.
+
+Invariant: any other use is a question about what it holds. It raises `CaptureAgain`, and the next attempt compiles for the
+very value (`History.revealed`). Code that knows of carried values refuses them by `Heap.refuse`; C code meets their methods,
+which ask the same question; where an error might come from C code that knows texts by their type, all are revealed.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+#: what a program gets from code that takes a carried value for something else
+CONFUSIONS = (TypeError, AttributeError, ValueError, NotImplementedError)
+#: breaks that are there whatever a carried value holds
+UNRELATED_BREAKS = frozenset({"data_dependent", "asked_for", "interrupted_loop", "finalizer", "recursion", "unsupported_tensor"})
+
+
+class Carried:
+    """Stands for a value of class `cls`. ask: is called at every use of what it holds, and raises."""
+
+    def __init__(self, cls: type, ask: Callable[[], NoReturn]) -> None:
+        self.cls = cls
+        self.ask = ask
+
+    def _asked(self, *_: Any) -> NoReturn:
+        self.ask()
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _asked  # type: ignore[assignment]  # they never return
+    __hash__ = __bool__ = __len__ = __iter__ = __next__ = __str__ = __repr__ = __index__ = __int__ = __float__ = _asked  # type: ignore[assignment]
+    __contains__ = __getitem__ = __setitem__ = __delitem__ = __format__ = __call__ = __bytes__ = __reversed__ = _asked
+    __add__ = __radd__ = __iadd__ = __mul__ = __rmul__ = __mod__ = __rmod__ = __reduce_ex__ = __fspath__ = _asked  # type: ignore[assignment]
+    __copy__ = __deepcopy__ = __enter__ = __exit__ = _asked
+
+
+class Growing(Carried):
+    """A list or deque that gets more items at its end. added: those, in order."""
+
+    def __init__(self, cls: type, ask: Callable[[], NoReturn]) -> None:
+        super().__init__(cls, ask)
+        self.added: list[Any] = []
+
+
+def append(target: Any, item: Any) -> None:
+    """list.append; the evaluator has a model of it for a `Growing`."""
+    target.append(item)
+
+
+def extend(target: Any, items: Iterable[Any]) -> None:
+    """list.extend; the evaluator has a model of it for a `Growing`."""
+    target.extend(items)
+
+
+def method(growing: Growing, name: str) -> Any:
+    """The method of a growing list, if it only adds to it."""
+    found = {"append": append, "extend": extend}.get(name)
+    return growing.ask() if found is None else types.MethodType(found, growing)
+
+
+def may_grow(original: Any) -> bool:
+    """True for a list, or for a deque that drops nothing at its other end."""
+    return type(original) is list or type(original) is deque and original.maxlen is None
