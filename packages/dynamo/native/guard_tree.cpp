@@ -154,7 +154,8 @@ bool check_holds(const Check& check, PyObject* value) {
 int GuardTree::add_node(int parent, int access, Py_ssize_t index, py::object key, int guard) {
     const int number = static_cast<int>(nodes_.size());
     if (parent >= number) throw py::value_error("parent node " + std::to_string(parent) + " does not exist");
-    nodes_.push_back(Node{static_cast<Access>(access), false, index, std::move(key), guard, 0, {}, {}});
+    const bool gradient = static_cast<Access>(access) == Access::kAttribute && PyUnicode_CompareWithASCIIString(key.ptr(), "grad") == 0;
+    nodes_.push_back(Node{static_cast<Access>(access), false, gradient, index, std::move(key), guard, 0, {}, {}});
     children_.emplace_back();
     (parent < 0 ? roots_ : children_[static_cast<std::size_t>(parent)]).push_back(number);
     return number;
@@ -245,7 +246,10 @@ PyObject* GuardTree::read(const Node& node, PyObject* base, const FrameRoots& ro
         case Access::kBuiltins: return Py_NewRef(roots.builtins);
         case Access::kFunction: return Py_NewRef(roots.function);
         case Access::kConstant: return Py_NewRef(node.key.ptr());
-        case Access::kAttribute: return PyObject_GetAttr(base, node.key.ptr());
+        case Access::kAttribute: {
+            PyObject* gradient = node.gradient ? tensor_gradient(base) : nullptr;
+            return gradient != nullptr ? gradient : PyObject_GetAttr(base, node.key.ptr());
+        }
         case Access::kInstanceDict: return PyObject_GenericGetDict(base, nullptr);
         case Access::kDictItem: {
             if (!PyDict_Check(base)) return nullptr;

@@ -71,6 +71,7 @@ struct Node {
     Access access;
     // A child of a dict that is decided by which object the dict holds: nothing to look at while the dict is unchanged.
     bool settled = false;
+    bool gradient = false;  // `.grad`, which Python reads with a warning where the tensor is no leaf
     Py_ssize_t index;
     py::object key;
     int first_guard;               // reported when the value can't be read

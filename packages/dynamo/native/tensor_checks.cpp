@@ -208,6 +208,12 @@ PyObject* tensor_number(PyObject* value, int what, Py_ssize_t dim) {
     return PyLong_FromLongLong(what == 0 ? t.size(dim) : t.stride(dim));
 }
 
+PyObject* tensor_gradient(PyObject* value) {
+    if (!THPVariable_Check(value)) return nullptr;
+    const c10::TensorImpl* tensor = THPVariable_Unpack(value).unsafeGetTensorImpl();
+    return THPVariable_Wrap(tensor->grad());
+}
+
 const void* tensor_storage(PyObject* value) {
     if (!THPVariable_Check(value)) return nullptr;
     const at::Tensor& t = THPVariable_Unpack(value);

@@ -46,6 +46,9 @@ std::unique_ptr<GlobalState> copy_global_state(const py::object& state);
 // what: 0 size, 1 stride, 2 storage offset. New reference; nullptr (no error set) when value is no tensor or has no such dim.
 PyObject* tensor_number(PyObject* value, int what, Py_ssize_t dim);
 
+// A tensor's `.grad`, without a word where it is no leaf. New reference; nullptr (no error set) when value is no tensor.
+PyObject* tensor_gradient(PyObject* value);
+
 // An address that two tensors share exactly when they share storage; nullptr for what has none.
 const void* tensor_storage(PyObject* value);
 

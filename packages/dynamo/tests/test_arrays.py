@@ -184,3 +184,15 @@ def test_sizes_of_arrays(dynamic: bool | None, expected: int) -> None:
         a, t = np.arange(size * 3.0).reshape(size, 3), torch.ones(size - 1, 3, dtype=torch.float64)
         assert _described(compiled(a, t)) == _described(fn(a, t))
     assert len(graphs) == expected
+
+
+@pytest.mark.parametrize("kind", [bool, np.int32, np.int64])
+def test_arrays_index_tensors(kind: type) -> None:
+    places = np.array([0, 1, 1], dtype=kind)
+
+    def program(x):
+        x[places] = x[places] + 1
+        return x[:, np.array([0, 2])], x[np.array([[0]]), places.sum() - places.sum() + 1]
+
+    results = [run(torch.arange(9.0).reshape(3, 3)) for run in (program, fxloom_dynamo.optimize()(program))]
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))

@@ -114,3 +114,36 @@ def test_a_function_of_torchs_own_compiler() -> None:
     for x in (torch.ones(3).requires_grad_(), -torch.ones(3).requires_grad_()):  # with gradients it is a break
         assert torch.equal(compiled(x), fn(x))
     assert [found.key for found in fxloom_dynamo.explain(fn, torch.ones(3).requires_grad_()).breaks][:1] == ["torch_call"]
+
+
+def test_a_class_stays_a_class_whose_instances_are_captured():
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm
+
+    @optimize(backend)
+    class Scale(torch.nn.Module):
+        def __init__(self, by):
+            super().__init__()
+            self.by = by
+
+        def forward(self, x):
+            return x * self.by
+
+    class Twice(Scale):
+        def forward(self, x):
+            return super().forward(super().forward(x))
+
+    assert isinstance(Scale(3), Scale) and torch.equal(Scale(3)(torch.ones(2)), torch.full((2,), 3.0))
+    assert torch.equal(Twice(3)(torch.ones(2)), torch.full((2,), 9.0))
+    assert len(graphs) == 2
+    assert torch.nn.Linear(1, 1)(torch.ones(1)).shape == (1,) and len(graphs) == 2  # other modules are not
+    with pytest.warns(UserWarning, match="Plain has no __call__"):
+
+        @optimize(backend)
+        class Plain:
+            pass
+
+    assert type(Plain()) is Plain

@@ -1,6 +1,8 @@
 """Programs after public bug reports about capture, and others of their kinds: stale code, wrong values, wrong flags."""
 
 import itertools
+import sys
+import types
 from collections import deque
 
 import pytest
@@ -191,3 +193,32 @@ def test_a_hook_that_is_always_called_runs_when_forward_raises():
             compiled(torch.ones(2))
     assert noted == [None, None]
     assert torch.equal(compiled(torch.ones(3)), noted[2]) and len(noted) == 3
+
+
+def test_a_guard_on_a_gradient_reads_it_without_a_word():
+    compiled = optimize(fullgraph=True)(lambda x: x * 2 if not x.is_leaf or x.grad is None else x)
+    x = torch.ones(2, requires_grad=True)
+    for given in (x, x * 1, torch.ones(2), x * 1):
+        assert compiled(given).tolist() == [2.0, 2.0]  # a warning is an error
+    x.grad = torch.zeros(2)
+    assert compiled(x) is x
+
+
+def test_an_imported_module_is_the_one_of_the_call():
+    def program(x):
+        import fxloom_made_up
+
+        return x + fxloom_made_up.number
+
+    compiled = optimize(fullgraph=True)(program)
+    with pytest.raises(ModuleNotFoundError):
+        compiled(torch.zeros(1))
+    try:
+        for number in (1, 2):
+            sys.modules["fxloom_made_up"] = made = types.ModuleType("fxloom_made_up")
+            made.number = number
+            assert compiled(torch.zeros(1)).item() == number
+    finally:
+        del sys.modules["fxloom_made_up"]
+    with pytest.raises(ModuleNotFoundError):
+        compiled(torch.zeros(1))

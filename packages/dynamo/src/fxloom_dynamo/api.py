@@ -20,7 +20,7 @@ import torch.fx
 from fxloom_dynamo.capture import ENDINGS, Break, FrameReport
 from fxloom_dynamo.config import Backend, CaptureConfig
 from fxloom_dynamo.guards import Guard
-from fxloom_dynamo.runtime import CapturedFrame, compile_callable
+from fxloom_dynamo.runtime import CapturedFrame, compile_callable, compile_calls
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.config import from_options
 from fxloom_interfaces.errors import Unsupported
@@ -30,6 +30,8 @@ from fxloom_interfaces.plugins import backend_function
 def optimize(backend: Backend | str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator that runs a function or module with its frames captured and their graphs compiled by `backend`.
 
+    A class stays itself: the calls of its instances are captured.
+
     backend: a function `(gm, example_inputs) -> callable`, or the name of an installed one ("eager" always is); None is
     eager too. options: fields of CaptureConfig. ConfigError for an unknown one or for what can't be a backend, PluginError
     for a name that nobody registered.
@@ -38,7 +40,7 @@ def optimize(backend: Backend | str | None = None, **options: Any) -> Callable[[
     config = from_options(CaptureConfig, {"backend": function, **options})
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
-        return compile_callable(fn, config)
+        return compile_calls(fn, config) if isinstance(fn, type) else compile_callable(fn, config)
 
     return decorate
 

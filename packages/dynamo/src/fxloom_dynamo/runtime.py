@@ -322,6 +322,17 @@ def compile_callable(function: Callable[..., Any], config: CaptureConfig) -> Cal
     return _compiled(function, config)
 
 
+def compile_calls(cls: type, config: CaptureConfig) -> type:
+    """The class, whose instances are compiled when they are called, like those of its subclasses."""
+    call = next((vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)), None)
+    if call is None:
+        text = f"{cls.__qualname__} has no __call__, so nothing of it is compiled: compile its methods, or functions that use it"
+        warnings.warn(text, stacklevel=3)
+    else:
+        cls.__call__ = _compiled(call, config)  # type: ignore[method-assign]  # what a class decorator does
+    return cls
+
+
 def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
     from fxloom_dynamo.capture import GENERATORS, tell_uncaptured
 
