@@ -226,3 +226,56 @@ def test_strides_of_combinations(size: int) -> None:
     x = torch.rand(size)
     expected, got = torch.combinations(x), fxloom.compile(lambda x: torch.combinations(x), backend="eager", fullgraph=True)(x)
     assert torch.equal(got, expected) and got.stride() == expected.stride()
+
+
+def kept(x: torch.Tensor, s: slice) -> Any:
+    y = x[s] + (s.stop - s.start)
+    fxloom.graph_break()
+    return y * 2, x[s] + 1, s, repr(s), s == slice(5, 11)
+
+
+SLICED: dict[str, tuple[Callable[..., Any], int]] = {
+    "tensor": (lambda x, s: x[s] * 2, 2),
+    "one of several": (lambda x, s: x.view(5, 20)[:3, s] * 2, 2),
+    "its ends": (lambda x, s: x[s.start : s.stop + 1] * (s.stop - s.start), 2),
+    "set": (lambda x, s: (made := x.clone(), made.__setitem__(s, 1.0), made)[2], 2),
+    "returned": (lambda x, s: (x[s] * 2, s), 2),
+}
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_the_ends_of_a_slice_are_numbers_that_may_change(name: str) -> None:
+    program, most = SLICED[name]
+    run = fxloom.compile(program, backend="eager", fullgraph=True)
+    x = torch.arange(100.0)
+    for n in SIZES[:4]:
+        given = slice(n // 2, n)
+        expected, got = program(x, given), run(x, given)
+        if name == "returned":
+            assert got[1] is given
+            expected, got = expected[0], got[0]
+        torch.testing.assert_close(got, expected)
+    assert fxloom.stats().compiles == most
+    if name == "tensor":
+        assert torch.equal(run(x, slice(None, 3, 2)), x[:3:2] * 2)
+
+
+def test_slices_over_a_break_and_in_texts() -> None:
+    run = fxloom.compile(kept, backend="eager")
+    x = torch.arange(100.0)
+    for n in SIZES:
+        given = slice(n, 2 * n + 1)
+        expected, got = kept(x, given), run(x, given)
+        assert got[2] is given and got[3:] == expected[3:]
+        torch.testing.assert_close(got[:2], expected[:2])
+
+
+@pytest.mark.parametrize("kind", ["int64", "float32", "range"])
+def test_what_stays_a_constant_is_named_with_what_to_pass_instead(kind: str) -> None:
+    import numpy
+
+    run = fxloom.compile(lambda x, n: x * n if kind != "range" else x * n.start, backend="eager")
+    with pytest.warns(RuntimeWarning, match="its ends" if kind == "range" else rf"int\(...\) or float\(...\) of it.* a {kind}"):
+        for n in range(2, 14):
+            given = range(n) if kind == "range" else getattr(numpy, kind)(n)
+            run(X, given)

@@ -20,6 +20,7 @@ import torch
 
 from fxloom_dynamo import _native
 from fxloom_dynamo._torch_private import dispatch_keys, native_device
+from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_interfaces.errors import InternalError, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -363,6 +364,9 @@ _REMEDIES = {
 
 def remedy(guard: Guard) -> str:
     """What the user can do so that this guard holds at every call."""
+    if guard.kind is GuardKind.EQUALITY and type(guard.expected) in (*NUMPY_SCALARS, range):
+        kind, instead = type(guard.expected).__qualname__, "its ends" if type(guard.expected) is range else "int(...) or float(...) of it"
+        return f"Pass {instead}, which may change: code is made for the very value of a {kind}"
     return _REMEDIES.get(guard.kind, "Call it with the same object, or compile it once for each")
 
 

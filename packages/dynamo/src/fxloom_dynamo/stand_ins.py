@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import functools
 import math
+import operator
 import types
 import weakref
 from collections import defaultdict, deque
@@ -98,7 +99,9 @@ def stand_in(heap: Heap, original: Any, source: Source, cls: type) -> Any:
         return _container(heap, original, source, cls)
     if can_shadow(cls):
         return _instance(heap, original, source)
-    if cls is frozenset or cls is slice:
+    if cls is slice:
+        return _slice(heap, original, source)
+    if cls is frozenset:
         return _immutable(heap, original, source)
     return _opaque(heap, original, source)
 
@@ -250,11 +253,23 @@ def _partial(heap: Heap, original: functools.partial[Any], source: Source) -> An
 
 
 def _immutable(heap: Heap, original: Any, source: Source) -> Any:
-    parts = original if issubclass(type(original), frozenset) else (original.start, original.stop, original.step)
-    if all(type(part) in LITERALS for part in parts):
+    if all(type(part) in LITERALS for part in original):
         heap.guard(source, GuardKind.EQUALITY, original)
         return original
     return _opaque(heap, original, source)
+
+
+def _slice(heap: Heap, original: slice, source: Source) -> slice:
+    """Each of its numbers may change."""
+    if isinstance(source, ObjectSource):
+        return _opaque(heap, original, source)  # type: ignore[no-any-return]  # itself
+    heap.guard(source, GuardKind.TYPE, slice)
+    parts = {name: CallSource(source, getter=operator.attrgetter(name), label=f"{{}}.{name}") for name in ("start", "stop", "step")}
+    items = [heap.translate(getattr(original, name), place) for name, place in parts.items()]
+    same = all(item is getattr(original, name) for item, name in zip(items, parts, strict=True))
+    record = heap.add(original, original if same else slice(*items), source, "tuple")
+    record.filled = True
+    return record.stand_in  # type: ignore[no-any-return]  # a slice
 
 
 def _opaque(heap: Heap, original: Any, source: Source) -> Any:

@@ -63,7 +63,9 @@ def printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> Any:
             if printable(ev, item, depth) is not item:
                 graph_break("identity", f"the text of a {cls.__qualname__} made of a size that may change")
         return value
-    if isinstance(value, (torch.finfo, torch.iinfo, slice)) or cls in _DESCRIPTORS:
+    if cls is slice:
+        return slice(*(printable(ev, part, depth) for part in (value.start, value.stop, value.step)))
+    if isinstance(value, (torch.finfo, torch.iinfo)) or cls in _DESCRIPTORS:
         return value
     if cls is types.MethodWrapperType and type(value.__self__) in _DESCRIPTORS:
         return value  # the address is that of a class's descriptor, which lives as long as the class
