@@ -43,11 +43,42 @@ def never_checked(x: Tensor, n: Tensor) -> Tensor:
     return x.sum() + torch.zeros(n.item() + 1) + torch.ones(n.item() * 2 - 2)
 
 
+def with_several_numbers_in_the_text(x: Tensor, n: Tensor) -> Tensor:
+    k = n.item()
+    size = x.shape[0]
+    torch._check(k < size, lambda: f"{{}} {size} has no {k}")
+    return x[k]
+
+
+def with_another_exception(x: Tensor, n: Tensor) -> Tensor:
+    k = n.item()
+    torch._check_value(k < 5, lambda: f"too big {k}")
+    return x * k
+
+
+def index(x: Tensor, n: Tensor) -> Tensor:
+    return x[n.item()] * 2
+
+
+def index_from_the_end(x: Tensor, n: Tensor) -> Tensor:
+    return x[None, -n.item()] * 2
+
+
+def select(x: Tensor, n: Tensor) -> Tensor:
+    return x.view(-1, 1).select(0, n.item()) * 2
+
+
+def write(x: Tensor, n: Tensor) -> Tensor:
+    y = x.clone()
+    y[n.item()] = 1
+    return y
+
+
 LINE = rf".*{__name__}\.py:\d+ in "
 MESSAGES: list[tuple[Callable[[Tensor, Tensor], Tensor], str]] = [
     (with_constant_text, "^too big$"),
     (with_constant_text_of_an_equality, "^three, please$"),
-    (with_a_number_in_the_text, r"^too big n\.item\(\)$"),
+    (with_a_number_in_the_text, "^too big 7$"),
     (without_text, rf"^n\.item\(\) <= 4 does not hold {LINE}without_text: torch\._check\(k < 5\)"),
     (never_checked, rf"^n\.item\(\) == 3 does not hold {LINE}never_checked: return"),
 ]
@@ -63,6 +94,22 @@ def test_a_check_that_fails_speaks_as_the_program_does(
     assert torch.equal(compiled(x, torch.tensor(3)), fn(x, torch.tensor(3)))
     with pytest.raises(RuntimeError, match=message):
         compiled(x, torch.tensor(7))
+    assert fxloom.stats().graphs == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "fn", [with_a_number_in_the_text, with_several_numbers_in_the_text, with_another_exception, index, index_from_the_end, select, write]
+)
+def test_what_fails_fails_as_in_eager(fn: Callable[[Tensor, Tensor], Tensor], backend: str, counters_at_zero: None) -> None:
+    compiled = fxloom.compile(fn, backend=backend, fullgraph=True, dynamic=True, options=OPTIONS)
+    for size in (5, 6):
+        x = torch.arange(float(size))
+        assert torch.equal(compiled(x, torch.tensor(4)), fn(x, torch.tensor(4)))
+        with pytest.raises(Exception, match="7") as expected:
+            fn(x, torch.tensor(7))
+        with pytest.raises(expected.type, match=f"^{re.escape(str(expected.value))}$"):
+            compiled(x, torch.tensor(7))
     assert fxloom.stats().graphs == 1
 
 

@@ -220,7 +220,7 @@ def test_a_name_makes_a_number_and_a_dimension_one() -> None:
 
 @pytest.mark.parametrize(
     ("program", "n"),
-    [(lambda x, n: x * 2 if n == 4 else x, 4), (lambda x, n: torch.histc(x, n), 4), (lambda x, n: torch.bernoulli(x, n), 0.5)],
+    [(lambda x, n: x * 2 if n == 4 else x, 4), (lambda x, n: torch.histc(x, n), 4), (lambda x, n: x * len(str(n)), 0.5)],
 )
 def test_a_marked_number_that_is_specialized_is_an_error(program: Callable[..., Any], n: Any) -> None:
     with pytest.raises(ConstraintViolated, match=rf"L\['n'\] is marked dynamic.*{n} at .*test_marks.py"):
@@ -242,3 +242,21 @@ def test_marks_that_say_nothing_are_errors() -> None:
         Counted(times, dynamic_shapes={"x": True})(x, 2)
     with pytest.raises(ConstraintViolated, match="Promise a range that has it"):
         Counted(times, dynamic_shapes={"x": [(5, 9), None]})(x, 2)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "argument", "message"),
+    [
+        ({"d": {"b": {0: True}}}, {"a": 1}, "dynamic_shapes for d names 'b'; its keys are 'a'"),
+        ({"d": {"a": {"c": {0: True}}}}, {"a": {"b": 1}}, r"for d\['a'\] names 'c'; its keys are 'b'"),
+        ({"d": [{0: True}, {0: True}]}, [1], "for d: expected a list or tuple of 2 or more items, the argument has 1"),
+        ({"d": [{0: True}]}, {"a": 1}, "of 1 or more items, the argument is a dict"),
+        ({"d": {"a": {0: True}}}, [1], "names 'a' in what is a list"),
+    ],
+)
+def test_what_is_named_inside_of_an_argument_has_to_be_there(shapes: Any, argument: Any, message: str) -> None:
+    def program(d: Any) -> Any:
+        return torch.ones(3) * 2
+
+    with pytest.raises(ConfigError, match=message):
+        Counted(program, dynamic_shapes=shapes)(argument)

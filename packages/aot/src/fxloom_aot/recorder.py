@@ -29,6 +29,7 @@ from fxloom_interfaces import regions
 from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError, Site
 from fxloom_interfaces.meta import get_site
 from fxloom_interfaces.node_text import node_text
+from fxloom_interfaces.number_checks import CHECK
 from fxloom_shapes import QUESTIONS, Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
 from fxloom_shapes.devices import meant
 from fxloom_shapes.nodes import BoolNode
@@ -185,10 +186,13 @@ class Recorder(TorchDispatchMode):
     def asserts(self, statement: Any) -> None:
         """The program asserts `statement` of numbers that only running it tells."""
         assert self.fake_mode.env is not None
-        text = self.fake_mode.env.complaint(statement)
+        text, *rest = self.fake_mode.env.complaint_when_run(statement)
         truth = torch.SymBool(BoolNode(self.fake_mode.env, statement))
-        op = torch.ops.aten._assert_scalar.default
-        self.log.append(Entry(op, (truth, text), {}, None, self.cause()))
+        if rest:
+            error, *numbers = rest
+            self.log.append(Entry(CHECK, (truth, text, error, numbers), {}, None, self.cause()))
+        else:
+            self.log.append(Entry(torch.ops.aten._assert_scalar.default, (truth, text), {}, None, self.cause()))
 
     def constant(self, real: torch.Tensor) -> FakeTensor:
         """The fake that stands for a tensor belonging to the graph."""

@@ -25,7 +25,7 @@ from fxloom_dynamo import effort, natives
 from fxloom_dynamo._torch_private import storage_id, under_fake_mode
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.dynamic import History, Policy, parse_dynamic_shapes
+from fxloom_dynamo.dynamic import History, Policy, check_nested, parse_dynamic_shapes
 from fxloom_dynamo.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.frame import Frame, Lazy, code_info
 from fxloom_dynamo.guards import Guard, GuardKind
@@ -102,6 +102,8 @@ def capture_frame(
         if root:
             tell_uncaptured(code, config, reason)
         return Skip(reason, for_good=not root)
+    if root and config.dynamic_shapes:
+        check_nested(parse_dynamic_shapes(config.dynamic_shapes), view.locals)
     if runs_backward_hooks(view):
         return Skip("it calls a module that watches its gradients", this_call=True)
     if not root and not may_use_tensors(view):

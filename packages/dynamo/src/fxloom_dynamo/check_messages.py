@@ -1,8 +1,8 @@
 """The message that a program gives to `torch._check`, known before anybody knows whether it is needed.
 
 In: the function that makes it, which the program calls where the condition fails only. Out: its text, where the function does
-nothing but put together constants and variables; None else, since running it could be seen. A number that only running the
-graph tells stands in it as what tells it (`n.item()`).
+nothing but put together constants and variables; none else, since running it could be seen. For numbers that only running the
+graph tells it has `{}`, and they follow it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import dis
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo.symbolic import PYTHON_TYPES, unbacked
+import torch
+
+from fxloom_dynamo.symbolic import PYTHON_TYPES
 from fxloom_shapes.nodes import IntNode
 
 if TYPE_CHECKING:
@@ -21,21 +23,31 @@ _SKIPPED = frozenset({"RESUME", "COPY_FREE_VARS", "CACHE", "NOP", "PUSH_NULL"})
 _PLAIN = (str, int, float)
 
 
-def message_text(ev: Evaluator, function: Any) -> str | None:
-    """See the module's docstring."""
-    if not isinstance(function, types.FunctionType):
-        return None
+def message_text(ev: Evaluator, function: Any) -> tuple[Any, ...]:
+    """(text, numbers...); see the module's docstring."""
+    pieces = _pieces(ev, function) if isinstance(function, types.FunctionType) else None
+    if pieces is None:
+        return ("",)
+    numbers = tuple(piece for piece in pieces if type(piece) is torch.SymInt)
+    if not numbers:
+        return ("".join(map(str, pieces)),)
+    escaped = ["{}" if type(piece) is torch.SymInt else str(piece).replace("{", "{{").replace("}", "}}") for piece in pieces]
+    return ("".join(escaped), *numbers)
+
+
+def _pieces(ev: Evaluator, function: types.FunctionType) -> list[Any] | None:
+    """Texts and numbers which the text is put together of."""
     code = function.__code__
     if code.co_argcount or code.co_kwonlyargcount or code.co_flags & (0x04 | 0x08 | 0x20):
         return None
-    stack: list[Any] = []
+    stack: list[Any] = []  # of texts as lists of pieces, and of variables
     for instruction in dis.get_instructions(code):
         name = instruction.opname
         if name in _SKIPPED:
             continue
         if name in ("RETURN_VALUE", "RETURN_CONST"):
             result = instruction.argval if name == "RETURN_CONST" else stack[-1]
-            return result if type(result) is str else None
+            return result if type(result) is list else [result] if type(result) is str else None
         if name == "LOAD_CONST":
             stack.append(instruction.argval)
         elif name == "LOAD_DEREF":
@@ -44,10 +56,11 @@ def message_text(ev: Evaluator, function: Any) -> str | None:
                 return None
             stack.append(found)
         elif name == "FORMAT_SIMPLE" or name == "FORMAT_VALUE" and instruction.argval == (None, False):
-            stack.append(str(stack.pop()))
+            stack.append([stack.pop()])
         elif name == "BUILD_STRING":
             count = instruction.arg or 0
-            stack[len(stack) - count :] = ["".join(stack[len(stack) - count :])]
+            parts = stack[len(stack) - count :]
+            stack[len(stack) - count :] = [[piece for part in parts for piece in (part if type(part) is list else [part])]]
         else:
             return None
     return None
@@ -58,7 +71,5 @@ def _variable(ev: Evaluator, function: types.FunctionType, name: str) -> Any:
     place = function.__code__.co_freevars.index(name)
     value: Any = ev.heap.cell_get(function.__closure__[place]) if function.__closure__ else None
     if type(value) in PYTHON_TYPES and isinstance(value.node, IntNode):
-        if not unbacked(value):
-            return None  # its text is the number, and would leave a guard
-        return value.node.env.worded_number(value.node.poly)
+        return value  # one that is known, too: its text would leave a guard
     return value if type(value) in _PLAIN else None

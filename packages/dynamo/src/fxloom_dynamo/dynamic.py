@@ -208,6 +208,30 @@ def by_parameter(function: Any, given: Mapping[str, Any] | None) -> Mapping[str,
     return {"args": by_place, "kwargs": dict(given)}
 
 
+def check_nested(shapes: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Refuse what `dynamic_shapes` names inside of a function's arguments where nothing is. values: the arguments by name."""
+    for name, spec in shapes.items():
+        if name in values:
+            _check_inside(name, spec, values[name])
+
+
+def _check_inside(where: str, spec: Any, value: Any) -> None:
+    if isinstance(spec, list):
+        if not isinstance(value, (list, tuple)) or len(spec) > len(value):
+            has = f"has {len(value)}" if isinstance(value, (list, tuple)) else f"is a {type(value).__name__}"
+            raise ConfigError(f"dynamic_shapes for {where}: expected a list or tuple of {len(spec)} or more items, the argument {has}")
+        for number, part in enumerate(spec):
+            _check_inside(f"{where}[{number}]", part, value[number])
+    elif isinstance(spec, dict) and not all(isinstance(key, int) for key in spec):
+        if not isinstance(value, Mapping):
+            name = next(iter(spec))
+            raise ConfigError(f"dynamic_shapes for {where}: names {name!r} in what is a {type(value).__name__}; expected a dict")
+        for key, part in spec.items():
+            if key not in value:
+                raise ConfigError(f"dynamic_shapes for {where} names {key!r}; its keys are {', '.join(map(repr, value))}")
+            _check_inside(f"{where}[{key!r}]", part, value[key])
+
+
 def _dim_of(real: torch.Tensor, dim: int, source: Source) -> int:
     if not -real.dim() <= dim < real.dim():
         raise ConfigError(f"dynamic_shapes names dimension {dim} of {source.name}, which has {real.dim()}")
@@ -270,7 +294,7 @@ class Policy:
     shapes: Mapping[str, Any]
 
     def tensor(self, real: torch.Tensor, source: Source, static: bool) -> tuple[dict[int, DimPolicy], frozenset[int]]:
-        """(policies of dynamic dims, dims whose stride changed). static: a parameter or buffer, dynamic when marked only."""
+        """(policies of dynamic dims, dims whose stride may change). static: a parameter or buffer, dynamic when marked only."""
         if real.layout is not torch.strided:
             return {}, frozenset()
         asked: dict[int, DimPolicy | None] = dict.fromkeys(getattr(real, _STATIC, {}), None)
@@ -292,7 +316,7 @@ class Policy:
         moved = set()
         for dim in range(rank):
             changed = sizes[dim].note(int(real.shape[dim]))
-            if strides[dim].note(int(real.stride(dim))):
+            if strides[dim].note(int(real.stride(dim))) or self.dynamic:
                 moved.add(dim)
             if dim in asked:
                 policy = found.get(dim)

@@ -573,11 +573,11 @@ class Recorder:
         rows = self._record("call_method", "unbind", torch.Tensor.unbind, (tensor,), {})
         return [self._numbers_of(row) for row in rows]
 
-    def check(self, condition: Any, message: str) -> None:
-        """Record that the program asserts `condition`, a symbolic truth value. message: of the RuntimeError where it does not hold."""
+    def check(self, condition: Any, *complaint: Any) -> None:
+        """Record that the program asserts `condition`, a symbolic truth value. complaint: further arguments of `symbolic_math.check`."""
         argument = self.numbers.node_of(condition)
         if isinstance(argument, torch.fx.Node):
-            self.add_effect(symbolic_math.check, argument, message)
+            self.add_effect(symbolic_math.check, argument, *map(self._argument, complaint))
 
     def asserted(self, statement: Any) -> None:
         """Record what an operator takes for granted of numbers that only running the graph tells (sizes of pieces, say)."""
@@ -585,7 +585,7 @@ class Recorder:
         assert env is not None
         names = [atom.text for atom in symbols_of(statement)]
         if all(name in self.symbols or name in self._sized or env.symbols[name].sources for name in names):
-            self.check(torch.SymBool(BoolNode(env, statement)), env.complaint(statement))
+            self.check(torch.SymBool(BoolNode(env, statement)), *env.complaint_when_run(statement))
 
     def _note(self, node: torch.fx.Node, value: Any) -> None:
         """`node` was recorded, and gave `value`."""

@@ -240,6 +240,17 @@ def diagonal(input: Tensor, offset: Any = 0, dim1: Any = 0, dim2: Any = 1) -> An
     return torch.diagonal(input, 0, dim1, dim2)
 
 
+@rule(torch.select, torch.Tensor.select)
+def select(input: Tensor, dim: Any, index: Any) -> Any:
+    """An index that only running the graph tells is checked as torch does; the rest is torch's."""
+    if type(index) is torch.SymInt and not index.node.has_hint() and type(dim) is int and -input.dim() <= dim < input.dim():
+        extent, sizes = input.shape[dim], ", ".join(["{}"] * input.dim())
+        text = f"select(): index {{}} out of range for tensor of size [{sizes}] at dimension {dim}"
+        for condition in (index >= -extent, index < extent):
+            symbolic_math.check(condition, text, "IndexError", index, *input.shape)
+    return NotImplemented
+
+
 def _pieces(input: Tensor, sections: Any, dim: int) -> list[Tensor]:
     size, longer = input.shape[dim] // sections, input.shape[dim] % sections
     starts = [number * size + torch.sym_min(number, longer) for number in range(sections + 1)]

@@ -14,6 +14,7 @@ import torch
 
 from fxloom_dynamo import symbolic_data
 from fxloom_dynamo.symbolic_data import is_symbolic_data
+from fxloom_interfaces import symbolic_math
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
@@ -52,14 +53,24 @@ def _selected(recorder: Recorder, tensor: Any, index: Any) -> tuple[Any, tuple[A
     taken = sum(_axes(item) for item in items)
     if taken > rank:
         raise IndexError(f"too many indices for tensor of dimension {rank}")
-    axis, places = 0, []
+    axis, new, places = 0, 0, []
     for item in items:
+        new += item is None
         if type(item) is torch.SymInt:
+            _check_bounds(item, tensor.shape[axis], axis + new)
             places.append((axis, item))
         axis += rank - taken if item is ... else _axes(item)
     for place, item in reversed(places):
         tensor = recorder.call_function(torch.select, (tensor, place, item), {})
     return tensor, tuple(item for item in items if type(item) is not torch.SymInt)
+
+
+def _check_bounds(index: Any, extent: Any, axis: int) -> None:
+    """Where only running the graph tells the index, have it checked as torch does."""
+    if not index.node.has_hint():
+        text = f"index {{}} is out of bounds for dimension {axis} with size {{}}"
+        for condition in (index >= -extent, index < extent):
+            symbolic_math.check(condition, text, "IndexError", index, extent)
 
 
 def _axes(item: Any) -> int:

@@ -673,9 +673,10 @@ class Lowering:
                 args = (Operand(tensor.buffer, tensor.layout), [SizeRef(as_expr(extent)) for extent in tensor.size], op)
                 self._add_check("check_sizes", args)
 
-    def check(self, truth: str, message: str) -> None:
-        """Raise RuntimeError with `message` when the program runs, unless the text `truth` holds."""
-        self._add_check("check", (TorchRef(truth), message))
+    def check(self, truth: str, message: str, error: str = "RuntimeError", numbers: Sequence[Any] = ()) -> None:
+        """Raise an error with `message`, in which `{}` stands for `numbers`, when the program runs, unless the text `truth` holds."""
+        spelled = [TorchRef(n.text) if isinstance(n, Float) else SizeRef(as_expr(n)) for n in numbers]
+        self._add_check("check", (TorchRef(truth), message, *([TorchRef(error), *spelled] if spelled or error != "RuntimeError" else [])))
 
     def _add_check(self, target: str, args: tuple[Any, ...]) -> None:
         self.out.work.append(ExternCall(target, args, (), (), (), False, True, "check", "cpu", self._origins(), check=True))
@@ -716,7 +717,7 @@ class Lowering:
         )
         if torch.Tag.dynamic_output_shape in target.tags or target.namespace not in ("aten", "prims", "fxloom"):
             read = {user.args[1] for user in node.users if user.target is operator.getitem}  # others may be left empty
-            self.check_sizes([t for number, t in enumerate(tensors) if single or number in read], str(target))
+            self.check_sizes([t for number, t in enumerate(tensors) if single or number in read], f"{target}{_place(node)}")
         if single:
             return tensors[0]
         return tuple(f if isinstance(f, int) else tensor for f, tensor in zip(outputs, tensors, strict=True))
@@ -848,6 +849,12 @@ def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
     for part in path.split("."):
         value = getattr(value, part)
     return value
+
+
+def _place(node: torch.fx.Node) -> str:
+    """The user's line of a node, for messages."""
+    site = meta.get_site(node)
+    return "" if site is None else f" (at {site})"
 
 
 def _is_view(node: torch.fx.Node) -> bool:

@@ -55,10 +55,10 @@ def check_sizes(tensor, size, op):
         raise RuntimeError(f"the result of {op} has size {list(tensor.shape)}, the program asserts {size}")
 
 
-def check(truth, message):
+def check(truth, message, error=RuntimeError, *numbers):
     """Raise unless what the program asserts of its numbers holds."""
     if not truth:
-        raise RuntimeError(message)
+        raise error(message.format(*numbers) if numbers else message)
 '''
 
 

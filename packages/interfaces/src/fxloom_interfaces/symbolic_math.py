@@ -83,9 +83,19 @@ FUNCTIONS = frozenset(
 )  # fmt: skip
 
 
-def check(condition: Any, message: str) -> None:
-    """`torch._check` with the very text of its message; on a symbolic condition an assertion of the environment."""
+def check(condition: Any, message: str, error: str = "RuntimeError", *numbers: Any) -> None:
+    """`torch._check` with the very text of its message; on a symbolic condition an assertion of the environment.
+
+    error: the name of the exception. numbers: what the message has `{}` for; with none it is the text itself.
+    """
     if isinstance(condition, torch.SymBool):
         node: Any = condition.node
-        condition = node.env.expect(node.statement, message)
-    torch._check(condition, (lambda: message) if message else None)
+        condition = node.env.expect(node.statement, message, error, numbers)
+    if not condition:
+        raise complaint(message or "Expected cond to be True, but got False", error, numbers)
+
+
+def complaint(message: str, error: str, numbers: tuple[Any, ...]) -> Exception:
+    """What `check` raises."""
+    made: Exception = getattr(builtins, error)(message.format(*numbers) if numbers else message)
+    return made

@@ -78,13 +78,16 @@ class Symbol:
 class SizeGuard:
     """A statement about symbols that the trace relied on.
 
-    site: the user's line that asked. reason: why, where it isn't plain. message: the user's own, for when it does not hold.
+    site: the user's line that asked. reason: why, where it isn't plain. message: the user's own, for when it does not hold, with
+    `{}` for each of `numbers`, if there are any; error: the exception's name.
     """
 
     statement: Statement
     site: Site | None = None
     reason: str = ""
     message: str = ""
+    error: str = "RuntimeError"
+    numbers: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return str(self.statement)
@@ -394,8 +397,10 @@ class SymbolEnv:
         statement, answer = guess
         return self.decide(statement, assume=self.options.one_graph) is answer
 
-    def expect(self, statement: Statement | bool, message: str = "") -> bool:
-        """The program asserts it: a guard, or a check at run time where unbacked symbols are in it. message: what that raises."""
+    def expect(
+        self, statement: Statement | bool, message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()
+    ) -> bool:
+        """The program asserts it: a guard, or a check at run time where unbacked symbols are in it, which raises as in `SizeGuard`."""
         if isinstance(statement, bool):
             return statement
         known = self.facts.proves(statement)
@@ -409,7 +414,7 @@ class SymbolEnv:
                 return True  # that a tensor lies in its memory; an empty one need not
             if usual == {False} and ordinary.is_of_first(statement):
                 raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
-            self._defer(statement, message=message)
+            self._defer(statement, "", message, error, numbers)
             return True
         return self.decide(statement)
 
@@ -417,9 +422,11 @@ class SymbolEnv:
         """Ranges, by name, of the symbols that only running the program tells."""
         return {atom.text: self.range_of(self.symbols[atom.text]) for atom in atoms if self.symbols[atom.text].hint is None}
 
-    def _defer(self, statement: Statement, reason: str = "", message: str = "") -> None:
+    def _defer(
+        self, statement: Statement, reason: str = "", message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()
+    ) -> None:
         """Have the statement checked when the program runs, and take it for granted."""
-        self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason, message)
+        self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason, message, error, numbers)
         self.tracer.on_deferred(statement)
         unknown = [self.symbols[atom.text] for atom in symbols_of(statement)]
         self.facts.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
@@ -480,10 +487,18 @@ class SymbolEnv:
         """What to say when a statement that was taken for granted turns out not to hold."""
         guard = self.deferred[statement]
         if guard.message:
-            return guard.message
+            numbers = [self.worded_number(n.node.poly) if type(n) is torch.SymInt else n for n in guard.numbers]
+            return guard.message.format(*numbers) if numbers else guard.message
         where = f"at {guard.site}" if guard.site is not None else ""
         why = "; ".join(part for part in (guard.reason, where) if part)
         return f"{self.worded(statement)} does not hold" + (f" ({why})" if why else "")
+
+    def complaint_when_run(self, statement: Statement) -> tuple[Any, ...]:
+        """The arguments behind the condition with which `symbolic_math.check` says the same, its numbers told when it runs."""
+        guard = self.deferred[statement]
+        if guard.error == "RuntimeError" and not guard.numbers:
+            return (self.complaint(statement),)
+        return guard.message, guard.error, *guard.numbers
 
     def complaint_about(self, name: str) -> str:
         """The same for what gave a symbol its value; empty where nothing did."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.graph import increment_version
 
+from fxloom_interfaces.number_checks import CHECK
 from fxloom_shapes import fake as fake_module
 from fxloom_shapes._torch_private import (
     context_for_fake_kernels,
@@ -774,6 +775,7 @@ _HANDLERS: dict[Op, Callable[[Op, tuple[Any, ...], dict[str, Any], FakeMode | No
     aten._local_scalar_dense.default: _read_scalar,
     aten.lift_fresh.default: _lift_fresh,
     aten._assert_scalar.default: _assert_scalar,
+    CHECK: _assert_scalar,
     **dict.fromkeys(QUESTIONS, _plain_numbers),
 }
 for _name in (

@@ -312,15 +312,28 @@ def _is_function_mode_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool
 
 @function(torch._check)
 def _check(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
-    """torch._check: what it says of numbers that only running the graph tells is checked there."""
+    _check_with(ev, RuntimeError, args, kwargs)
+
+
+def _check_with(ev: Evaluator, error: type[Exception], args: Args, kwargs: Kwargs) -> None:
+    """torch._check and its kin: what they say of numbers that only running the graph tells is checked there."""
     condition, *rest = [*args, *kwargs.values()]
     if type(condition) is torch.SymBool and unbacked(condition):
-        message = check_messages.message_text(ev, rest[0]) if rest else None
-        ev.torch_native(symbolic_math.check, condition, message or "")  # noted by the recorder where it is left to the run
+        message, *numbers = check_messages.message_text(ev, rest[0]) if rest else ("",)
+        # noted by the recorder where it is left to the run
+        ev.torch_native(symbolic_math.check, condition, message, error.__name__, *numbers)
         return
     if not ev.truth(condition):
         message = ev.call(rest[0], []) if rest and rest[0] is not None else "Expected cond to be True, but got False"
-        raise Raised(RuntimeError(message))
+        raise Raised(error(message))
+
+
+def _checking(error: type[Exception]) -> Any:
+    return lambda ev, args, kwargs: _check_with(ev, error, args, kwargs)
+
+
+for _name, _error in (("index", IndexError), ("value", ValueError), ("type", TypeError), ("not_implemented", NotImplementedError)):
+    function(getattr(torch, f"_check_{_name}"))(_checking(_error))
 
 
 @function(torch._check_is_size)

@@ -12,6 +12,7 @@ import torch
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.numbers import Float
 from fxloom_interfaces.errors import GraphRejected
+from fxloom_interfaces.number_checks import CHECK
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.graph import Lowering
@@ -36,6 +37,15 @@ def sym_size(cx: Lowering, x: Any, dim: int) -> Any:
 def assert_scalar(cx: Lowering, truth: Any, message: str) -> Any:
     if isinstance(truth, Float):
         cx.check(truth.text, message)
+    elif not truth:
+        raise GraphRejected(cx.current, message)
+    return None
+
+
+@lowering(CHECK)
+def check(cx: Lowering, truth: Any, message: str, error: str, numbers: Any) -> Any:
+    if isinstance(truth, Float):
+        cx.check(truth.text, message, error, numbers)
     elif not truth:
         raise GraphRejected(cx.current, message)
     return None
