@@ -66,3 +66,12 @@ def test_a_tensor_of_sizes_by_as_tensor_is_compiled_for_once(backend: str, dynam
         for got, expected in zip(compiled(x), fn(x), strict=True):
             torch.testing.assert_close(got, expected)
     assert fxloom.stats().compiles == (1 if dynamic else 2)
+
+
+@pytest.mark.parametrize("inner", [(), (4,)])
+def test_with_dynamic_a_stride_that_changes_alone_is_no_reason_to_compile_again(inner: tuple[int, ...], counters_at_zero: None) -> None:
+    compiled = fxloom.compile(lambda x: x * 2 + x.stride(0), backend="inductor", dynamic=True)
+    for width in (3, 5, 7, 4):
+        x = torch.randn(3, width, *inner)[:, :2]
+        assert torch.equal(compiled(x), x * 2 + x.stride(0))
+    assert fxloom.stats().compiles == 1
