@@ -130,7 +130,8 @@ class SymbolEnv:
         self.options = options
         self.tracer = Tracer()
         self.asker = Asker.PROGRAM
-        self.facts = Facts()
+        self._hints: dict[str, int] = {}
+        self.facts = Facts(self._hints)
         self.symbols: dict[str, Symbol] = {}
         #: some symbol's number is told by running the program only
         self.has_unbacked = False
@@ -163,8 +164,6 @@ class SymbolEnv:
 
         self._shared: dict[_ByLabel | _ByNumber | _FloatAt, Symbol] = {}
         self._numbers: dict[Poly, torch.SymInt | int] = {}
-        self._hints: dict[str, int] = {}
-        self.facts.example = self._hints
 
     # --- who asks ---
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fxloom_shapes.poly import FUNCTIONS, OPAQUE, ZERO, Atom, Poly, apply, const, divide, of_atom
+from fxloom_shapes.examples import Examples
+from fxloom_shapes.poly import FUNCTIONS, ONE, OPAQUE, ZERO, Atom, Poly, apply, const, divide, of_atom
 from fxloom_shapes.reals import Real
 
 Range = tuple[int | None, int | None]
@@ -128,10 +129,16 @@ def symbols_of(statement: Statement) -> dict[Atom, None]:
 
 
 
-class Facts:
-    """What is known: ranges of atoms, polynomials that are not negative or not zero, atoms that equal something else."""
+_NO_HINTS: Mapping[str, Any] = {}
 
-    def __init__(self) -> None:
+
+class Facts:
+    """What is known: ranges of atoms, polynomials that are not negative or not zero, atoms that equal something else.
+
+    hints: what symbols are in one case in which all of this holds.
+    """
+
+    def __init__(self, hints: Mapping[str, Any] = _NO_HINTS) -> None:
         self.ranges: dict[Atom, Range] = {}
         self.nonnegative: list[Poly] = []
         self.nonzero: set[Poly] = set()
@@ -141,14 +148,14 @@ class Facts:
         #: results that hold until something new is known; for those who ask often
         self.memo: dict[Any, Any] = {}
         self._lower: dict[Poly, int | None] = {}
-        #: what symbols are in one case in which all of this holds: what is otherwise there needs no proof attempt
-        self.example: Mapping[str, Any] = {}
-        self._examples: dict[Poly, int | None] = {}
+        self._atom_ranges: dict[Atom, Range] = {}
+        self.examples = Examples(hints, self.ranges)
         self._simple: dict[Poly, Poly] = {}
 
     def _changed(self) -> None:
         self.version += 1
         self._lower.clear()
+        self._atom_ranges.clear()
         self._simple.clear()
         self.memo.clear()
 
@@ -199,6 +206,8 @@ class Facts:
                 whole = poly - Poly({monomial: value}) + (a - b * apply("FloorDiv", a, b)).scaled(value)
                 if len(whole.terms) < len(poly.terms):
                     return whole
+        if len(poly.terms) > 1:
+            poly = _halved(poly)
         if not any(value == ZERO for value in self.equal.values()):
             return poly
         for monomial, value in poly.terms.items():
@@ -253,6 +262,12 @@ class Facts:
         alone = inner is not None and rest.terms == {(inner,): 1}
         if alone and inner is not None and inner.kind == "FloorDiv" and not remainder:  # (a // b) // c -> a // (b*c)
             return quotient + self._division(False, inner.args[0], inner.args[1] * b)
+        if not remainder and divisor is not None:
+            joined = _joined(rest)
+            if joined is not None:  # (a // m + r) // d -> (a + m*r) // (m*d)
+                return quotient + self._division(False, joined[0], const(joined[1] * divisor))
+            if rest.key[0][1] < 0:  # -a // d -> -((a + d - 1) // d)
+                return quotient - self._division(False, const(divisor - 1) - rest, b)
         known = self._remainder(rest, b)
         if known is not None and remainder:
             return known
@@ -264,23 +279,13 @@ class Facts:
 
     # --- bounds ---
 
-    def in_example(self, poly: Poly) -> int | None:
-        """What `poly` is in the example; None where that does not tell."""
-        if poly not in self._examples:
-            try:
-                self._examples[poly] = poly.value(self.example)
-            except (KeyError, ArithmeticError, ValueError):
-                self._examples[poly] = None
-        return self._examples[poly]
-
     def lower(self, poly: Poly) -> float:
         low = self._low(poly)
         return float("-inf") if low is None else low
 
     def _is_nonnegative(self, poly: Poly) -> bool:
-        """Certainly so. The example is asked first, which costs little."""
-        seen = self.in_example(poly)
-        return (seen is None or seen >= 0) and self.lower(poly) >= 0
+        """Certainly so. The examples are asked first, which costs little."""
+        return not self.examples.signs(poly)[0] and self.lower(poly) >= 0
 
     def bounds(self, poly: Poly) -> Range:
         """Numbers between which `poly` certainly lies; None where there is none."""
@@ -291,8 +296,7 @@ class Facts:
         value = poly.constant
         if value is not None:
             return value
-        if poly not in self._lower:
-            self._lower[poly] = None  # against recursion through Min and Max
+        if poly not in self._lower:  # which ends, as functions give way to their arguments
             self._lower[poly] = _best(max, self._least(poly), self._interval(poly)[0])
         return self._lower[poly]
 
@@ -346,9 +350,15 @@ class Facts:
 
     def atom_range(self, atom: Atom) -> Range:
         """Numbers between which an atom lies."""
-        own = self.ranges.get(atom, (None, None))
         if not atom.kind:
-            return own
+            return self.ranges.get(atom, (None, None))
+        found = self._atom_ranges.get(atom)
+        if found is None:
+            found = self._atom_ranges[atom] = self._function_range(atom)
+        return found
+
+    def _function_range(self, atom: Atom) -> Range:
+        own = self.ranges.get(atom, (None, None))
         if atom.kind in OPAQUE:
             found = self._opaque_range(atom)
             return _best(max, found[0], own[0]), _best(min, found[1], own[1])
@@ -363,7 +373,7 @@ class Facts:
             if a[0] is not None and b[0] is not None and b[0] > 0:
                 low = a[0] // b[0] if a[0] < 0 else (a[0] // b[1] if b[1] is not None else 0)
             if a[1] is not None and b[0] is not None and b[0] > 0:
-                high = a[1] // b[0] if a[1] >= 0 else -1
+                high = a[1] // b[0] if a[1] >= 0 else (a[1] // b[1] if b[1] is not None else -1)
         elif atom.kind == "Min":
             low = None if a[0] is None or b[0] is None else min(a[0], b[0])
             high = _best(min, a[1], b[1])
@@ -399,14 +409,14 @@ class Facts:
             value = self.proves(statement.negated())
             return None if value is None else not value
         poly = self.simplify(statement.poly)
-        seen = self.in_example(poly)
         if statement.op == ">=":
-            if (seen is None or seen >= 0) and self._follows(poly):
+            below, above = self.examples.signs(poly)
+            if not below and self._follows(poly):
                 return True
-            return False if (seen is None or seen < 0) and self._follows(-poly - const(1)) else None
+            return False if not above and self._follows(-poly - const(1)) else None
         if not poly.terms:
             return True
-        if seen == 0:
+        if self.examples.is_zero(poly):
             return None
         if self.lower(poly) > 0 or self.lower(-poly) > 0:
             return False
@@ -414,15 +424,18 @@ class Facts:
             return False
         one = const(1)
         for fact in self.nonnegative:
-            if self.lower(poly - fact - one) >= 0 or self.lower(-poly - fact - one) >= 0:
-                return False
+            for side in (poly, -poly):
+                if self.examples.never_above(fact, side) and self.lower(side - fact - one) >= 0:
+                    return False
         common = poly - const(poly.terms.get((), 0))
         factor = common.content()
         return False if factor > 1 and poly.terms.get((), 0) % factor else None
 
     def _follows(self, poly: Poly) -> bool:
         """poly >= 0, from ranges or from one fact."""
-        return self.lower(poly) >= 0 or any(self.lower(poly - fact) >= 0 for fact in self.nonnegative)
+        if self.lower(poly) >= 0:
+            return True
+        return any(self.examples.never_above(fact, poly) and self.lower(poly - fact) >= 0 for fact in self.nonnegative)
 
     def _proves_comparison(self, statement: Comparison) -> bool | None:
         known = self.compared.get((statement.op, statement.args))
@@ -435,6 +448,7 @@ class Facts:
 
     def state(self, statement: Statement, late: frozenset[Atom] = frozenset()) -> None:
         """From now on the statement holds. late: symbols that only running the program tells; equations are solved for these."""
+        self.examples.stated(statement)
         if isinstance(statement, Comparison):
             self.compared[(statement.op, statement.args)] = statement.truth
             self._changed()
@@ -517,6 +531,48 @@ def _alone(poly: Poly) -> list[tuple[Atom, int]]:
         return []
     ((monomial, factor),) = rest.terms.items()
     return [(monomial[0], -offset // factor)] if len(monomial) == 1 and offset % factor == 0 else []
+
+
+def _joined(poly: Poly) -> tuple[Poly, int] | None:
+    """(a, m) where `poly`, which has one quotient by a number and other terms, is a // m."""
+    quotients = [
+        (monomial, value, monomial[0].args[1].constant)
+        for monomial, value in poly.terms.items()
+        if len(monomial) == 1 and monomial[0].kind == "FloorDiv" and abs(value) == 1
+    ]
+    if len(quotients) != 1 or len(poly.terms) == 1:
+        return None
+    ((monomial, value, divisor),) = quotients
+    if divisor is None or divisor <= 0:
+        return None
+    inside, rest = monomial[0].args[0], poly - Poly({monomial: value})
+    if value < 0:  # -(a // m) -> (m - 1 - a) // m
+        inside = const(divisor - 1) - inside
+    return inside + rest.scaled(divisor), divisor
+
+
+def _halved(poly: Poly) -> Poly:
+    """a - a // 2 is (a + 1) // 2, a - (a + 1) // 2 is a // 2, and a + a % 2 is 2 * ((a + 1) // 2): less terms."""
+    for monomial, value in poly.terms.items():
+        for place, atom in enumerate(monomial):
+            if atom.kind not in ("FloorDiv", "Mod") or atom.args[1] != _TWO:
+                continue
+            others = Poly({monomial[:place] + monomial[place + 1 :]: abs(value)})
+            inside, sign = atom.args[0], 1 if value > 0 else -1
+            choices = [(inside, inside + ONE)] if atom.kind == "Mod" else [(inside, inside + ONE), (inside - ONE, inside - ONE)]
+            for whole, half in choices:
+                if whole.constant is not None:
+                    continue
+                same_sign = atom.kind == "Mod"  # a + a % 2; a - a // 2
+                change = (others * whole).scaled(sign if same_sign else -sign)
+                if not all(poly.terms.get(part) == number for part, number in change.terms.items()):
+                    continue
+                made = apply("FloorDiv", half, _TWO).scaled(2 * sign if same_sign else -sign)
+                return poly - Poly({monomial: value}) - change + others * made
+    return poly
+
+
+_TWO = const(2)
 
 
 def _gcd(a: int, b: int) -> int:
