@@ -12,11 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fxloom_interfaces.sources import LocalSource
+from fxloom_interfaces.sources import LocalSource, SizeSource
 from fxloom_shapes import EnvOptions, FakeMode, SymbolEnv
 from fxloom_shapes.asking import Asker
 from fxloom_shapes.context import TraceContext
+from fxloom_shapes.facts import Facts, relation
 from fxloom_shapes.fake import FakeTensor, make_fake
+from fxloom_shapes.poly import Atom, Poly, apply, const, of_atom, total
 from fxloom_shapes.symbolize import DimPolicy, symbolize
 
 Program = Callable[[Tensor], Tensor]
@@ -147,3 +149,115 @@ def test_any_size_that_is_accepted_has_the_trace(seed: int) -> None:
             check(program, hints, POINTS)
         except AssertionError as error:
             raise AssertionError(f"{name} at {hints}: {error}") from error
+
+
+# --- quotients and remainders of quotients and remainders -----------------------------------------------------------------
+
+
+def symbols(**hints: int) -> tuple[SymbolEnv, list[Any]]:
+    env = SymbolEnv(EnvOptions(duck=False))
+    return env, [env.create(hint, SizeSource(LocalSource(name), "size", 0)) for name, hint in hints.items()]
+
+
+def text(number: Any) -> str:
+    return str(number.node.poly)
+
+
+def test_halving_again_and_again_is_one_quotient() -> None:
+    _, (up,) = symbols(s=27)
+    down = padded = up
+    for stage in range(1, 6):
+        up, down = (up + 1) // 2, down // 2
+        padded = (padded + padded % 2) // 2
+        assert text(up) == text(padded)
+        assert len(up.node.poly.terms) == 1 and text(down) == f"FloorDiv(s0, {2**stage})"
+
+
+def test_filling_up_and_taking_away_give_short_terms() -> None:
+    _, (s,) = symbols(s=27)
+    up = (s + 1) // 2
+    assert text(s - s // 2) == text(up)
+    assert text(s - up) == text(s // 2)
+    assert text(s // 2 + up) == "s0"
+    assert text(s + s % 2) == text(up * 2)
+    assert text(s + (-s) % 4) == text((s + 3) // 4 * 4) == text(-((-s) // 4) * 4)
+
+
+def test_three_stages_of_windows_and_merging_ask_little() -> None:
+    """What pads, windows and patch merging of a Swin transformer do with sizes; its terms used to double with each stage."""
+    env, (height, width) = symbols(h=27, w=29)
+    for _ in range(3):
+        for extent in (height, width):
+            filled = extent + (4 - extent % 4) % 4
+            assert filled // 4 * 4 == filled
+            assert len(filled.node.poly.terms) == 1
+        height, width = (height + height % 2) // 2, (width + width % 2) // 2
+        assert len((height * width).node.poly.terms) == 1
+    assert len(env.facts._lower) < 400  # bounds worked out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_simplifying_never_changes_a_value(seed: int) -> None:
+    source = random.Random(seed)
+    atoms = [Atom("", (), name, rank) for rank, name in enumerate("ab")]
+
+    def draw_poly(depth: int) -> Poly:
+        if depth == 0 or source.random() < 0.2:
+            return of_atom(source.choice(atoms)) if source.random() < 0.8 else const(source.randint(-3, 5))
+        a, divisor = draw_poly(depth - 1), const(source.randint(2, 4))
+        kind = source.choice(["FloorDiv", "Mod", "+", "-", "*", "Min", "Max", "halves", "halves"])
+        if kind in ("FloorDiv", "Mod"):
+            return apply(kind, a, divisor)
+        two = const(2)
+        if kind == "halves":
+            return source.choice(
+                [
+                    a - apply("FloorDiv", a, two),
+                    a + apply("Mod", a, two),
+                    apply("FloorDiv", a + const(1), two),
+                    a + apply("Mod", -a, divisor),
+                ]
+            )
+        b = draw_poly(depth - 1)
+        return {"+": a + b, "-": a - b, "*": a * b}.get(kind) or apply(kind if kind in ("Min", "Max") else "Min", a, b)
+
+    for _ in range(400):
+        facts = Facts({"a": 7, "b": 12})
+        facts.ranges.update({atom: (2, None) for atom in atoms})
+        poly = draw_poly(4)
+        simple = facts.simplify(poly)
+        assert facts.simplify(simple) == simple, poly
+        for _ in range(10):
+            numbers = {"a": source.randint(2, 40), "b": source.randint(2, 40)}
+            assert poly.value(numbers) == simple.value(numbers), (poly, simple, numbers)
+            low, high = facts.bounds(simple)
+            assert (low is None or low <= poly.value(numbers)) and (high is None or poly.value(numbers) <= high), (poly, low, high)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_proven_holds_wherever_the_facts_do(seed: int) -> None:
+    """Cases in which the facts hold are looked at first: they may only spare an attempt."""
+    source = random.Random(seed)
+    points = [dict(zip("ab", point, strict=True)) for point in itertools.product(range(2, 14), repeat=2)]
+    decided = 0
+    for _ in range(100):
+        hints = {"a": source.randint(2, 13), "b": source.randint(2, 13)}
+        facts = Facts(hints)
+        a, b = (Atom("", (), name, rank) for rank, name in enumerate("ab"))
+        facts.ranges.update({a: (2, 13), b: (2, 13)})
+        left = points
+        for _ in range(5):
+            terms = [of_atom(a), of_atom(b), apply("FloorDiv", of_atom(a), const(2)), apply("Mod", of_atom(b), const(3)), const(3)]
+            poly = total(term.scaled(source.randint(-2, 2)) for term in terms)
+            statement = relation(source.choice(["==", "!=", ">="]), poly)
+            if isinstance(statement, bool):
+                continue
+            known = facts.proves(statement)
+            if known is None:
+                statement = statement if statement.holds(hints) else statement.negated()
+                facts.state(statement)
+                left = [point for point in left if statement.holds(point)]
+            else:
+                decided += 1
+                assert all(statement.holds(point) is known for point in left), (statement, known)
+    assert decided > 60

@@ -147,6 +147,11 @@ def known_equal(a: int, b: int) -> bool | None:
     """Whether a == b, whatever the symbols are that a trace may meet; None where it depends on them. Leaves no guard."""
     if a is b:
         return True
+    one, other = getattr(a, "node", None), getattr(b, "node", None)
+    if one is None and other is None:
+        return a == b
+    if one is not None and other is not None and one.poly == other.poly:
+        return True
     outcome: Any = a == b
     if type(outcome) is bool:
         return outcome

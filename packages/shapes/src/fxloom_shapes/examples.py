@@ -1,8 +1,8 @@
 """Cases in which all that is known holds: what is otherwise in one of them needs no attempt at a proof.
 
-In: what symbols are in the traced call, the ranges that they had when they were made, and each statement that is stated. Out: what a polynomial is in
-each case. The first case is the traced call; others have multiples and neighbours of its numbers, and are left out from the first
-statement on that does not hold of them. They only refute, so a case more or less never makes an answer wrong.
+In: what symbols are in the traced call, their ranges, and each statement that is stated. Out: what a polynomial is in each case.
+The first case is the traced call; others have multiples and neighbours of its numbers, and are left out from the first statement
+on that does not hold of them. They only refute, so a case more or less never makes an answer wrong.
 """
 
 from __future__ import annotations
@@ -96,22 +96,21 @@ class Examples:
 
     def signs(self, poly: Poly) -> tuple[bool, bool]:
         """(it is below 0 in some case, it is 0 or above in some)."""
-        below = above = False
-        for case in self._cases:
+        first = self._cases[0].value(poly)
+        if first is None:
+            return False, False
+        below = first < 0
+        if _is_simple(poly):
+            return below, not below
+        for case in self._cases[1:]:
             value = case.value(poly)
-            if value is None:
-                break
-            if value < 0:
-                below = True
-            else:
-                above = True
-            if below and above:
-                break
-        return below, above
+            if value is not None and (value < 0) is not below:
+                return True, True
+        return below, not below
 
     def is_zero(self, poly: Poly) -> bool:
         """It is 0 in some case."""
-        return any(case.value(poly) == 0 for case in self._cases)
+        return any(case.value(poly) == 0 for case in (self._cases[:1] if _is_simple(poly) else self._cases))
 
     def never_above(self, fact: Poly, poly: Poly) -> bool:
         """`fact <= poly` in every case, as far as can be told."""
@@ -120,6 +119,11 @@ class Examples:
             if one is not None and other is not None and one > other:
                 return False
         return True
+
+
+def _is_simple(poly: Poly) -> bool:
+    """A proof costs less than more cases."""
+    return len(poly.terms) <= 3 and not any(atom.kind for monomial in poly.terms for atom in monomial)
 
 
 def _holds(statement: Holds, case: Case) -> bool:

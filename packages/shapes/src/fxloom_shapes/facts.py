@@ -128,7 +128,6 @@ def symbols_of(statement: Statement) -> dict[Atom, None]:
     return found
 
 
-
 _NO_HINTS: Mapping[str, Any] = {}
 
 
@@ -206,8 +205,11 @@ class Facts:
                 whole = poly - Poly({monomial: value}) + (a - b * apply("FloorDiv", a, b)).scaled(value)
                 if len(whole.terms) < len(poly.terms):
                     return whole
-        if len(poly.terms) > 1:
-            poly = _halved(poly)
+        while len(poly.terms) > 1:
+            less = _halved(poly)
+            if less is poly:
+                break
+            poly = less
         if not any(value == ZERO for value in self.equal.values()):
             return poly
         for monomial, value in poly.terms.items():
@@ -552,13 +554,17 @@ def _joined(poly: Poly) -> tuple[Poly, int] | None:
 
 
 def _halved(poly: Poly) -> Poly:
-    """a - a // 2 is (a + 1) // 2, a - (a + 1) // 2 is a // 2, and a + a % 2 is 2 * ((a + 1) // 2): less terms."""
+    """a - a // 2 is (a + 1) // 2, a - (a + 1) // 2 is a // 2, the sum of the two is a, and a + a % 2 is 2 * ((a + 1) // 2): less terms."""
     for monomial, value in poly.terms.items():
         for place, atom in enumerate(monomial):
             if atom.kind not in ("FloorDiv", "Mod") or atom.args[1] != _TWO:
                 continue
             others = Poly({monomial[:place] + monomial[place + 1 :]: abs(value)})
             inside, sign = atom.args[0], 1 if value > 0 else -1
+            if atom.kind == "FloorDiv":
+                pair = (others * apply("FloorDiv", inside + ONE, _TWO)).scaled(sign)
+                if all(poly.terms.get(part) == number for part, number in pair.terms.items()):
+                    return poly - Poly({monomial: value}) - pair + (others * inside).scaled(sign)
             choices = [(inside, inside + ONE)] if atom.kind == "Mod" else [(inside, inside + ONE), (inside - ONE, inside - ONE)]
             for whole, half in choices:
                 if whole.constant is not None:

@@ -371,6 +371,10 @@ class IntNode(NumberNode):
     def _extreme(self, kind: str, other: Node) -> Node:
         if not isinstance(other, IntNode):
             return _real(kind.lower(), self, other)
+        result: Node = self._known(kind, other, lambda a, b: a._extreme_of_ints(kind, b))
+        return result
+
+    def _extreme_of_ints(self, kind: str, other: IntNode) -> Node:
         simplify = self.env.facts.simplify
         return self._made(self.env.facts.function(kind, simplify(self.poly), simplify(other.poly)))
 
