@@ -181,6 +181,10 @@ class Facts:
             return known
         if not atom.kind:
             return None
+        if atom in self.ranges:
+            low, high = self.atom_range(atom)
+            if low is not None and low == high:  # narrowed to one number
+                return const(low)
         if atom.kind in OPAQUE:
             new = self.opaque(atom.kind, *[self._argument(argument) for argument in atom.args])
         else:
