@@ -148,3 +148,73 @@ def test_what_only_returned_numbers_are_made_of_reaches_the_graph(f: Any, backen
         expected, got = f(*args), compiled(*args)
         assert torch.equal(got[0], expected[0])
         assert got[1:] == expected[1:] and [type(value) for value in got[1:]] == [type(value) for value in expected[1:]]
+
+
+def into_cache(cache: Tensor, place: Tensor, new: Tensor) -> Tensor:
+    cache = cache.clone()
+    cache.narrow(1, place.item(), new.shape[1]).copy_(new)
+    return cache
+
+
+def written_part(x: Tensor, n: Tensor) -> Tensor:
+    y = x.clone()
+    y[:n] = 1
+    return y
+
+
+SLICED: dict[str, Program] = {
+    "up_to": lambda x, n: x[:n] * 2,
+    "from": lambda x, n: x[n:].sum(0),
+    "of_columns": lambda x, n: x[1:, :n].exp(),
+    "written": written_part,
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("name", SLICED)
+def test_a_tensor_is_the_end_of_a_slice(name: str, backend: str, counters_at_zero: None) -> None:
+    program = SLICED[name]
+    run = fxloom.compile(program, backend=backend, fullgraph=True, dynamic=True, options=OPTIONS)
+    for rows, n in ((6, 3), (7, 5), (8, 0), (9, 20), (4, -2)):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(run(x, torch.tensor(n)), program(x, torch.tensor(n)))
+    assert fxloom.stats().graphs == 1
+
+
+@BACKENDS
+def test_a_cache_is_written_at_a_place_that_only_running_tells(backend: str, counters_at_zero: None) -> None:
+    run = fxloom.compile(into_cache, backend=backend, fullgraph=True, dynamic=True, options=OPTIONS)
+    for place, count in ((3, 5), (0, 7), (14, 2), (-4, 3)):
+        cache, new = torch.randn(2, 16, 4), torch.randn(2, count, 4)
+        torch.testing.assert_close(run(cache, torch.tensor(place), new), into_cache(cache, torch.tensor(place), new))
+    with pytest.raises(RuntimeError, match="cache.size.1.*does not hold"):
+        run(torch.randn(2, 16, 4), torch.tensor(12), torch.randn(2, 5, 4))
+    assert fxloom.stats().graphs == 1
+
+
+@BACKENDS
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy_with_logits])
+def test_losses_of_two_parts_of_as_many_elements(loss: Program, backend: str, counters_at_zero: None) -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        return loss(x[x > 0], y[x > 0])
+
+    run = fxloom.compile(program, backend=backend, fullgraph=True, dynamic=True, options=OPTIONS)
+    for rows in (6, 9):
+        x, y = torch.randn(rows, 5, requires_grad=True), torch.rand(rows, 5)
+        got, wanted = run(x, y), program(x, y)
+        torch.testing.assert_close(got, wanted)
+        torch.testing.assert_close(torch.autograd.grad(got, x), torch.autograd.grad(wanted, x))
+    assert fxloom.stats().graphs == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: torch.cov(x), lambda x: torch.cov(x, correction=0), lambda x: x.corrcoef(), lambda x: torch.linalg.multi_dot([x, x.t(), x]), lambda x: torch.vander(x[0])],
+    ids=["cov", "cov_correction", "corrcoef", "multi_dot", "vander"],
+)
+def test_one_graph_for_matrices_of_every_size(program: Program, counters_at_zero: None) -> None:
+    run = fxloom.compile(program, backend="aot_eager", fullgraph=True, dynamic=True)
+    for rows, columns in ((4, 6), (5, 9), (6, 13), (2, 3)):
+        x = torch.randn(rows, columns, dtype=torch.float64)
+        torch.testing.assert_close(run(x), program(x))
+    assert fxloom.stats().graphs == 1

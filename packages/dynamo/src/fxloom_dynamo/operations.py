@@ -390,6 +390,19 @@ def hashable(ev: Evaluator, key: Any) -> Any:
     return key
 
 
+def with_numbers(ev: Evaluator, index: Any) -> Any:
+    """An index of a tensor, with the numbers that tensors as ends of slices stand for: `x[:n]` reads n's number."""
+    if type(index) is tuple:
+        return tuple(with_numbers(ev, part) for part in index)
+    if type(index) is not slice or not any(type(end) is FakeTensor for end in (index.start, index.stop, index.step)):
+        return index
+    ends = []
+    for end in (index.start, index.stop, index.step):
+        counts = type(end) is FakeTensor and not end.dim() and not (end.is_floating_point() or end.is_complex() or end.dtype is torch.bool)
+        ends.append(ev.torch_native(torch.Tensor.item, end) if counts else end)
+    return slice(*ends)
+
+
 def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
     """container[key]."""
     if ev.heap.untraceable:
@@ -414,7 +427,7 @@ def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
     if cls is FakeTensor:
         if ev.recorder.overriding and (result := special(ev, container, "__getitem__", key)) is not ABSENT:
             return result
-        return ev.record_call(operator.getitem, container, key)
+        return ev.record_call(operator.getitem, container, with_numbers(ev, key))
     found = python_method(ev, container, "__getitem__")
     if found is not ABSENT:
         return ev.call(found, [container, key])
@@ -494,7 +507,7 @@ def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None
     if cls is FakeTensor:
         if ev.recorder.overriding and special(ev, container, "__setitem__", key, value) is not ABSENT:
             return
-        ev.record_call(operator.setitem, container, key, value)
+        ev.record_call(operator.setitem, container, with_numbers(ev, key), value)
         return
     key = concrete(key)
     found = python_method(ev, container, "__setitem__")

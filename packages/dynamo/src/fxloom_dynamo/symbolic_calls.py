@@ -59,7 +59,8 @@ def _has_symbolic(values: Any) -> bool:
 
 
 def _is_sized(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(arg, Tensor) and _has_symbolic(arg.shape) for arg in args)
+    tensors = itertools.chain.from_iterable(arg if isinstance(arg, (list, tuple)) else (arg,) for arg in args)
+    return any(isinstance(arg, Tensor) and _has_symbolic(arg.shape) for arg in tensors)
 
 
 # --- sequences ---------------------------------------------------------------------------------------------------------
@@ -149,10 +150,11 @@ def kaiser_window(window_length: Any, periodic: Any = True, beta: Any = 12.0, **
     return _if_single(window_length, 1, torch.i0(beta * torch.sqrt(torch.clamp(1 - (2 * place - 1) ** 2, min=0))) / top)
 
 
-@rule(torch.vander)
+@rule(torch.vander, any_size=True)
 def vander(x: Tensor, N: Any = None, increasing: Any = False) -> Any:
-    if x.dim() != 1 or N is None:
+    if x.dim() != 1:
         return NotImplemented
+    N = x.shape[0] if N is None else N
     ones = torch.ones(x.shape[0], 1, dtype=torch.promote_types(x.dtype, torch.int64), device=x.device)
     powers = torch.cat([ones, x.unsqueeze(1).expand(x.shape[0], N - 1).to(ones.dtype)], 1).cumprod(1)
     return powers if increasing else powers.flip(1)

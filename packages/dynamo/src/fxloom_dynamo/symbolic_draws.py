@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fxloom_dynamo.symbolic_calls import Rule, find, rule
+from fxloom_dynamo.symbolic_calls import Rule, rule
+from fxloom_dynamo.symbolic_statistics import find
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes.propagate import SYMBOLIC
 
