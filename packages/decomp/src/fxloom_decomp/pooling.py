@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import decomposition
+from fxloom_decomp.registry import cast, decomposition, widen
 
 aten = torch.ops.aten
 
@@ -27,6 +27,9 @@ def adaptive_avg_pool2d(x: Tensor, output_size: list[int]) -> Tensor:
 def adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Tensor:
     h, w = x.shape[-2:]
     out_h, out_w = grad.shape[-2:]
+    if any(type(extent) is not int and not (type(out) is int and out == 1) for extent, out in ((h, out_h), (w, out_w))):
+        wide = widen(grad)  # whether windows overlap is decided when the graph runs
+        return cast(_shares(out_h, h, wide).t() @ wide @ _shares(out_w, w, wide), grad.dtype)
     if x.numel() == 0 or h % out_h or w % out_w:
         return NotImplemented
     kh, kw = h // out_h, w // out_w
@@ -34,6 +37,14 @@ def adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Tensor:
     share = grad / (kh * kw)
     spread = share.reshape([*lead, out_h, 1, out_w, 1]).expand([*lead, out_h, kh, out_w, kw])
     return torch.clone(spread, memory_format=torch.contiguous_format).reshape(x.shape)
+
+
+def _shares(windows: int, extent: int, like: Tensor) -> Tensor:
+    """(windows, extent): what part of a window each position is; window i begins at floor(i * extent / windows)."""
+    number = torch.arange(windows, dtype=torch.int64, device=like.device).unsqueeze(1)
+    start, end = number * extent // windows, ((number + 1) * extent + (windows - 1)) // windows
+    place = torch.arange(extent, dtype=torch.int64, device=like.device)
+    return ((place >= start) & (place < end)).to(like.dtype) / (end - start)
 
 
 def _reflected(start: int, extent: int, before: int, device: torch.device) -> Tensor:

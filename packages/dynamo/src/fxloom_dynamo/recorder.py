@@ -493,6 +493,12 @@ class Recorder:
                 self._rely_on_offset(args[0])
             if name in ("_is_view", "is_set_to") and any(id(given) in self.input_info for given in args):
                 graph_break("torch_call", f"Tensor.{name} of an input: how it came to be is not looked at")
+            if name == "new_tensor" and is_symbolic_data(args[1:]):
+                like = kwargs | {name: kwargs.get(name) or getattr(args[0], name) for name in ("dtype", "device")}
+                with DisableTorchFunction():
+                    made = symbolic_data.tensor(self, args[1], like)
+                if made is not NotImplemented:
+                    return made
             if name in UNMODELLED_METHODS:
                 self.refuse_method(name, args[0])
             if name in _OPERATORS:
