@@ -39,6 +39,12 @@ def _scaled(input: Tensor, noise: Tensor, inplace: Any) -> Tensor:
 
 def _drop(input: Tensor, p: Any, training: Any, inplace: Any, kept: Callable[[Tensor], Tensor]) -> Any:
     """What eager's operators make of p: no numbers are drawn for 0 and 1. kept: of `_kept`."""
+    if type(p) is torch.SymFloat and not p.node.has_hint():
+        if training or inplace:
+            return NotImplemented
+        for condition in (p >= 0.0, p <= 1.0):
+            symbolic_math.check(condition, "dropout probability has to be between 0 and 1, but got {}", "ValueError", p)
+        return input
     if p < 0.0 or p > 1.0 or (inplace and not training):
         return NotImplemented
     if not training:

@@ -15,6 +15,7 @@ from fxloom_interfaces.codegen import Codegen, KernelSource
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.expr import Expr, print_expr
+from fxloom_interfaces.own_operators import definitions
 from fxloom_interfaces.program import (
     Allocate,
     BindSize,
@@ -221,6 +222,8 @@ def print_runnable(
         "    from fxloom_interfaces.codegen import KernelSource",
         "",
     ]
+    own = definitions(step.target for step in program.steps if isinstance(step, Call))
+    lines += [*(f"    {line}" for line in own), *([""] if own else [])]
     lines.append("    store = FileStore(Path(tempfile.mkdtemp()))")
     for device in sources:
         plugin = codegens[device]

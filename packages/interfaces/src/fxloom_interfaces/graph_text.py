@@ -12,6 +12,7 @@ import torch.fx
 
 from fxloom_interfaces.dtypes import DTYPES, dtype_name
 from fxloom_interfaces.meta import get_site, get_source, has_fake
+from fxloom_interfaces.own_operators import definitions
 
 
 def readable(gm: torch.fx.GraphModule) -> str:
@@ -125,6 +126,8 @@ def runnable(gm: torch.fx.GraphModule) -> str:
     constants = "".join(
         f"Constants.{node.target} = {_make(node)}\n" for node in gm.graph.nodes if node.op == "get_attr" and has_fake(node)
     )
+    own = definitions(str(node.target) for node in gm.graph.nodes if node.op == "call_function")
+    imports = "\n".join([imports, *own])
     return _SCRIPT.format(imports=imports, code=code.src.strip() + "\n", inputs=inputs, constants=constants + "\n" if constants else "")
 
 

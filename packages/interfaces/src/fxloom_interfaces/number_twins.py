@@ -51,6 +51,11 @@ def twin(op: Op, differentiated: bool) -> Op | None:
     return found
 
 
+def original(name: str) -> Op | None:
+    """The overload of torch's that `fxloom::name` is the twin of."""
+    return next((op for op, made in _TWINS.items() if made._schema.name == f"fxloom::{name}"), None)
+
+
 def accepts(op: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether an overload takes these arguments, the symbolic numbers among them for plain ones."""
     schema = op._schema.arguments

@@ -185,6 +185,12 @@ class SymbolEnv:
         finally:
             self._keeps_floats = before
 
+    def refuse_if_kept(self, real: Real) -> None:
+        """Raise where the plain number of a symbolic float is wanted within `floats_kept`."""
+        if self._keeps_floats:
+            self.float_wanted = True
+            raise Specialized(str(real), "one that changes")
+
     @property
     def in_operator(self) -> bool:
         """What is asked now is no question of the program's own."""
@@ -592,9 +598,7 @@ class SymbolEnv:
 
     def pin_floats(self, real: Real) -> None:
         """The trace holds only for the present values of the symbols in `real`."""
-        if self._keeps_floats:
-            self.float_wanted = True
-            raise Specialized(str(real), "one that changes")
+        self.refuse_if_kept(real)
         for atom in real.symbols():
             symbol = self.symbols[atom.text]
             if symbol.is_float:

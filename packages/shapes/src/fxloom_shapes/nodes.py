@@ -602,6 +602,7 @@ class FloatNode(NumberNode):
 
     def guard_float(self, file: str, line: int) -> float:
         value = self.hint
+        self.env.refuse_if_kept(self.real)
         if value is None:
             raise DataDependent("float", f"{self} is a number that only running the program tells")
         self.env.pin_floats(self.real)
