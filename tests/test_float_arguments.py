@@ -175,3 +175,44 @@ def test_no_second_derivative_of_an_operator_that_runs_again() -> None:
     (grad,) = torch.autograd.grad(run(x, 1.5).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="can't be differentiated again"):
         grad.sum().backward()
+
+
+def cast(x: Tensor, p: float) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return F.dropout(x @ x.t(), p)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    ("f", "x"),
+    [
+        (lambda x, p: F.dropout(x.t(), p), torch.rand(4, 3)),
+        (lambda x, p: F.dropout(x, p), torch.rand(2, 4, 3, 5).to(memory_format=torch.channels_last)),
+        (lambda x, p: F.dropout(x[:, ::2], p), torch.rand(4, 6)),
+        (cast, torch.rand(4, 3)),
+    ],
+    ids=["transposed", "channels_last", "gaps", "autocast"],
+)
+def test_numbers_are_drawn_in_the_order_of_memory(f: Program, x: Tensor, backend: str) -> None:
+    fxloom.reset()
+    compiled = fxloom.compile(f, backend=backend, fullgraph=True)
+    for p in (0.1, 0.2, 0.3, 0.4):
+        torch.manual_seed(3)
+        expected = f(x, p)
+        torch.manual_seed(3)
+        got = compiled(x, p)
+        assert torch.equal(got, expected) and got.stride() == expected.stride() and got.dtype == expected.dtype
+    assert fxloom.stats().compiles == 2
+
+
+def test_functions_that_are_transformed_call_no_twins() -> None:
+    """torch transforms no operators of others that have derivatives: such a float is compiled for."""
+
+    def f(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
+        gradient = torch.func.grad(lambda y: torch.cdist(y, y + 1, p + 1).sum())(x)
+        return gradient, torch.func.vmap(lambda y: F.pairwise_distance(y, y + 1, eps=p))(x[None])
+
+    compiled = fxloom.compile(f, backend="eager", fullgraph=True)
+    for p in (0.1, 0.2, 0.3, 0.4):
+        x = torch.rand(4, 3)
+        torch.testing.assert_close(compiled(x, p), f(x, p))

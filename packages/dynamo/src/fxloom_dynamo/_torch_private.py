@@ -130,3 +130,9 @@ __all__ = [
 
 #: code of the frames that a call of a module consists of, before `forward`
 MODULE_CALLS = (torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__)
+
+
+def has_autocast_rule(op: Any, device: str) -> bool:
+    """Whether autocast handles the operator on a type of device."""
+    key = f"Autocast{device.upper()}"
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))

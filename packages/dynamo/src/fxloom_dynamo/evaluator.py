@@ -87,6 +87,7 @@ class Evaluator:
         self.of_operators: dict[int, tuple[BaseException, int, Site | None]] = {}  # exceptions that they raised; when, where
         self.recorder.sites = self.sites
         self.recorder.in_protected_block = self._in_protected_block
+        self.recorder.in_transform = lambda: self.transforms > 0
         self.recorder.amid_effects = self._has_effects
         self.history = policy.history
         self.recorder.order = self.history.order

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_interfaces.number_twins import accepts, twin
+from fxloom_dynamo._torch_private import has_autocast_rule
+from fxloom_interfaces.number_twins import accepts, takes_changing_int, twin
 from fxloom_shapes import FakeTensor
+from fxloom_shapes.operators import facts_of
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
@@ -27,7 +29,11 @@ _ASKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_v
 def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], usual: Callable[[], Any]) -> Any:
     """See the module's docstring. usual: records the call as it is."""
     env = recorder.fake_mode.env
-    if env is None or not _has_float(args) and not _has_float(tuple(kwargs.values())):
+    given = (*args, *kwargs.values())
+    if env is not None and takes_changing_int(func) and any(type(value) is torch.SymInt for value in given):
+        result = by_twin(recorder, func, args, kwargs)
+        return usual() if result is NotImplemented else result
+    if env is None or not _has_float(given):
         return usual()
     try:
         with env.floats_kept():
@@ -36,6 +42,8 @@ def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         if not env.float_wanted:
             raise
     result = _inside(recorder, func, args, kwargs) if type(func) is types.FunctionType else by_twin(recorder, func, args, kwargs)
+    if result is NotImplemented and type(func) is types.BuiltinFunctionType and getattr(torch, func.__name__, func) is not func:
+        return recorder.call_function(getattr(aten, func.__name__), args, kwargs)  # graphs would name it as the Python function
     return usual() if result is NotImplemented else result
 
 
@@ -45,7 +53,7 @@ def _has_float(values: tuple[Any, ...]) -> bool:
 
 def _inside(recorder: Recorder, func: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a Python function of torch calls is recorded call by call."""
-    if not (func.__module__ or "").startswith("torch."):
+    if not (func.__module__ or "").startswith("torch.") or recorder.in_transform():
         return NotImplemented
     unasked = {name: _nobody for name in _ASKS if name in func.__globals__}
     copy = types.FunctionType(func.__code__, {**func.__globals__, **unasked}, func.__name__, func.__defaults__, func.__closure__)
@@ -62,13 +70,16 @@ def by_twin(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
     """The call by an operator's twin; NotImplemented where there is none."""
     tensors = [value for value in (*args, *kwargs.values()) for value in (value if type(value) in (list, tuple) else (value,))]
     fakes = [value for value in tensors if type(value) is FakeTensor]
-    if any(torch.is_autocast_enabled(device) for device in {fake.device.type for fake in fakes}):
+    if recorder.in_transform():  # torch transforms no operators with derivatives of their own
         return NotImplemented
+    casting = [device for device in {fake.device.type for fake in fakes} if torch.is_autocast_enabled(device)]
     differentiated = torch.is_grad_enabled() and any(fake.requires_grad for fake in fakes)
     if "input" in kwargs:  # torch's functions call so what operators call `self`
         kwargs = {("self" if name == "input" else name): value for name, value in kwargs.items()}
     name = getattr(func, "__name__", "")
     for overload in _overloads(func, name):
+        if any(_is_cast(overload, device) for device in casting):
+            continue
         made = twin(overload, differentiated) if accepts(overload, args, kwargs) else None
         if made is not None:
             return recorder.call_function(made, args, kwargs)
@@ -77,6 +88,11 @@ def by_twin(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
         result = by_twin(recorder, getattr(torch.Tensor, name[:-1], None), (copy, *args[1:]), kwargs)
         return result if result is NotImplemented else recorder.call_function(torch.Tensor.copy_, (args[0], result), {})
     return NotImplemented
+
+
+def _is_cast(op: Any, device: str) -> bool:
+    """Whether autocast changes the dtypes that an operator, or what it is made of, gets there."""
+    return facts_of(op).composite or has_autocast_rule(op, device)
 
 
 def _overloads(func: Any, name: str) -> list[Any]:

@@ -93,6 +93,7 @@ class Recorder:
         self.mode = _RecordingMode(self)
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
         self.in_protected_block: Callable[[], bool] = lambda: False
+        self.in_transform: Callable[[], bool] = lambda: False  # whether a function that torch.func transforms is evaluated
         self.on_unknown: Callable[[str], None] = lambda method: None  # before a break at a method that asks for values
         self.order = Order.FREE
         self.amid_effects: Callable[[], bool] = lambda: False

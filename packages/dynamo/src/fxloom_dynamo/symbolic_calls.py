@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fxloom_interfaces import symbolic_math
-from fxloom_interfaces.number_twins import twin
 from fxloom_interfaces.recurrent import KINDS, RECURRENT
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -416,11 +415,10 @@ def interpolate(
     packet = getattr(torch.ops.aten, name.format(axes), None)
     if size is not None or recompute_scale_factor or antialias or packet is None or len(factors) != axes or not _has_symbolic(factors):
         return NotImplemented
-    overload = twin(packet.default, differentiated=torch.is_grad_enabled() and input.requires_grad)
-    if overload is None or not has_corners and align_corners is not None or torch.is_autocast_enabled(input.device.type):
+    if not has_corners and align_corners is not None:
         return NotImplemented
     sizes = [symbolic_math.trunc(extent * factor * 1.0) for extent, factor in zip(input.shape[2:], factors, strict=True)]
-    return overload(input, sizes, *([bool(align_corners)] if has_corners else []), *factors)
+    return packet.default(input, sizes, *([bool(align_corners)] if has_corners else []), *factors)
 
 
 # --- statistics --------------------------------------------------------------------------------------------------------
@@ -669,12 +667,9 @@ def celu(input: Tensor, alpha: Any = 1.0, inplace: Any = False) -> Any:
     return torch.where(input > 0, input, alpha * torch.expm1(input.clamp(max=0) / alpha))
 
 
-ROUND, POLYGAMMA = (twin(op, differentiated=True) for op in (torch.ops.aten.round.decimals, torch.ops.aten.polygamma.default))
-
-
 @rule(torch.round, torch.Tensor.round, torch.special.round)
 def round_to_decimals(input: Tensor, *, decimals: Any = 0, out: Any = None) -> Any:
-    return NotImplemented if out is not None or ROUND is None else ROUND(input, decimals=decimals)
+    return NotImplemented if out is not None else torch.ops.aten.round.decimals(input, decimals=decimals)
 
 
 @rule(torch.round_, torch.Tensor.round_)
@@ -684,7 +679,7 @@ def round_to_decimals_in_place(input: Tensor, *, decimals: Any = 0) -> Any:
 
 @rule(torch.polygamma, torch.special.polygamma)
 def polygamma(n: Any, input: Tensor, *, out: Any = None) -> Any:
-    return NotImplemented if out is not None or POLYGAMMA is None or n < 0 else POLYGAMMA(n, input)
+    return NotImplemented if out is not None or n < 0 else torch.ops.aten.polygamma.default(n, input)
 
 
 @rule(torch.lerp, torch.Tensor.lerp)

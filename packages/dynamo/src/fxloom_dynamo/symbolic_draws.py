@@ -28,9 +28,13 @@ def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None, out:
     return torch.empty(size, **options).normal_().mul_(std).add_(mean)
 
 
-def _kept(input: Tensor, shape: Sequence[Any], p: Any) -> Tensor:
-    """1 where an element is kept, 0 where it is dropped."""
-    return torch.bernoulli(torch.empty(shape, dtype=input.dtype, device=input.device), 1 - p)
+def _kept(input: Tensor, shape: Sequence[Any] | None, p: Any) -> Tensor:
+    """1 where an element is kept, 0 where it is dropped. shape: None for the input's own; numbers are drawn in the order of memory."""
+    made = torch.empty_like(input.detach()) if shape is None else torch.empty(shape, dtype=input.dtype, device=input.device)
+    if made.is_contiguous():
+        return torch.bernoulli(made, 1 - p)
+    order = sorted(range(made.dim()), key=made.stride, reverse=True)
+    return torch.bernoulli(made.permute(order), 1 - p).permute(sorted(range(made.dim()), key=order.__getitem__))
 
 
 def _scaled(input: Tensor, noise: Tensor, inplace: Any) -> Tensor:
@@ -65,7 +69,7 @@ def _kept_on_gpu(input: Tensor, p: Any) -> Tensor:
 def dropout(input: Tensor, p: Any = 0.5, training: Any = True, inplace: Any = False) -> Any:
     """Nothing is dropped outside of training."""
     fused = input.device.type != "cpu" and not inplace
-    return _drop(input, p, training, inplace, lambda x: _kept_on_gpu(x, p) if fused else _kept(x, x.shape, p))
+    return _drop(input, p, training, inplace, lambda x: _kept_on_gpu(x, p) if fused else _kept(x, None, p))
 
 
 @rule(torch.dropout, any_size=True)
@@ -103,7 +107,7 @@ def _alpha_dropout(of_channels: bool, inplace: bool) -> Rule:
             return NotImplemented
         if not input.is_floating_point() or any(type(extent) is int and extent == 0 for extent in input.shape):
             return NotImplemented
-        noise = _kept(input, _per_channel(input) if of_channels else input.shape, p)
+        noise = _kept(input, _per_channel(input) if of_channels else None, p)
         a = 1.0 / symbolic_math.UNARY_FUNCTIONS["sqrt"]((_SELU_END * _SELU_END * p + 1) * (1 - p))
         shift = noise.add(-1).mul(_SELU_END * a).add(_SELU_END * a * p)
         return _scaled(input, noise.mul(a), inplace).add_(shift)

@@ -51,6 +51,11 @@ def twin(op: Op, differentiated: bool) -> Op | None:
     return found
 
 
+def takes_changing_int(op: Any) -> bool:
+    """True for an overload with an int that leaves sizes alone, which its twin takes as a number told when it runs."""
+    return isinstance(op, Op) and _full_name(op) in _INTS
+
+
 def original(name: str) -> Op | None:
     """The overload of torch's that `fxloom::name` is the twin of."""
     return next((op for op, made in _TWINS.items() if made._schema.name == f"fxloom::{name}"), None)
