@@ -261,3 +261,12 @@ def test_what_is_proven_holds_wherever_the_facts_do(seed: int) -> None:
                 decided += 1
                 assert all(statement.holds(point) is known for point in left), (statement, known)
     assert decided > 60
+
+
+def test_how_many_chunks_there_are_leaves_no_guard_that_always_holds() -> None:
+    env, result = trace(lambda x: torch.cat(x.chunk(2, 1)[::-1], 1), (4, 6, 3))[::2]
+    assert env.size_guards() == [] and len(result.desc.size) == 3
+    env, (s,) = symbols(s=9)
+    half = (s + 1) // 2
+    assert (s - 1) // half == 1 and (s - 1) % half == s - 1 - half
+    assert env.size_guards() == []

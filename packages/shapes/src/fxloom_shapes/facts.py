@@ -128,6 +128,8 @@ def symbols_of(statement: Statement) -> dict[Atom, None]:
     return found
 
 
+#: how often a divisor is taken out of what certainly is not less
+_MOST_TAKEN = 3
 _NO_HINTS: Mapping[str, Any] = {}
 
 
@@ -243,7 +245,7 @@ class Facts:
         first, second = sorted((a, b), key=repr)
         return apply(kind, first, second)
 
-    def _division(self, remainder: bool, a: Poly, b: Poly) -> Poly:
+    def _division(self, remainder: bool, a: Poly, b: Poly, taken: int = 0) -> Poly:
         quotient, rest = divide(a, b)
         value, divisor = rest.constant, b.constant
         if value is not None and divisor is not None:
@@ -259,6 +261,11 @@ class Facts:
                         return inside if remainder else quotient + inside - self._division(False, x, m).scaled(times * factor // divisor)
         if self._is_nonnegative(rest) and self._lies_below(rest, b):
             return rest if remainder else quotient
+        if divisor is None and taken < _MOST_TAKEN:  # a // b -> 1 + (a - b) // b where b <= a
+            less = self.simplify(rest - b)
+            if self._is_nonnegative(less):
+                left = self._division(remainder, less, b, taken + 1)
+                return left if remainder else quotient + ONE + left
         factor = Poly({**rest.terms}).content()
         common = _gcd(factor, b.content())
         if not remainder and rest.terms and common > 1:  # (g*a) // (g*b) -> a // b
