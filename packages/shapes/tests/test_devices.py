@@ -115,3 +115,19 @@ def test_known_numbers_are_not_those_of_replaced_memory() -> None:
             number = torch.tensor(1.0)
             replace(number, torch.tensor(2.0))
             assert number.item() == 2.0
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="a number alone is this machine's accelerator")
+def test_a_number_alone_is_a_device_of_cuda() -> None:
+    context = TraceContext()
+    with context.activate(), context.fake_mode:
+        x = torch.zeros(2, device=0)
+        made = [
+            x, torch.zeros(2).to(0), torch.zeros(2).to(device=0), torch.tensor([1.0], device=0), torch.nn.Linear(2, 3, device=0)(x),
+            torch.nn.Linear(2, 3).to(0).weight,
+        ]  # fmt: skip
+        assert {str(tensor.device) for tensor in made} == {"cuda:0"}
+        moved = torch.zeros(2).to(1, torch.float64)
+        assert str(moved.device) == "cuda:1" and moved.dtype is torch.float64
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.zeros(2, device=0)  # outside all is as before

@@ -17,6 +17,7 @@ __all__ = [
     "disabled_torch_function",
     "enable_python_dispatcher",
     "make_wrapper",
+    "parse_to",
     "storage_identity",
     "symbolic_kernels",
 ]
@@ -94,3 +95,7 @@ def decompose(op: Any, args: Any, kwargs: Any) -> Any:
     numbers, and whether they are there depends on what the process happened to import.
     """
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs) if composite(op) else NotImplemented
+
+
+#: reads the arguments of `Module.to`
+parse_to = torch._C._nn._parse_to

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fxloom_shapes._torch_private import parse_to
 from fxloom_shapes.descriptor import usable
 
 _META = torch.device("meta")
@@ -55,6 +56,8 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
     """`func(*args, **kwargs)`, where it may name an absent device."""
     if func in _MOVES:
         return _move(func, func.__name__, args, dict(kwargs))
+    if func is parse_to and args and type(args[0]) is int:
+        args = (_numbered(args[0]), *args[1:])
     if func is torch.Tensor.new_tensor and kwargs.get("device") is None:
         kwargs = {**kwargs, "device": args[0].device}
     asked = _absent(kwargs.get("device"))
@@ -82,8 +85,8 @@ def _place_of(args: tuple[Any, ...]) -> torch.device | None:
 
 
 def _absent(device: Any) -> torch.device | None:
-    """The device, with its number, where this machine has none of its type."""
-    if not isinstance(device, (str, torch.device)):
+    """The device, with its number, where this machine has none of its type. A number alone is of an accelerator."""
+    if not _names_device(device):
         return None
     found = _numbered(device)
     return None if usable(found.type) else found
@@ -140,11 +143,17 @@ def _target(rest: list[Any], options: dict[str, Any]) -> tuple[torch.device | No
     if other is not None:
         return other.device, [other.dtype, *rest]
     device = options.pop("device", None)
-    if device is None and rest and isinstance(rest[0], (str, torch.device)):
+    if device is None and rest and _names_device(rest[0]):
         device = rest.pop(0)
     return (None if device is None else _numbered(device)), rest
 
 
+def _names_device(value: Any) -> bool:
+    return isinstance(value, (str, torch.device)) or type(value) is int
+
+
 def _numbered(device: Any) -> torch.device:
+    if type(device) is int and not torch.accelerator.is_available():
+        device = f"cuda:{device}"  # what a number alone means where none is found is the commonest
     found = torch.device(device)
     return found if found.index is not None or found.type in ("cpu", "meta") else torch.device(found.type, 0)
