@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 
@@ -86,8 +87,8 @@ def test_views_share_and_copies_do_not(mode: FakeMode) -> None:
     x = mode.from_tensor(torch.randn(4, 6))
     for view in (x.t(), x[1:], x.view(-1), x.unsqueeze(0), x.detach(), x.expand(2, 4, 6), x.split(2)[1]):
         assert view.storage_token is x.storage_token
-    for copy in (x.clone(), x + 1, x.t().contiguous()):
-        assert copy.storage_token is not x.storage_token
+    for made in (x.clone(), x + 1, x.t().contiguous()):
+        assert made.storage_token is not x.storage_token
     assert x.add_(1) is x
 
 
@@ -264,3 +265,15 @@ def test_operators_on_numbers_have_known_values() -> None:
     with FakeMode():
         for made, expected in ((torch.div(13, 4, rounding_mode="trunc"), 3), (torch.mul(2, 3.5), 7.0), (torch.add(2, 3), 5)):
             assert made.item() == expected
+
+
+def test_a_shallow_copy_is_on_the_same_memory() -> None:
+    mode = FakeMode()
+    for real in (torch.randn(3, 4).t(), torch.randn(2, requires_grad=True), torch.randn(2, requires_grad=True) * 2):
+        fake = mode.from_tensor(real.detach()).requires_grad_(real.requires_grad)
+        made, wanted = copy.copy(fake), copy.copy(real)
+        assert made is not fake and made.storage_token is fake.storage_token
+        assert (made.shape, made.stride(), made.requires_grad, made.is_leaf) == (wanted.shape, wanted.stride(), wanted.requires_grad, wanted.is_leaf)
+    with mode:
+        number = torch.tensor(3)
+        assert copy.copy(number).item() == 3

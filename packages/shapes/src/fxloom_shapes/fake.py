@@ -135,6 +135,14 @@ class FakeTensor(torch.Tensor):
         grad = ", requires_grad" if self.requires_grad else ""
         return f"FakeTensor({getattr(self, 'desc', '?')}{grad})"
 
+    def __copy__(self) -> FakeTensor:
+        """Another tensor on the same memory, without history, as of real tensors."""
+        copy = make_fake(self.desc, self.storage_token, requires_grad=self.requires_grad)
+        known = self.constant
+        if known is not None:
+            copy.set_constant(known)
+        return copy
+
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
         copy = memo[id(self)] = make_fake(self.desc, requires_grad=self.requires_grad)
         return copy
