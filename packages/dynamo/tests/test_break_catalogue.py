@@ -304,14 +304,14 @@ def test_a_loop_that_a_break_interrupts_says_so() -> None:
 
 
 def test_a_number_that_an_operator_insists_on_is_named() -> None:
-    def program(x: torch.Tensor, p: float) -> torch.Tensor:
-        return torch.bernoulli(x, p) + p  # here
+    def program(x: torch.Tensor, p: int) -> torch.Tensor:
+        return x.sum(p - 5) + p  # here
 
     events: list[telemetry.Event] = []
     with telemetry.listen(events.append):
         compiled = optimize()(program)
-        for p in (0.0, 1.0, 0.5, 0.25):
-            compiled(torch.zeros(2), p)
+        for p in (5, 6, 4, 3):
+            compiled(torch.zeros(3, 3), p)
     broke = [event for event in events if isinstance(event, telemetry.GraphBroke)]
     assert [event.key for event in broke] == ["specialized"]
     assert "L['p']" in broke[0].details and broke[0].site is not None and "# here" in str(broke[0].site.code)
