@@ -167,3 +167,27 @@ def test_guards_on_sizes_read_as_conditions_of_the_program_and_name_the_line(cou
     compiled(torch.ones(6))
     compiled(torch.ones(7))
     assert re.search(r"L\['x'\]\.size\(0\) % 2 == 0 does not hold for L\['x'\]\.size\(0\) = 7" + line, fxloom.stats().recompile_reasons[0])
+
+
+@torch.library.custom_op("fxloom_tests::places_of_ones", mutates_args=())
+def places_of_ones(x: Tensor) -> Tensor:
+    return torch.nonzero(x).contiguous()
+
+
+@places_of_ones.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty([torch.library.get_ctx().new_dynamic_size(), x.dim()], dtype=torch.int64)
+
+
+def three_places(x: Tensor) -> Tensor:
+    found = places_of_ones(x)
+    torch._check(found.shape[0] == 3)
+    return found * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_result_of_another_size_than_asserted_names_the_programs_line(backend: str, counters_at_zero: None) -> None:
+    compiled = fxloom.compile(three_places, backend=backend, fullgraph=True, options={"capture_dynamic_output_shape_ops": True})
+    assert torch.equal(compiled(torch.tensor([1.0, 1, 1, 0])), three_places(torch.tensor([1.0, 1, 1, 0])))
+    with pytest.raises(RuntimeError, match=rf"{LINE}three_places: "):
+        compiled(torch.ones(4))

@@ -852,9 +852,13 @@ def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
 
 
 def _place(node: torch.fx.Node) -> str:
-    """The user's line of a node, for messages."""
-    site = meta.get_site(node)
-    return "" if site is None else f" (at {site})"
+    """The user's line of a node, for messages; that of torch's own code where there is no other."""
+    sites = meta.get_sites(node)
+    own = [site for site in sites if not site.file.startswith(_TORCH)]
+    return f" (at {(own or sites)[-1]})" if sites else ""
+
+
+_TORCH = torch.__file__.removesuffix("__init__.py")
 
 
 def _is_view(node: torch.fx.Node) -> bool:
