@@ -22,7 +22,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.fx
 
-from fxloom_dynamo import number_arguments, plain_floats, raising, symbolic_data, symbolic_draws, symbolic_index
+from fxloom_dynamo import (
+    number_arguments,
+    plain_floats,
+    raising,
+    symbolic_calls,
+    symbolic_data,
+    symbolic_draws,  # noqa: F401  # its rules
+    symbolic_index,
+    symbolic_losses,  # noqa: F401  # its rules
+    symbolic_statistics,  # noqa: F401  # its rules
+)
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.graph_leaves import Leaves
@@ -465,7 +475,7 @@ class Recorder:
                 rewritten = number_arguments.rewrite(self, name, args, kwargs)
             if rewritten is not NotImplemented:
                 return rewritten
-        rule = symbolic_draws.find(func, args, kwargs)
+        rule = symbolic_calls.find(func, args, kwargs)
         if rule is not None:
             with self.mode:
                 made = rule(*args, **kwargs)

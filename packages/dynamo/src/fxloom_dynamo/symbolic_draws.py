@@ -14,11 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fxloom_dynamo.symbolic_calls import Rule, rule
-from fxloom_dynamo.symbolic_statistics import find
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes.propagate import SYMBOLIC
-
-__all__ = ["find"]
 
 
 @rule(torch.normal)

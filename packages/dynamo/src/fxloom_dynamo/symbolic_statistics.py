@@ -13,11 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fxloom_dynamo.symbolic_calls import find, rule
+from fxloom_dynamo.symbolic_calls import rule
 from fxloom_shapes.layout import is_unbacked, wrapped
 from fxloom_shapes.propagate import SYMBOLIC
-
-__all__ = ["find"]
 
 
 @rule(torch.cov, Tensor.cov, any_size=True)
