@@ -121,6 +121,24 @@ def test_the_warning_of_the_limit_names_module_and_remedy() -> None:
             model(torch.ones(1))
 
 
+@pytest.mark.parametrize(
+    "values, text",
+    [
+        ([torch.ones(1), None], "L\\['given'\\] is a NoneType, was a .*Tensor. Pass the same kind of value at every call"),
+        (["linear", "cubic", "none"], "L\\['given'\\] is 'cubic'.* Call it with the same value, or compile it once for each"),
+    ],
+    ids=["kind", "text"],
+)
+def test_the_remedy_fits_what_changed(values: list[Any], text: str) -> None:
+    def program(x: torch.Tensor, given: Any) -> Any:
+        return x + 1 if given == "linear" else (x + 2, given is None)
+
+    run = optimize("eager", recompile_limit=1)(program)
+    with pytest.warns(RuntimeWarning, match=text):
+        for given in values:
+            run(torch.ones(1), given)
+
+
 def test_torch_jit_trace_sees_the_program_itself() -> None:
     compiled = optimize("eager")(lambda x: x * 2 + 1)
     compiled(torch.ones(2))

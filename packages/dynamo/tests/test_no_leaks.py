@@ -6,6 +6,7 @@ import gc
 import linecache
 import sys
 import traceback
+import weakref
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 import torch.fx.graph_module
 from torch import nn
 
-from fxloom_dynamo import graph_break, optimize
+from fxloom_dynamo import graph_break, optimize, resume
 
 
 def test_dropped_graphs_leave_no_source() -> None:
@@ -38,6 +39,24 @@ def test_a_live_graph_shows_its_source() -> None:
     with pytest.raises(IndexError) as caught:
         compiled(torch.ones(2), torch.tensor([5]))
     assert any("eval_with_key" in entry.filename and entry.line for entry in traceback.extract_tb(caught.value.__traceback__))
+
+
+def test_code_that_dies_leaves_no_continuation() -> None:
+    """Code that is made at run time (exec, generated classes, cells of notebooks) breaks graphs, too."""
+    text = "def f(x):\n    y = x + 1\n    graph_break()\n    return y * 2 if y.sum() > 0 else y"
+
+    def cycle() -> list[Any]:
+        names: dict[str, Any] = {"graph_break": graph_break}
+        exec(text, names)
+        frames: list[Any] = []
+        assert optimize("eager", on_capture=frames.append)(names["f"])(torch.ones(1)).item() == 4
+        return [weakref.ref(names["f"].__code__), *(weakref.ref(frame.code) for frame in frames)]
+
+    references = [reference for _ in range(3) for reference in cycle()]
+    gc.collect()
+    assert len(references) >= 9
+    assert [reference() for reference in references] == [None] * len(references)
+    assert all(found.origin.co_filename != "<string>" for found in resume._by_code.values())
 
 
 def test_dropped_graphs_of_dynamic_sizes_leave_nothing() -> None:

@@ -362,12 +362,31 @@ _REMEDIES = {
 }
 
 
-def remedy(guard: Guard) -> str:
-    """What the user can do so that this guard holds at every call."""
-    if guard.kind is GuardKind.EQUALITY and type(guard.expected) in (*NUMPY_SCALARS, range):
-        kind, instead = type(guard.expected).__qualname__, "its ends" if type(guard.expected) is range else "int(...) or float(...) of it"
-        return f"Pass {instead}, which may change: code is made for the very value of a {kind}"
-    return _REMEDIES.get(guard.kind, "Call it with the same object, or compile it once for each")
+_OTHER_REMEDY = "Call it with the same object, or compile it once for each"
+_KINDS_REMEDY = "Pass the same kind of value at every call, or compile it once for each"
+
+
+def remedy(guard: Guard, view: Any) -> str:
+    """What the user can do so that this guard, which fails on the frame, holds at every call."""
+    if guard.kind is GuardKind.EQUALITY:
+        return _remedy_of_value(type(guard.expected))
+    if guard.kind is GuardKind.TYPE or guard.kind is GuardKind.TENSOR and not isinstance(_value_of(guard, view), torch.Tensor):
+        return _KINDS_REMEDY
+    return _REMEDIES.get(guard.kind, _OTHER_REMEDY)
+
+
+def _remedy_of_value(kind: type) -> str:
+    if kind in (*NUMPY_SCALARS, range):
+        instead = "its ends" if kind is range else "int(...) or float(...) of it"
+        return f"Pass {instead}, which may change: code is made for the very value of a {kind.__qualname__}"
+    return _REMEDIES[GuardKind.EQUALITY] if kind in (int, float) else _OTHER_REMEDY.replace("object", "value")
+
+
+def _value_of(guard: Guard, view: Any) -> Any:
+    try:
+        return read_source(guard.source, view)
+    except Exception:  # what is not there any more is of no kind
+        return None
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
@@ -433,6 +452,8 @@ def explain(guard: Guard, view: Any) -> str:
     expected = guard.expected
     match guard.kind:
         case GuardKind.TENSOR:
+            if not isinstance(value, torch.Tensor):
+                return f"{name} is a {_type_name(type(value))}, was a {_type_name(expected.type)}"
             return f"tensor {name}: {expected.differences(value)}"
         case GuardKind.TYPE:
             return f"{name} is a {_type_name(type(value))}, was a {_type_name(expected)}"

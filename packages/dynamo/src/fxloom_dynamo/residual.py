@@ -589,7 +589,7 @@ class Residual:
             self.rebuilder.begin_call(self.survived)
             self.out.extend([*emit.call(0), Instruction("POP_TOP")])
         names = tuple(self._held)
-        made = make_continuation(frame.code, index, tuple(nulls), names)
+        code, made = make_continuation(frame.code, index, tuple(nulls), names)
         slots = []
         for null in reversed(nulls):
             name = self.rebuilder.temporary()
@@ -598,7 +598,7 @@ class Residual:
                 slots.append(name)
         slots.reverse()
         self.rebuilder.begin_call(_native.TailCall)
-        self.out.extend(emit.make_function(made.code, closure=made.closure))
+        self.out.extend(emit.make_function(code, closure=made.closure))
         order = [*slots, *names]
         if first is not None and first in names:
             order.remove(first)

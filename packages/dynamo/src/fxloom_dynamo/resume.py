@@ -4,13 +4,17 @@ In: a code object, the index of the instruction to go on with, which stack slots
 Out: a code object whose parameters are the stack (without NULLs) and the locals, whose free variables are all cells of
 the original, and which jumps to the instruction. The whole body and its exception regions stay, so loops and handlers
 work. A continuation of a continuation is made from the original function: there are at most as many as instructions.
+
+Invariant: what is known of a continuation lives as long as its code, which the compiled code before it holds.
 """
 
 from __future__ import annotations
 
 import inspect
 import types
+import weakref
 from dataclasses import dataclass
+from typing import Any
 
 from fxloom_dynamo.bytecode import Body, Instruction, assemble, disassemble, emit
 
@@ -20,28 +24,22 @@ STACK_PREFIX = "__stack_"
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """code: of the function to make. closure: names of the cells to hand over, in order.
+    """closure: names of the cells to hand over, in order.
 
-    origin: the function's own code. shift: index in `code` minus index in `origin` of the same instruction.
-    start: index in `code` of the first instruction of the body; what is before it only sets the stack up.
+    origin: the function's own code. shift: index in the continuation minus index in `origin` of the same instruction.
+    start: index in the continuation of the first instruction of the body; what is before it only sets the stack up.
     """
 
-    code: types.CodeType
     closure: tuple[str, ...]
     origin: types.CodeType
     shift: int
     start: int
 
 
-_made: dict[tuple[int, int, tuple[bool, ...], tuple[str, ...]], Continuation] = {}
+_Key = tuple[int, int, tuple[bool, ...], tuple[str, ...]]
+_made: dict[_Key, weakref.ref[types.CodeType]] = {}
 _by_code: dict[int, Continuation] = {}
 _counts: dict[int, int] = {}
-_keep: list[types.CodeType] = []
-
-
-def continuation_of(code: types.CodeType) -> Continuation | None:
-    """The continuation whose code this is."""
-    return _by_code.get(id(code))
 
 
 def origin_of(code: types.CodeType) -> types.CodeType:
@@ -50,7 +48,7 @@ def origin_of(code: types.CodeType) -> types.CodeType:
 
 
 def continuation_count(code: types.CodeType) -> int:
-    """Continuations made so far of the function that `code` belongs to."""
+    """Continuations that there are of the function that `code` belongs to."""
     return _counts.get(id(origin_of(code)), 0)
 
 
@@ -70,14 +68,15 @@ def first_own(code: types.CodeType, instructions: list[Instruction]) -> int:
 
 def make_continuation(
     code: types.CodeType, index: int, nulls: tuple[bool, ...], names: tuple[str, ...]
-) -> Continuation:
+) -> tuple[types.CodeType, Continuation]:
     """The continuation at instruction `index` of `code`. nulls: per stack slot, deepest first, whether it is NULL."""
     known = _by_code.get(id(code))
     origin, at = (code, index) if known is None else (known.origin, index - known.shift)
     key = (id(origin), at, nulls, names)
-    found = _made.get(key)
-    if found is not None:
-        return found
+    reference = _made.get(key)
+    made = None if reference is None else reference()
+    if made is not None:
+        return made, _by_code[id(made)]
     instructions = disassemble(origin)
     old = instructions.instructions
     start = body_start(old)
@@ -105,13 +104,27 @@ def make_continuation(
         argcount=len(parameters), posonlyargcount=0, kwonlyargcount=0,
         flags=flags | (inspect.CO_NESTED if cells else 0), varnames=[*parameters, *others], cellvars=(), freevars=cells,
     )  # fmt: skip
-    found = Continuation(made, cells, origin, len(head) - start, len(head))
-    _check(found, old, start)
-    _made[key] = found
-    _by_code[id(made)] = found
-    _counts[id(origin)] = _counts.get(id(origin), 0) + 1
-    _keep.extend((made, origin))
-    return found
+    found = Continuation(cells, origin, len(head) - start, len(head))
+    _check(made, found, old, start)
+    _remember(key, made, found)
+    return made, found
+
+
+def _remember(key: _Key, made: types.CodeType, found: Continuation) -> None:
+    ident, origin = id(made), id(found.origin)
+
+    def forget(_: Any) -> None:
+        del _by_code[ident]
+        if _made.get(key) is reference:
+            del _made[key]
+        _counts[origin] -= 1
+        if not _counts[origin]:
+            del _counts[origin]
+
+    reference = weakref.ref(made, forget)
+    _made[key] = reference
+    _by_code[ident] = found
+    _counts[origin] = _counts.get(origin, 0) + 1
 
 
 def first_parameter(origin: types.CodeType) -> str | None:
@@ -121,10 +134,10 @@ def first_parameter(origin: types.CodeType) -> str | None:
     return None
 
 
-def _check(made: Continuation, old: list[Instruction], start: int) -> None:
+def _check(code: types.CodeType, made: Continuation, old: list[Instruction], start: int) -> None:
     from fxloom_interfaces.errors import InternalError
 
-    new = disassemble(made.code).instructions
+    new = disassemble(code).instructions
     for index in range(start, len(old)):
         at = index + made.shift
         if at >= len(new) or (new[at].opname != old[index].opname and "JUMP" not in old[index].opname):

@@ -122,9 +122,9 @@ class EntryRecord:
         """Why the guard fails on the frame, in the user's terms."""
         return explain(self.guards[guard], view)
 
-    def remedy(self, guard: int) -> str:
+    def remedy(self, guard: int, view: FrameView) -> str:
         """What to do about it."""
-        return remedy(self.guards[guard])
+        return remedy(self.guards[guard], view)
 
 
 class Region:
@@ -210,7 +210,7 @@ def _compile_frame(
                 for other in _rest_of_module_call(view, failures):
                     region.native.give_up(other)
                 why = f"it was compiled {entries} times (recompile_limit); the last time because {reason}"
-                _give_up(region, view, why, f"{record.remedy(guard)}, or raise recompile_limit.")
+                _give_up(region, view, why, f"{record.remedy(guard, view)}, or raise recompile_limit.")
             else:
                 region.native.give_up(code)  # nothing is lost: there was no operator in it
             return None

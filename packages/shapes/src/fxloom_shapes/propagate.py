@@ -109,7 +109,7 @@ SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 #: the metadata cache; sizes in it are plain integers, so it serves every trace context of the process (plans for symbolic
 #: ones are kept by their environment)
 _plans: dict[Key, Plan] = {}
-_PLANS_LIMIT = 200_000
+_PLANS_LIMIT = 50_000
 
 #: shape rules of ours: (args, kwargs) -> Plan, or None to decline
 Rule = Callable[..., "Plan | None"]
