@@ -203,11 +203,12 @@ def unit(session: nox.Session, package: str) -> None:
     run_pytest(session, python, f"packages/{package}/tests")
 
 
-def run_pytest(session: nox.Session, python: str, *where: str) -> None:
-    """Pytest without the slow tests unless arguments ask otherwise; compiled artifacts go to a cache of their own."""
-    arguments = session.posargs or ["-m", "not slow and not gpu"]
+def run_pytest(session: nox.Session, python: str, *where: str, marks: str = "not slow and not gpu") -> None:
+    """Pytest on the tests with these marks unless arguments ask otherwise; compiled artifacts go to a cache of their own."""
+    arguments = session.posargs or ["-m", marks]
     environment = {"FXLOOM_CACHE_DIR": str(STATE / "test-cache"), "PYTHONPATH": ""}
-    session.run(python, "-m", "pytest", "-q", *arguments, *where, env=environment, external=True)
+    passes = [0] if marks.startswith("not") else [0, 5]  # 5: nothing has these marks
+    session.run(python, "-m", "pytest", "-q", *arguments, *where, env=environment, external=True, success_codes=passes)
 
 
 def whole_environment(session: nox.Session, version: str) -> str:
@@ -270,6 +271,16 @@ def versions(session: nox.Session, version: str) -> None:
     for package in ORDER:
         run_pytest(session, python, f"packages/{package}/tests")
     run_pytest(session, python, "tests", "docs/test_examples.py")
+
+
+@nox.session(venv_backend="none")
+def nightly(session: nox.Session) -> None:
+    """The long tail: every slow test, and 100,000 drawn programs (hours)."""
+    session.env.setdefault("FXLOOM_DRAWN_PROGRAMS", "100000")
+    python = whole_environment(session, f"{sys.version_info.major}.{sys.version_info.minor}")
+    for package in ORDER:
+        run_pytest(session, python, f"packages/{package}/tests", marks="slow and not gpu")
+    run_pytest(session, python, "tests", marks="slow and not gpu")
 
 
 @nox.session(venv_backend="none")
