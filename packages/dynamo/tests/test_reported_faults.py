@@ -1,5 +1,8 @@
 """Programs after public bug reports about capture, and others of their kinds: stale code, wrong values, wrong flags."""
 
+import dataclasses
+import enum
+import inspect
 import itertools
 import sys
 import types
@@ -222,3 +225,101 @@ def test_an_imported_module_is_the_one_of_the_call():
         del sys.modules["fxloom_made_up"]
     with pytest.raises(ModuleNotFoundError):
         compiled(torch.zeros(1))
+
+
+SENTINEL = Knobs()
+
+
+def described(first, items=[1], other=SENTINEL):  # noqa: B006  # what is looked at
+    return first
+
+
+ITEMS, OTHER = (inspect.signature(described).parameters[name] for name in ("items", "other"))
+
+
+@dataclasses.dataclass
+class Described:
+    first: int
+    second: int = dataclasses.field(default=3, metadata={"notes": [1]})
+
+
+def reads_a_field(x):
+    return x + 1, dataclasses.fields(Described)[0].default is dataclasses.MISSING, SENTINEL is OTHER.default
+
+
+def adds_to_a_default(x):
+    ITEMS.default.append(2)
+    return x * len(ITEMS.default), ITEMS.default is described.__defaults__[0], len(described.__defaults__[0])
+
+
+def reads_a_signature(x):
+    return x * len(inspect.signature(described).parameters["items"].default)
+
+
+def adds_to_metadata(x):
+    notes = dataclasses.fields(Described)[1].metadata["notes"]
+    notes.append(1)
+    return x * len(notes)
+
+
+@pytest.mark.parametrize("program", [reads_a_field, adds_to_a_default, reads_a_signature, adds_to_metadata])
+def test_what_describes_code_refers_to_the_programs_objects(program):
+    global ITEMS
+    results = []
+    for run in (program, optimize()(program)):
+        described.__defaults__ = ([1], SENTINEL)
+        ITEMS = inspect.signature(described).parameters["items"]
+        dataclasses.fields(Described)[1].metadata["notes"][:] = [1]
+        found = [run(torch.ones(1)), run(torch.ones(1))]
+        ITEMS.default.append(7)
+        found += [run(torch.ones(1))]
+        described.__defaults__ = ([1, 2, 3, 4, 5], SENTINEL)
+        results.append(str([*found, run(torch.ones(1))]))
+    assert results[0] == results[1]
+
+
+class Level(enum.Enum):
+    LOW = [1]
+    HIGH = 2
+
+
+def test_members_of_enums_have_attributes_that_change():
+    def program(x):
+        Level.LOW.asked += 1
+        Level.LOW.value.append(1)
+        return x * Level.HIGH.extra + Level.HIGH.value, Level.LOW.asked, len(Level.LOW.value)
+
+    results = []
+    for run in (program, optimize()(program)):
+        Level.LOW.asked, Level.HIGH.extra, Level.HIGH._value_ = 0, 2, 2
+        Level.LOW.value[:] = [1]
+        found = [run(torch.ones(1)), run(torch.ones(1))]
+        Level.HIGH.extra = 5
+        found.append(run(torch.ones(1)))
+        Level.HIGH._value_ = 7
+        results.append(str([*found, run(torch.ones(1))]))
+    Level.HIGH._value_ = 2
+    assert results[0] == results[1]
+
+
+def closes_over():
+    held = [1]
+    return (lambda: held), held
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_cell_is_the_same_whoever_names_it(looks):
+    def both(compiled):
+        getter, held = closes_over()
+
+        def program(x):
+            if looks:
+                getter.__closure__[0].cell_contents.append(1)
+            else:
+                getter.__closure__[0].cell_contents = held
+            return x * len(held), getter() is held
+
+        run = compiled(program)
+        return str([run(torch.ones(1)), run(torch.ones(1)), held])
+
+    assert both(optimize()) == both(lambda fn: fn)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _HEAPTYPE = 1 << 9
 _GENERIC_GETATTRIBUTE_OWNERS = (object, dict, list, tuple, set, BaseException, str, int, float)
 _CALLABLES = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType)
+#: what the interpreter's `enum` has set of a member for good
+_FIXED_OF_MEMBERS = frozenset({"_name_", "__objclass__", "_sort_order_"})
 _TUPLE_GETTER = type(collections.namedtuple("_Pair", "left right").left)  # type: ignore[attr-defined]  # a field's descriptor
 _module_getattr = torch.nn.Module.__getattr__
 
@@ -69,11 +71,13 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
         return _frame(ev, obj, name)
     if cls is Traceback or cls is types.TracebackType:
         graph_break("opaque_object", f"{name} of the traceback of an exception")
-    if cls in FROZEN:
-        value = getattr(obj, name, ABSENT)
+    if cls is types.CellType and name == "cell_contents":
+        value = ev.heap.cell_get(obj)
         if value is ABSENT:
-            raise missing(ev, obj, name)
+            raise Raised(ValueError("Cell is empty"))
         return value
+    if cls in FROZEN:
+        return _frozen(ev, obj, name)
     if cls is collections.OrderedDict or (
         cls.__flags__ & _HEAPTYPE and not isinstance(obj, enum.Enum) and cls.__module__ != "fxloom_dynamo.evaluator"
     ):
@@ -170,6 +174,27 @@ def _thread_dict(ev: Evaluator, obj: threading.local, record: Any) -> dict[str, 
         graph_break("opaque_object", f"a {type(obj).__qualname__} (threading.local) that was made inside")
     found: dict[str, Any] = ev.heap.translate(obj.__dict__, ev.heap.attr_source(record.source, "__dict__"))
     return found
+
+
+def _frozen(ev: Evaluator, obj: Any, name: str) -> Any:
+    """An attribute of what describes code (`kinds.FROZEN`). Nobody sets one, but what it refers to may be an object as any other."""
+    value: Any = getattr(obj, name, ABSENT)
+    if value is ABSENT:
+        raise missing(ev, obj, name)
+    kind = type(value)
+    if _is_description(value) or kind is types.MethodType and value.__self__ is obj or kind in _CALLABLES:
+        return value
+    if kind is types.MappingProxyType:
+        if not all(_is_description(part) for part in value.values()):
+            graph_break("opaque_object", f"{name} of a {type(obj).__qualname__}, which holds objects")
+        return value
+    record = ev.heap.record(obj)
+    source = ev.heap.object_source(obj) if record is None else record.source
+    return ev.heap.translate(value, ev.heap.attr_source(source, name))
+
+
+def _is_description(value: Any) -> bool:
+    return type(value) in LITERALS or type(value) in FROZEN or isinstance(value, enum.Enum)
 
 
 def _opaque_dict(ev: Evaluator, obj: Any, record: Any) -> dict[str, Any]:
@@ -469,6 +494,9 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
         if isinstance(raw, types.DynamicClassAttribute) and isinstance(raw.fget, types.FunctionType):
             return ev.call(member(ev, cls, name, raw, raw.fget), [obj])
         value = ev.native(getattr, obj, name)
+        if name in vars(obj) and name not in _FIXED_OF_MEMBERS:
+            own = ev.heap.derive(InstanceDictSource, ev.heap.object_source(obj))
+            return ev.heap.translate(value, ev.heap.key_source(own, name))
         return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
     if isinstance(obj, BaseException) and name == "__traceback__":
         return ev.traceback_of(obj)
@@ -543,6 +571,8 @@ def store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
     cls = type(obj)
     if cls is FakeTensor:
         tensor_attributes.store(ev, obj, name, value)
+    elif cls is types.CellType and name == "cell_contents":
+        obj.cell_contents = value
     elif isinstance(obj, types.ModuleType):
         _module_namespace(ev, obj).set(name, value)
     elif isinstance(obj, type):

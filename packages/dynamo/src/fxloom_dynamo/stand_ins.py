@@ -75,6 +75,9 @@ def stand_in(heap: Heap, original: Any, source: Source, cls: type) -> Any:
         return _bound_c_method(heap, original, source)
     if issubclass(type(original), FUNCTION_TYPES):
         return _function(heap, original, source)
+    if cls is types.CellType:
+        heap.guard(source, GuardKind.TYPE, cls)
+        return heap.translate_cell(original, source, heap.attr_source(source, "cell_contents"))
     if cls in WINDOWS:
         graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
     if issubclass(type(original), tuple):

@@ -199,14 +199,26 @@ def _class_signature(ev: Evaluator, cls: type) -> Any:
     for name in ("__signature__", "__wrapped__", "__text_signature__", "__new__", "__init__"):
         found = heap.class_lookup(cls, name)
         if isinstance(found, types.FunctionType) and not heap.is_fresh(found):
-            heap.adopt(found)
-            record = heap.record(found)
-            if record is not None:
-                heap.guard(record.source, GuardKind.FUNCTION_CODE, found.__code__)
+            _guard_signature(ev, found)
     try:
         return ev.off_net(lambda: inspect.signature(cls))
     except (TypeError, ValueError) as exc:
         raise Raised(exc) from None
+
+
+def _guard_signature(ev: Evaluator, fn: types.FunctionType) -> None:
+    heap = ev.heap
+    heap.adopt(fn)
+    record = heap.record(fn)
+    if record is None:
+        return
+    heap.guard(record.source, GuardKind.FUNCTION_CODE, fn.__code__)
+    for name in ("__defaults__", "__kwdefaults__"):
+        source = heap.attr_source(record.source, name)
+        value = getattr(fn, name)
+        heap.guard(source, GuardKind.IDENTITY, value)
+        for key, default in (value or {}).items() if name == "__kwdefaults__" else ():
+            heap.guard(heap.key_source(source, key), GuardKind.IDENTITY, default)
 
 
 @function(inspect.signature)
@@ -218,10 +230,7 @@ def _signature(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(inner, types.FunctionType) or kwargs or len(args) > 1:
         graph_break("native_call", "inspect.signature of something that is no plain function")
     while inner is not None:
-        ev.heap.adopt(inner)
-        record = ev.heap.record(inner)
-        if record is not None:
-            ev.heap.guard(record.source, GuardKind.FUNCTION_CODE, inner.__code__)
+        _guard_signature(ev, inner)
         inner = inner.__dict__.get("__wrapped__")
     try:
         return inspect.signature(target)
