@@ -1,7 +1,8 @@
 """What a program prints and logs: put off until the graph has run, in order, where that can't be told apart.
 
 That is so for texts and numbers, which are what they are. What shows a tensor or an object is a break, or is evaluated
-down to a logger that is not interested.
+down to a logger that is not interested. So is what goes to a stream or handler written by the program, which may look at what
+the region has done so far, add to it, or raise.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import calls
+from fxloom_dynamo import calls, natives
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.runtime import without_capture
 
@@ -66,13 +68,36 @@ def print_(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
         graph_break("native_call", "print() of more than texts and numbers, or into a file")
     if "stdout" in ev.heap.namespace(vars(sys)).written:
         graph_break("native_call", "print() while sys.stdout is redirected")
+    check_stream(ev, "stdout", "print()")
     put_off(ev, builtins.print, args, kwargs)
+
+
+def check_stream(ev: Evaluator, name: str, what: str) -> None:
+    """Break if `sys.stdout` or `sys.stderr` is an object of a class that the program has written."""
+    stream = getattr(sys, name)
+    if natives.is_the_programs(getattr(type(stream), "write", None)):
+        graph_break("native_call", f"{what} to a {type(stream).__qualname__}, whose write() is the program's")
+    ev.heap.guard(ev.heap.key_source(ev.heap.namespace(vars(sys)).source, name), GuardKind.TYPE, type(stream))
+
+
+def _check_handlers(ev: Evaluator, logger: logging.Logger) -> None:
+    """Break if a record may come to code of the program's. Which handlers there are is not guarded: programs set them up once."""
+    record = ev.heap.record(logger)
+    at: logging.Logger | None = logger if record is None else record.original
+    while at is not None:
+        for target in (at, *at.handlers):
+            kind = type(target)
+            seen_by = [kind.handle, getattr(kind, "emit", None), *(getattr(each, "filter", each) for each in target.filters)]
+            if any(natives.is_the_programs(getattr(method, "__func__", method)) for method in seen_by):
+                graph_break("native_call", f"a log record for a {kind.__qualname__}, which is the program's")
+        at = at.parent if at.propagate else None
 
 
 def log(method: Any, ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of a logger's methods."""
     if not args or not isinstance(args[0], logging.Logger) or kwargs or not _are_literals(args[1:], {}):
         return calls.inline_function(ev, method, args, kwargs)
+    _check_handlers(ev, args[0])
     put_off(ev, method, args)
     return None
 
@@ -84,6 +109,7 @@ def log_once(ev: Evaluator, cached: Any, args: list[Any], kwargs: dict[str, Any]
     wrapped = cached.__wrapped__
     if not isinstance(wrapped, types.FunctionType) or not returns_nothing(wrapped.__code__):
         return False
+    _check_handlers(ev, args[0])
     put_off(ev, cached, args)
     return True
 

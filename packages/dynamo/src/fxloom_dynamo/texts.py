@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import types
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import FUNCTION_TYPES, LITERALS
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.operations import python_method
+from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_dynamo.symbolic import concrete
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
@@ -65,7 +67,12 @@ def printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> Any:
         return value
     if cls is slice:
         return slice(*(printable(ev, part, depth) for part in (value.start, value.stop, value.step)))
-    if isinstance(value, (torch.finfo, torch.iinfo)) or cls in _DESCRIPTORS:
+    if isinstance(value, deque):
+        ev.heap.fill(value)
+        if not all(printable(ev, item, depth) is item for item in list(value)):
+            graph_break("identity", f"the text of a {cls.__qualname__} that holds a size that may change")
+        return value
+    if isinstance(value, (torch.finfo, torch.iinfo)) or cls in _DESCRIPTORS or cls in CONSTANT_TYPES:
         return value
     if cls is types.MethodWrapperType and type(value.__self__) in _DESCRIPTORS:
         return value  # the address is that of a class's descriptor, which lives as long as the class

@@ -189,6 +189,9 @@ def _goes_on(ev: Evaluator, message: Any, category: type[Warning], module: str |
     if filters is None:
         if "stderr" in ev.heap.namespace(vars(sys)).written:
             graph_break("warns", "a warning while sys.stderr is redirected")
+        if natives.is_the_programs(warnings.showwarning):
+            graph_break("warns", "a warning that a function of the program's shows (warnings.showwarning)")
+        output.check_stream(ev, "stderr", "a warning")
         return True
     if action != "ignore":
         graph_break("warns", "a warning within a block that changes how warnings are shown")
