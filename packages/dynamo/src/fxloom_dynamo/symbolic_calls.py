@@ -515,7 +515,7 @@ def batch_norm(
     input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: Any = False,
     momentum: Any = 0.1, eps: Any = 1e-05,
 ) -> Any:  # fmt: skip
-    if not (type(eps) in SYMBOLIC or type(momentum) in SYMBOLIC) or input.dim() < 2 or not input.is_floating_point():
+    if not (type(eps) in SYMBOLIC or type(momentum) in SYMBOLIC) or input.dim() < 2 or not input.is_floating_point() or not eps >= 0:
         return NotImplemented
     axes = [0, *range(2, input.dim())]
     count = _extent(input, axes)
@@ -575,7 +575,7 @@ def logit(input: Tensor, eps: Any = None, *, out: Any = None) -> Any:
 
 @rule(F.cosine_similarity)
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: Any = 1, eps: Any = 1e-08) -> Any:
-    if type(eps) not in SYMBOLIC or x1.dtype != x2.dtype or not x1.is_floating_point():
+    if type(eps) not in SYMBOLIC or x1.dtype != x2.dtype or not x1.is_floating_point() or not eps >= 0:
         return NotImplemented
     x1, x2 = torch.broadcast_tensors(x1, x2)
     parts = [x / torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]

@@ -25,7 +25,8 @@ def _reduced(loss: Tensor, reduction: Any) -> Any:
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: Any = "mean", beta: Any = 1.0
 ) -> Any:
-    if type(beta) not in SYMBOLIC or input.shape != target.shape or size_average is not None or reduce is not None or not beta > 0:
+    plain = size_average is None and reduce is None and input.is_floating_point()
+    if type(beta) not in SYMBOLIC or not plain or input.shape != target.shape or not beta > 0:
         return NotImplemented
     distance = torch.abs(input - target)
     return _reduced(torch.where(distance < beta, 0.5 * distance * distance / beta, distance - 0.5 * beta), reduction)
@@ -33,7 +34,7 @@ def smooth_l1_loss(
 
 @rule(F.huber_loss)
 def huber_loss(input: Tensor, target: Tensor, reduction: Any = "mean", delta: Any = 1.0, weight: Any = None) -> Any:
-    if type(delta) not in SYMBOLIC or input.shape != target.shape or weight is not None or not delta > 0:
+    if type(delta) not in SYMBOLIC or not input.is_floating_point() or input.shape != target.shape or weight is not None or not delta > 0:
         return NotImplemented
     distance = torch.abs(input - target)
     return _reduced(torch.where(distance <= delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta)), reduction)

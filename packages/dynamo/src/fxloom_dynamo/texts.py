@@ -16,8 +16,8 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import FUNCTION_TYPES, LITERALS
 from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.operations import python_method
 from fxloom_dynamo.natives import CONSTANT_TYPES
+from fxloom_dynamo.operations import python_method
 from fxloom_dynamo.symbolic import concrete
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
