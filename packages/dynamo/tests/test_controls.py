@@ -1,5 +1,8 @@
 """What programs say about single functions: allow, disallow, constant, run; export and is_compiling."""
 
+import copy
+import inspect
+
 import pytest
 import torch
 
@@ -147,3 +150,18 @@ def test_a_class_stays_a_class_whose_instances_are_captured():
             pass
 
     assert type(Plain()) is Plain
+
+
+def test_a_compiled_function_has_the_attributes_of_its_function():
+    def plain(x, by=2, *, more=3):
+        """Scales."""
+        return x * by
+
+    plain.note = 5
+    for made in (optimize()(plain), fxloom_dynamo.disable(plain)):
+        assert (made.__defaults__, made.__kwdefaults__, made.note, made.__doc__) == ((2,), {"more": 3}, 5, "Scales.")
+        assert made.__code__ is plain.__code__ and inspect.signature(made) == inspect.signature(plain)
+        assert not hasattr(made, "other") and copy.copy(made) is made and copy.deepcopy(made) is made
+        made.note = 6
+        assert (made.note, plain.note) == (6, 5)
+    assert torch.equal(optimize()(plain)(torch.ones(1)), torch.full((1,), 2.0))

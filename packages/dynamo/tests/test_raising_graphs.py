@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from counted import compared
 
 from fxloom_dynamo import optimize
 from fxloom_interfaces import telemetry
@@ -217,3 +218,70 @@ def test_a_backend_that_writes_last_needs_no_copies(size: int, monkeypatch: pyte
             assert state_after(compiled, size, index) == state_after(writes_amid, size, index)
     assert sum(isinstance(event, telemetry.FrameCompiled) for event in events) == 1
     assert sum(isinstance(event, telemetry.GraphRaised) for event in events) == 1
+
+
+def draws_and_handles(x, index):
+    drawn = torch.rand(2)
+    try:
+        found = x[index]
+    except IndexError:
+        found = torch.rand(2)
+    return drawn, found, torch.rand(1)
+
+
+def drops_out_amid_effects(x, index):
+    COUNTED.append(1)
+    drawn = torch.nn.functional.dropout(x, 0.5)
+    return drawn, x.index_select(0, index)
+
+
+def writes_and_handles(x, index):
+    x.add_(1)
+    try:
+        return x[index]
+    except IndexError:
+        x.sub_(5)
+        return x
+
+
+COUNTED = []
+
+
+@pytest.mark.parametrize("program", [draws_and_handles, drops_out_amid_effects, writes_and_handles])
+def test_a_graph_that_raises_has_drawn_and_written_nothing(program):
+    results = []
+    raised: list[telemetry.Event] = []
+    for run in (program, optimize("eager")(program)):
+        COUNTED.clear()
+        torch.manual_seed(0)
+        x, found = torch.ones(3), []
+        for index in (0, 9, 1, 9):
+            try:
+                with telemetry.listen(lambda event: raised.append(event) if isinstance(event, telemetry.GraphRaised) else None):
+                    found.append(run(x, torch.tensor([index])))
+            except IndexError as error:
+                found.append(str(error))
+            found.append((x._version, x.clone(), len(COUNTED)))
+        results.append(str([*found, torch.rand(1)]))
+    assert results[0] == results[1]
+    assert len(raised) == 2
+
+
+def test_a_step_of_an_optimizer_after_clipping_is_one_graph():
+    def program(compiled):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        @compiled
+        def step():
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            step()
+        return model.weight.tolist(), model.bias.tolist()
+
+    assert compared(program).breaks == []

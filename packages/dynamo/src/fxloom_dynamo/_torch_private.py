@@ -100,6 +100,11 @@ def storage_id(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def set_version(tensor: torch.Tensor, version: int) -> None:
+    """Have the tensor count as written `version` times, for autograd."""
+    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+
+
 #: whether a profiler runs in this thread
 profiler_enabled = torch._C._autograd._profiler_enabled
 
@@ -123,6 +128,7 @@ __all__ = [
     "profiler_enabled",
     "resolve_name",
     "set_grad_enabled_raw",
+    "set_version",
     "storage_id",
     "tensor_numpy",
 ]

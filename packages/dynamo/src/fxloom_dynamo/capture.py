@@ -21,7 +21,7 @@ import torch
 import torch.fx
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
-from fxloom_dynamo import effort, natives
+from fxloom_dynamo import effort, natives, random_state
 from fxloom_dynamo._torch_private import storage_id, under_fake_mode
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
@@ -432,7 +432,7 @@ class _Attempt:
             places = tuple(at for at, real in enumerate(reals) if isinstance(real, torch.Tensor) and overrides(type(real)))
             compiled = without_overrides(compiled, places)
         if recorder.predicted is not None:
-            compiled = checked(compiled, [real.device for _, real, _ in recorder.inputs if isinstance(real, torch.Tensor)])
+            compiled = checked(compiled, random_state.generators(recorder) if random_state.draws(recorder) else [])
         if any(node.target in regions.MODE_CHANGES for node in graph.nodes if node.op == "call_function"):
             compiled = keep_modes(compiled, self.ev.modes.entry)
         return without_capture(compiled)

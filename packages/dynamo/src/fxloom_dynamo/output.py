@@ -87,7 +87,8 @@ def _check_handlers(ev: Evaluator, logger: logging.Logger) -> None:
     while at is not None:
         for target in (at, *at.handlers):
             kind = type(target)
-            seen_by = [kind.handle, getattr(kind, "emit", None), *(getattr(each, "filter", each) for each in target.filters)]
+            filters = [getattr(each, "filter", each) for each in target.filters]
+            seen_by = [getattr(kind, "handle", None), getattr(kind, "emit", None), *filters]
             if any(natives.is_the_programs(getattr(method, "__func__", method)) for method in seen_by):
                 graph_break("native_call", f"a log record for a {kind.__qualname__}, which is the program's")
         at = at.parent if at.propagate else None

@@ -141,13 +141,11 @@ def _record(recorder: Recorder, value: torch.Tensor, expected: bool) -> None:
     recorder.predicted = truth if recorder.predicted is None else recorder.predicted.logical_and(truth)
 
 
-def checked(compiled: Callable[..., Any], devices: Sequence[torch.device]) -> Callable[..., Any]:
+def checked(compiled: Callable[..., Any], generators: Sequence[torch.Generator]) -> Callable[..., Any]:
     """`compiled`, whose last output is the truth of the predictions, with that first, as a bool.
 
     Where it is False the random generators are as they were before.
     """
-    generators = [torch.default_generator]
-    generators += [torch.cuda.default_generators[device.index or 0] for device in devices if device.type == "cuda"]
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         states = [generator.get_state() for generator in generators]

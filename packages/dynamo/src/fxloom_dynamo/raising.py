@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_dynamo._torch_private import set_version
 from fxloom_interfaces import meta, regions, symbolic_math
 from fxloom_shapes import FakeTensor
 
@@ -43,6 +44,8 @@ _LOOK_AT_VALUES = frozenset(
      "histc", "histogram", "histogramdd", "masked_scatter", "max_unpool1d", "max_unpool2d", "max_unpool3d", "unravel_index",
      "segment_reduce", "logdet", "slogdet", "det", "matrix_exp", "qr", "lobpcg", "pack_padded_sequence", "check"}
 )  # fmt: skip
+#: of torch.linalg: no factorization, so nothing that could fail
+_PLAIN_LINALG = frozenset({"vector_norm", "vecdot", "cross", "multi_dot", "matmul", "diagonal", "vander"})
 _DIVISIONS = frozenset({"floordiv", "mod", "ifloordiv", "imod", "floor_divide", "remainder", "fmod", "div", "divide", "__floordiv__"})
 #: in-place operators that change what a tensor is a view of
 _RESHAPING = frozenset(
@@ -63,6 +66,8 @@ def may_raise(node: torch.fx.Node) -> bool:
         if getattr(target, "namespace", "aten") not in ("aten", "prims"):
             return True
         target = target.__name__.partition(".")[0]
+    if getattr(target, "__name__", "").removeprefix("linalg_") in _PLAIN_LINALG:
+        return False
     if getattr(target, "__module__", None) in ("torch.linalg", "torch._C._linalg"):
         return True
     name = str(target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
@@ -110,20 +115,26 @@ def written_inputs(recorder: Recorder) -> list[int] | None:
         fake = meta.get_fake(node)
         if type(fake) is not FakeTensor or not recorder.is_written(fake):
             continue
-        if real.layout is not torch.strided or fake.requires_grad or real.requires_grad or real.is_inference():
+        if real.layout is not torch.strided or real.is_inference() or not _keeps_its_history(fake, real):
             return None
         places.append(at)
         size += real.numel() * real.element_size()
     return places if size <= MOST_COPIED else None
 
 
-def copies(inputs: tuple[Any, ...], places: tuple[int, ...]) -> list[torch.Tensor]:
-    """Copies of what a graph is going to write to."""
-    return [inputs[at].clone() for at in places]
+def _keeps_its_history(fake: FakeTensor, real: torch.Tensor) -> bool:
+    """Whether the graph's writes are all that autograd does not see: into plain tensors, or into leaves without gradients."""
+    return fake.requires_grad == real.requires_grad and (not real.requires_grad or real.is_leaf and fake.grad_fn is None)
 
 
-def undo(inputs: tuple[Any, ...], places: tuple[int, ...], kept: list[torch.Tensor]) -> None:
+def copies(inputs: tuple[Any, ...], places: tuple[int, ...]) -> list[tuple[torch.Tensor, int]]:
+    """Copies, with versions, of what a graph is going to write to."""
+    return [(inputs[at].detach().clone(), inputs[at]._version) for at in places]
+
+
+def undo(inputs: tuple[Any, ...], places: tuple[int, ...], kept: list[tuple[torch.Tensor, int]]) -> None:
     """Take back what a graph has written."""
     with torch.no_grad():
-        for at, copy in zip(places, kept, strict=True):
+        for at, (copy, version) in zip(places, kept, strict=True):
             inputs[at].copy_(copy)
+            set_version(inputs[at], version)

@@ -54,7 +54,7 @@ from fxloom_shapes.asking import Asker
 from fxloom_shapes.facts import symbols_of
 from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.poly import of_atom
-from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.propagate import SYMBOLIC, statistics
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Recorder:
 
     def __init__(self, fake_mode: FakeMode) -> None:
         self.fake_mode = fake_mode
+        self.draws_before = statistics.draws
         self.graph = torch.fx.Graph()
         self.root = torch.nn.Module()  # holds the bodies, graphs that nodes take as operands
         self._bodies = 0
@@ -617,7 +618,7 @@ class Recorder:
             self.raises_amid = raising.may_raise(node) and (self.in_protected_block() or self.amid_effects())
         elif self.order is Order.SPLIT and self.writes_inputs():
             name = node.target if node.op == "call_method" else node.name
-            graph_break("writes_and_raises", f"{name} writes into a tensor too large to be copied first")
+            graph_break("writes_and_raises", f"{name} writes into a tensor that is too large to be copied first, or has a history")
         for name, place in symbols_made(self.fake_mode.env, value).items():
             if name not in self.symbols and name not in self._sized:
                 self._call_after(name, node, place)

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import _native, context_variables, effects, gradients, iterators, leaf_state, raising, tensor_state
+from fxloom_dynamo import _native, context_variables, effects, gradients, iterators, leaf_state, raising, random_state, tensor_state
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
@@ -30,6 +30,7 @@ from fxloom_dynamo.raising import Order
 from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, added_items, changed_records, changed_slots
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
+from fxloom_dynamo.runtime import without_capture
 from fxloom_dynamo.subclasses import to_class
 from fxloom_interfaces.backend import writes_last
 from fxloom_interfaces.sources import Source
@@ -199,6 +200,9 @@ class Residual:
         undone = self._to_undo() if early and writes_first else ()
         compiled = self.compile_graph(fakes)
         rebuilder.take_inputs()
+        goes_back = early and bool(undone or not writes_first)
+        if compiled is not None and goes_back and random_state.draws(recorder):
+            compiled = without_capture(random_state.set_back(compiled, random_state.generators(recorder)))
         if compiled is not None:
             count = len(recorder.inputs)
             kept = self._keep_copies(undone) if undone else ""
@@ -206,7 +210,7 @@ class Residual:
             self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
             self._slice_at = len(self.out)
             self.out.extend(emit.call_star())
-            if early and (undone or not writes_first):
+            if goes_back:
                 self._go_back_if_raised(self.out[-1], undone, kept)
             if kept:
                 self.out.extend([*emit.load_const(None), *emit.store_fast(kept)])

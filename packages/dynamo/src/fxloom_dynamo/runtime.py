@@ -365,11 +365,21 @@ def _pickled(compiled: Any) -> str:
     return name
 
 
+def _of_the_function(compiled: Any, name: str) -> Any:
+    """Attributes that the callable itself lacks (`__defaults__`, `__code__`, what the program has set) are its function's."""
+    if name.startswith("__") and name in _OF_THE_CALLABLE:
+        raise AttributeError(f"{type(compiled).__name__!r} object has no attribute {name!r}")
+    return getattr(compiled.__wrapped__, name)
+
+
+#: how the function itself would be copied, pickled or shown
+_OF_THE_CALLABLE = frozenset({"__wrapped__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__set_name__"})
 _kinds: tuple[Any, ...] = (_native.CompiledCallable, _native.Uncaptured)
 for _kind in _kinds:
     _kind.__copy__ = lambda compiled: compiled
     _kind.__deepcopy__ = _deepcopy
     _kind.__reduce__ = _pickled
+    _kind.__getattr__ = _of_the_function
 
 
 def without_capture(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -118,11 +118,12 @@ RULES: dict[Op, Rule] = {}
 
 @dataclass(slots=True)
 class CacheStatistics:
-    """How often the cache answered, a rule of ours did, and torch's Meta kernel had to."""
+    """How often the cache answered, a rule of ours did, and torch's Meta kernel had to. draws: calls that draw random numbers."""
 
     hits: int = 0
     rules: int = 0
     meta_kernels: int = 0
+    draws: int = 0
 
 
 statistics = CacheStatistics()
@@ -196,7 +197,9 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         _note_writes(facts, args, kwargs or {})
         if known is not None:
             args[0].set_constant(known)
-    elif not facts.seeded and args and (func in _KNOWN_FACTORIES or _may_be_constant(args)):
+    if facts.seeded:
+        statistics.draws += 1
+    elif not facts.writes and args and (func in _KNOWN_FACTORIES or _may_be_constant(args)):
         _carry_constant(func, args, kwargs or {}, out)
     return out
 

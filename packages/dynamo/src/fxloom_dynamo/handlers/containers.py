@@ -104,6 +104,16 @@ def dict_merge(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
         target[key] = value
 
 
+def _iterator_to_unpack(ev: Evaluator, value: Any) -> Any:
+    try:
+        return ev.iter(value)
+    except Raised as raised:
+        kind = ev.type_of(value)
+        if type(raised.exc) is TypeError and not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+            raise Raised(TypeError(f"cannot unpack non-iterable {kind.__name__} object")) from None
+        raise
+
+
 @opcode("UNPACK_SEQUENCE", lambda inst: (1, inst.arg or 0))
 def unpack_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     count = inst.arg or 0
@@ -114,7 +124,7 @@ def unpack_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
         ev.heap.fill(value)
         items = list(value)
     else:
-        iterator = ev.iter(value)
+        iterator = _iterator_to_unpack(ev, value)
         items = []
         while len(items) <= count and (item := ev.next(iterator)) is not ABSENT:
             items.append(item)
@@ -129,7 +139,7 @@ def unpack_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 @opcode("UNPACK_EX", lambda inst: (1, ((inst.arg or 0) & 255) + ((inst.arg or 0) >> 8) + 1))
 def unpack_ex(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     before, after = (inst.arg or 0) & 255, (inst.arg or 0) >> 8
-    items = ev.list_of(frame.stack.pop())
+    items = ev.list_of(_iterator_to_unpack(ev, frame.stack.pop()))
     if len(items) < before + after:
         raise Raised(
             ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
