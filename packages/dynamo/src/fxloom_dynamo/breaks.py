@@ -28,7 +28,7 @@ _KINDS = (
     ),
     BreakKind(
         "specialized",
-        "An operator takes a plain number where the program has one that keeps changing; it was compiled for before.",
+        "An operator, or a text, takes a plain number where the program has one that keeps changing; it was compiled for before.",
         "Pass the number as a tensor, or keep it constant.",
     ),
     BreakKind(

@@ -29,7 +29,7 @@ class Specialized(GraphBreak):
     """An operator takes a plain number where one changes from call to call, and code for several values is there already."""
 
     def __init__(self, place: str, value: object) -> None:
-        super().__init__("specialized", f"an operator needs the value of {place}, now {value}, as a plain number")
+        super().__init__("specialized", f"the value of {place}, now {value}, is needed as a plain number")
 
 
 class UnsupportedTensor(GraphBreak):
