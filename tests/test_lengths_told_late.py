@@ -182,13 +182,36 @@ def test_a_tensor_is_the_end_of_a_slice(name: str, backend: str, counters_at_zer
 
 
 @BACKENDS
+def test_a_step_that_only_running_tells(backend: str, counters_at_zero: None) -> None:
+    def program(x: Tensor, n: Tensor) -> Tensor:
+        return x[:: n.item()] * 2 + x[::n].sum()
+
+    run = fxloom.compile(program, backend=backend, fullgraph=True, dynamic=True, options=OPTIONS)
+    for rows, step in ((6, 3), (7, 2), (8, 1), (9, 20)):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(run(x, torch.tensor(step)), program(x, torch.tensor(step)))
+    for step in (0, -1):
+        with pytest.raises(ValueError) as wanted:
+            program(torch.ones(3), torch.tensor(step))
+        with pytest.raises(ValueError) as got:
+            run(torch.ones(3, 4), torch.tensor(step))
+        assert str(got.value) == str(wanted.value)
+    assert fxloom.stats().graphs == 1
+
+
+@BACKENDS
 def test_a_cache_is_written_at_a_place_that_only_running_tells(backend: str, counters_at_zero: None) -> None:
     run = fxloom.compile(into_cache, backend=backend, fullgraph=True, dynamic=True, options=OPTIONS)
     for place, count in ((3, 5), (0, 7), (14, 2), (-4, 3)):
         cache, new = torch.randn(2, 16, 4), torch.randn(2, count, 4)
         torch.testing.assert_close(run(cache, torch.tensor(place), new), into_cache(cache, torch.tensor(place), new))
-    with pytest.raises(RuntimeError, match="cache.size.1.*does not hold"):
-        run(torch.randn(2, 16, 4), torch.tensor(12), torch.randn(2, 5, 4))
+    for place, error in ((12, RuntimeError), (17, IndexError)):
+        arguments = torch.randn(2, 16, 4), torch.tensor(place), torch.randn(2, 5, 4)
+        with pytest.raises(error) as wanted:
+            into_cache(*arguments)
+        with pytest.raises(error) as got:
+            run(*arguments)
+        assert str(got.value) == str(wanted.value)
     assert fxloom.stats().graphs == 1
 
 

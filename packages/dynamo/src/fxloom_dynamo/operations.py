@@ -20,6 +20,7 @@ from fxloom_dynamo.kinds import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, DELETED, Address, Raised
 from fxloom_dynamo.subclasses import operator_of, special
 from fxloom_dynamo.symbolic import concrete, settled
+from fxloom_interfaces import symbolic_math
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -391,16 +392,26 @@ def hashable(ev: Evaluator, key: Any) -> Any:
 
 
 def with_numbers(ev: Evaluator, index: Any) -> Any:
-    """An index of a tensor, with the numbers that tensors as ends of slices stand for: `x[:n]` reads n's number."""
+    """An index of a tensor, with the numbers that tensors as ends of slices stand for: `x[:n]` reads n's number.
+
+    A step that only running the graph tells is checked as torch does.
+    """
     if type(index) is tuple:
         return tuple(with_numbers(ev, part) for part in index)
-    if type(index) is not slice or not any(type(end) is FakeTensor for end in (index.start, index.stop, index.step)):
+    if type(index) is not slice:
         return index
-    ends = []
-    for end in (index.start, index.stop, index.step):
-        counts = type(end) is FakeTensor and not end.dim() and not (end.is_floating_point() or end.is_complex() or end.dtype is torch.bool)
-        ends.append(ev.torch_native(torch.Tensor.item, end) if counts else end)
-    return slice(*ends)
+    start, stop, step = (_number_of(ev, end) for end in (index.start, index.stop, index.step))
+    if type(step) is torch.SymInt and not step.node.has_hint():
+        symbolic_math.check(step != 0, "slice step cannot be zero", "ValueError")
+        symbolic_math.check(step > 0, "step must be greater than zero", "ValueError")
+    return slice(start, stop, step)
+
+
+def _number_of(ev: Evaluator, end: Any) -> Any:
+    """The number that a tensor stands for as an index; others as they are."""
+    if type(end) is not FakeTensor or end.dim() or end.is_floating_point() or end.is_complex() or end.dtype is torch.bool:
+        return end
+    return ev.torch_native(torch.Tensor.item, end)
 
 
 def subscript(ev: Evaluator, container: Any, key: Any) -> Any:

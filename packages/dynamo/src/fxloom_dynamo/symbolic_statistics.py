@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fxloom_dynamo.symbolic_calls import rule
+from fxloom_interfaces import symbolic_math
 from fxloom_shapes.layout import is_unbacked, wrapped
 from fxloom_shapes.propagate import SYMBOLIC
 
@@ -59,8 +60,11 @@ def narrow(input: Tensor, dim: int, start: Any, length: Any) -> Any:
     axis = dim % input.dim()
     extent = input.shape[axis]
     first = wrapped(start, extent)
-    torch._check(first >= 0)
-    torch._check(first + length <= extent)
+    outside = "start out of range (expected to be in range of [-{}, {}], but got {})"
+    for inside in (start >= -extent, start <= extent):
+        symbolic_math.check(inside, outside, "IndexError", extent, extent, start)
+    text = "start ({}) + length ({}) exceeds dimension size ({})."
+    symbolic_math.check(first + length <= extent, text, "RuntimeError", first, length, extent)
     return input[(*[slice(None)] * axis, slice(first, first + length))]
 
 
