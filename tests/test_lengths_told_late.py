@@ -213,6 +213,10 @@ def test_a_cache_is_written_at_a_place_that_only_running_tells(backend: str, cou
             run(*arguments)
         assert str(got.value) == str(wanted.value)
     assert fxloom.stats().graphs == 1
+    for place in (15, -1):  # one element is another graph
+        cache, new = torch.randn(2, 16, 4), torch.randn(2, 1, 4)
+        torch.testing.assert_close(run(cache, torch.tensor(place), new), into_cache(cache, torch.tensor(place), new))
+    assert fxloom.stats().graphs == 2
 
 
 @BACKENDS

@@ -63,6 +63,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: Any) -> Any:
     outside = "start out of range (expected to be in range of [-{}, {}], but got {})"
     for inside in (start >= -extent, start <= extent):
         symbolic_math.check(inside, outside, "IndexError", extent, extent, start)
+    torch._check(first >= 0)  # which follows, though not to the prover
     text = "start ({}) + length ({}) exceeds dimension size ({})."
     symbolic_math.check(first + length <= extent, text, "RuntimeError", first, length, extent)
     return input[(*[slice(None)] * axis, slice(first, first + length))]
