@@ -114,6 +114,9 @@ RANDOM: dict[str, Program] = {
     "exponential_": lambda x, p: torch.empty(3).exponential_(p) * x,
     "geometric_": lambda x, p: torch.empty(3).geometric_(p) * x,
     "log_normal_": lambda x, p: torch.empty(3).log_normal_(p, p) * x,
+    "two draws": lambda x, p: (torch.zeros(3).exponential_(p) - torch.zeros(3).exponential_(p)) * x,
+    "a draw that nothing uses": lambda x, p: (torch.zeros(3).exponential_(p), x * 2)[1],
+    "alpha_dropout outside of training": lambda x, p: F.alpha_dropout(x, p, False) * 2,
     "normal of means": lambda x, p: torch.normal(x.detach(), p) * x,
 }
 

@@ -69,7 +69,8 @@ def _made_twin(op: Op) -> Op | None:
     while name in _made_names:  # `a::b.c` and `a::b_c`, say
         name += "_"
     _made_names.add(name)
-    _LIBRARY.define(f"{name}({_ALIAS.sub('', arguments).rstrip(')')}) -> ({', '.join(types)})")
+    seeded = (torch.Tag.nondeterministic_seeded,) if facts_of(op).seeded else ()
+    _LIBRARY.define(f"{name}({_ALIAS.sub('', arguments).rstrip(')')}) -> ({', '.join(types)})", tags=seeded)
 
     def on_copies(*args: Any, **kwargs: Any) -> Any:
         given = list(args)

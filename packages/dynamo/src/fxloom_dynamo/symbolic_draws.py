@@ -100,8 +100,10 @@ def _alpha_dropout(of_channels: bool, inplace: bool) -> Rule:
     """What is dropped becomes what SELU gives for minus infinity; then mean and variance are what they were."""
 
     def drop(input: Tensor, p: Any, train: Any) -> Any:
-        if type(p) not in SYMBOLIC or not train or not 0.0 < p < 1.0 or of_channels and input.dim() < 2:
+        if type(p) not in SYMBOLIC or not p.node.has_hint() or not 0.0 <= p < 1.0 or of_channels and input.dim() < 2:
             return NotImplemented
+        if not train or p == 0.0:
+            return input
         if not input.is_floating_point() or any(type(extent) is int and extent == 0 for extent in input.shape):
             return NotImplemented
         noise = _kept(input, _per_channel(input) if of_channels else None, p)
