@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,8 @@ PROGRAMS: dict[str, Program] = {
     "ldexp": lambda x: torch.ldexp(x[:, :1], x[0]),
     "nll_loss": lambda x: F.nll_loss(x, torch.zeros_like(x[:, 0], dtype=torch.int64), reduction="none"),
     "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "batch_norm_with_update": lambda x: torch.ops.aten._batch_norm_with_update(x, *[torch.ones(4) for _ in range(4)], 0.1, 1e-5),
+    "view_copy": lambda x: torch.view_copy(x, (x.shape[0], -1)),
 }
 
 
@@ -75,11 +78,12 @@ def test_strides_are_eagers(name: str, layout: str, rank: int, batch: int) -> No
     assert layouts_of(fake) == layouts_of(PROGRAMS[name](x))
 
 
-@pytest.mark.parametrize("name", ["hardtanh", "relu6", "nan_to_num", "flip", "fill", "frexp", "roll"])
+@pytest.mark.parametrize("name", ["hardtanh", "relu6", "nan_to_num", "flip", "fill", "frexp", "roll", "randint_like", "randint_like_between"])
 def test_an_empty_tensor_keeps_its_strides(name: str) -> None:
     programs: dict[str, Program] = {
         "hardtanh": F.hardtanh, "relu6": F.relu6, "nan_to_num": torch.nan_to_num, "flip": torch.fliplr,
         "fill": lambda x: torch.fill(x, 1.0), "frexp": torch.frexp, "roll": lambda x: x.roll(1, 2),
+        "randint_like": lambda x: torch.randint_like(x, 9), "randint_like_between": lambda x: torch.randint_like(x, 2, 9),
     }  # fmt: skip
     x = torch.empty(5, 0, 20)[..., ::2]
     mode = FakeMode()
@@ -127,3 +131,40 @@ def test_a_number_expanded_as_a_matrix_has_no_strides() -> None:
     with mode:
         fake = mode.from_tensor(torch.ones(())).expand(1, 1)
     assert fake.stride() == torch.ones(()).expand(1, 1).stride() == (0, 0)
+
+
+@pytest.mark.parametrize("size", [(1, 0, 2, 2), (0, 4, 2, 4), (2, 3, 4, 0)])
+def test_pixels_of_an_empty_picture_are_not_shuffled_back(size: tuple[int, ...]) -> None:
+    x = torch.empty(*size[:-1], 2 * size[-1])[..., ::2]
+    mode = FakeMode()
+    with mode:
+        fake = F.pixel_unshuffle(mode.from_tensor(x), 2)
+    assert layouts_of(fake) == layouts_of(F.pixel_unshuffle(x, 2))
+
+
+@pytest.mark.parametrize("sizes", [((0, 1), (1,)), ((3, 0, 2), (2,)), ((2, 0, 3), (2, 1, 3)), ((2, 3, 0, 4), (3, 1, 1))])
+def test_strides_of_empty_results_are_eagers(sizes: tuple[tuple[int, ...], ...]) -> None:
+    """In any order but the row-major one the axes outside of an empty one have stride 0."""
+    for layout in (torch.Tensor.contiguous, reversed_axes):
+        for strides in (None, (1,) * len(sizes[0])):
+            x, y = layout(torch.empty(sizes[0])), torch.empty(sizes[1])
+            x = x if strides is None else x.as_strided(x.shape, strides)
+            for program in (torch.add, torch.logaddexp, lambda a, b: torch.where(a > b, a, b), lambda a, b: (-a, torch.empty_like(a))):
+                mode = FakeMode()
+                with mode:
+                    fake = program(mode.from_tensor(x), mode.from_tensor(y))
+                assert layouts_of(fake) == layouts_of(program(x, y)), (x.stride(), y.shape)
+
+
+@pytest.mark.parametrize("of_a", ["row_major", "reversed"])
+@pytest.mark.parametrize("of_b", ["row_major", "reversed"])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_scaled_products_take_factors_that_lie_in_any_way(of_a: str, of_b: str, by_row: bool) -> None:
+    a, b = (LAYOUTS[layout](torch.randn(16, 16)).to(torch.float8_e4m3fn) for layout in (of_a, of_b))
+    scales = (torch.ones(16, 1), torch.ones(1, 16)) if by_row else (torch.ones(()), torch.ones(()))
+    mode = FakeMode()
+    for dtype in (None, torch.bfloat16):
+        program = functools.partial(torch._scaled_mm, out_dtype=dtype)
+        with mode:
+            fake = program(*map(mode.from_tensor, (a, b, *scales)))
+        assert layouts_of(fake) == layouts_of(program(a, b, *scales))

@@ -304,10 +304,13 @@ def _expanded(operand: Descriptor, size: Sizes) -> Sizes:
 
 
 def _by_order(size: Sizes, order: Sequence[int]) -> Sizes:
+    """Strides without gaps of axes in this order, innermost first. After an empty axis they are 0, save in the row-major order."""
+    if list(order) == list(range(len(size) - 1, -1, -1)):
+        return contiguous_stride(size)
     stride, step = [0] * len(size), 1
     for axis in order:
         stride[axis] = step
-        step = step * at_least_one(size[axis])
+        step = step * (size[axis] if type(size[axis]) is int else at_least_one(size[axis]))
     return tuple(stride)
 
 

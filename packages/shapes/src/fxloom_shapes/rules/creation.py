@@ -66,8 +66,13 @@ def like(device: torch.device, x: Any, **options: Any) -> Plan | None:
     return copy_of(x.desc, options.get("dtype") or x.desc.dtype, device, options.get("memory_format")) if _plain(options) else None
 
 
-@shape_rule(aten.full_like.default)
-def full_like(device: torch.device, x: Any, value: Any, **options: Any) -> Plan | None:
+@shape_rule(aten.randint_like.default, aten.full_like.default)
+def like_and_number(device: torch.device, x: Any, value: Any, **options: Any) -> Plan | None:
+    return like(device, x, **options)
+
+
+@shape_rule(aten.randint_like.low_dtype)
+def randint_like_between(device: torch.device, x: Any, low: Any, high: Any, **options: Any) -> Plan | None:
     return like(device, x, **options)
 
 

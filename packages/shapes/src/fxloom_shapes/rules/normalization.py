@@ -110,6 +110,14 @@ def batch_norm_functional(
     return several(*plans, *statistics)
 
 
+@shape_rule(aten._batch_norm_with_update.default)
+def batch_norm_with_update(
+    device: torch.device, x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+) -> Plan | None:
+    plans = _batch_norm(device, x, (weight, bias, mean, var), True) if device.type == "cpu" else None  # others reserve memory
+    return None if plans is None else several(*plans, fresh((0,), torch.uint8, device))
+
+
 @shape_rule(aten._native_batch_norm_legit.no_stats)
 def batch_norm_without_statistics(
     device: torch.device, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float

@@ -183,7 +183,6 @@ def native_dropout_backward(device: torch.device, grad: Any, mask: Any, scale: f
     return _plan(device, _float, (grad, mask))
 
 
-
 @shape_rule(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(device: torch.device, x: Any, y: Any, alpha: Any = 1) -> Plan | None:
     return _plan(device, _not_bool, (y, x))  # the order decides the strides

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from fxloom_shapes.descriptor import is_empty
 from fxloom_shapes.layout import suggested_stride
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten
 
@@ -56,6 +58,8 @@ def pixel_shuffle(device: torch.device, x: Any, factor: int) -> Plan | None:
 @shape_rule(aten.pixel_unshuffle.default)
 def pixel_unshuffle(device: torch.device, x: Any, factor: int) -> Plan | None:
     size = x.desc.size
+    if device.type == "cpu" and len(size) >= 3 and factor > 0 and is_empty(size):
+        return None if size[-1] % factor or size[-2] % factor else copy_of(x.desc, x.desc.dtype, device, None)  # not shuffled
     if device.type != "cpu" or len(size) != 4 or factor <= 0 or size[2] % factor or size[3] % factor or size[1] == 0:
         return None
     return _like(device, x, (size[0], size[1] * factor * factor, size[2] // factor, size[3] // factor))

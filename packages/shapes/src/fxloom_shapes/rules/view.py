@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from fxloom_shapes.layout import (
 )
 from fxloom_shapes.numbers import estimate
 from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
-from fxloom_shapes.rules.registry import shape_rule
+from fxloom_shapes.rules.registry import fresh, shape_rule
 
 aten = torch.ops.aten
 
@@ -123,6 +124,13 @@ def view(device: torch.device, x: Any, size: Any) -> Plan | None:
         return None
     stride = view_stride(desc, new)
     return None if stride is None else _view(desc, new, stride)
+
+
+@shape_rule(aten.view_copy.default)
+def view_copy(device: torch.device, x: Any, size: Any) -> Plan | None:
+    """A copy, so that tensors that `view` refuses can be looked at in any way."""
+    new = _infer(tuple(size), math.prod(x.desc.size))
+    return None if new is None else fresh(new, x.desc.dtype, device)
 
 
 @shape_rule(aten._unsafe_view.default)
