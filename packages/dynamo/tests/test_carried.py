@@ -136,6 +136,21 @@ def test_a_list_that_grows_is_not_read():
     assert all(len(frame.guards) < 20 for frame in count.frames)
 
 
+def test_the_method_of_a_growing_list_waits_across_a_break():
+    held = []
+
+    def program(x):
+        held.append(x.sum().item())
+        return x + 1
+
+    count = Count()
+    run = count(program)
+    for _ in range(6):
+        run(X)
+    assert held == [2.0] * 6
+    assert len(count.frames) == 4  # two of each part
+
+
 @pytest.mark.parametrize("kind", [list, deque])
 def test_items_are_read_after_others_were_added(kind):
     def program(x, items, how):

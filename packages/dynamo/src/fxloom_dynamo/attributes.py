@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, carried, polyfills, stand_ins, symbolic, tensor_attributes
+from fxloom_dynamo import arrays, polyfills, stand_ins, symbolic, tensor_attributes
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
-from fxloom_dynamo.carried import Growing
+from fxloom_dynamo.carried import Growing, growing_method
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import CONTROLLED, EXACT_CONTAINERS, FROZEN, LITERALS
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
@@ -47,7 +47,7 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
         if type(obj) is Array:
             return arrays.attribute(ev, obj, name)
         if type(obj) is Growing:
-            return carried.method(obj, name)
+            return growing_method(obj, name)
         if ev.heap.exposed(obj) is not None and name in polyfills.NAMESPACE_METHODS:
             return types.MethodType(polyfills.NAMESPACE_METHODS[name], obj)
         ev.heap.refuse(obj)

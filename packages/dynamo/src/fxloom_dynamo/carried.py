@@ -57,7 +57,7 @@ def extend(target: Any, items: Iterable[Any]) -> None:
     target.extend(items)
 
 
-def method(growing: Growing, name: str) -> Any:
+def growing_method(growing: Growing, name: str) -> Any:
     """The method of a growing list, if it only adds to it."""
     found = {"append": append, "extend": extend}.get(name)
     return growing.ask() if found is None else types.MethodType(found, growing)

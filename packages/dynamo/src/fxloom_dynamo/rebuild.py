@@ -193,7 +193,7 @@ class Rebuilder:
         if cls is types.CellType:
             content = self.ev.heap.cell_get(value)
             return [] if content is ABSENT else [content]
-        if cls is types.MethodType and type(value.__self__) is Array:
+        if cls is types.MethodType and type(value.__self__) in (Array, Growing):
             return [value.__self__]
         if cls is types.MethodType:
             own = type(value.__self__).__name__ == "TracedGenerator"
@@ -455,6 +455,8 @@ class Rebuilder:
             self.call(getattr, value.__self__, value.__func__.__name__)
         elif cls is types.MethodType and type(value.__self__) is Array:
             self.call(getattr, value.__self__, METHOD_NAMES[value.__func__])
+        elif cls is types.MethodType and type(value.__self__) is Growing:
+            self.call(getattr, value.__self__, value.__func__.__name__)
         elif cls is types.MethodType:
             self.call(types.MethodType, value.__func__, value.__self__)
         elif cls is types.FunctionType:

@@ -21,7 +21,7 @@ import torch
 from fxloom_dynamo import arrays, iterators
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.carried import may_grow
+from fxloom_dynamo.carried import Growing, growing_method, may_grow
 from fxloom_dynamo.guards import GuardKind, TensorProperties, stride_code
 from fxloom_dynamo.kinds import (
     EXACT_CONTAINERS,
@@ -239,7 +239,7 @@ def _bound_c_method(heap: Heap, original: Any, source: Source) -> Any:
     heap.guard(source, GuardKind.TYPE, type(original))
     heap.guard(heap.attr_source(source, "__name__"), GuardKind.EQUALITY, original.__name__)
     owner = heap.translate(original.__self__, heap.attr_source(source, "__self__"))
-    stand_in = descriptor.__get__(owner, type(owner))
+    stand_in = growing_method(owner, original.__name__) if type(owner) is Growing else descriptor.__get__(owner, type(owner))
     heap.add(original, stand_in, source, "method")
     return stand_in
 
