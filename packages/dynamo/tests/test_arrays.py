@@ -196,3 +196,11 @@ def test_arrays_index_tensors(kind: type) -> None:
 
     results = [run(torch.arange(9.0).reshape(3, 3)) for run in (program, fxloom_dynamo.optimize()(program))]
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+def test_errors_that_numpy_raises_are_raised() -> None:
+    compiled = fxloom_dynamo.optimize()(lambda a: np.log(a))
+    assert compiled(np.ones(2)).tolist() == [0, 0]
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError, match="divide by zero"):
+        compiled(np.zeros(2))
+    assert compiled(np.ones(2)).tolist() == [0, 0]

@@ -24,6 +24,7 @@ import torch
 
 from fxloom_dynamo._torch_private import outside_modes, tensor_numpy
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.numpy_values import numpy
 from fxloom_dynamo.symbolic import concrete, settled
@@ -162,9 +163,17 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any
         return found if fn is numpy.asarray else call_method(ev, "copy", [found], {})
     if not involved((*args, *kwargs.values())):
         return _constant(ev, fn, args, kwargs)
+    if _errors_are_seen(numpy):
+        graph_break("native_call", f"numpy.{fn.__name__} where floating-point errors raise or call (numpy.seterr)")
+    asked = CallSource(ev.heap.object_source(numpy, "numpy"), getter=_errors_are_seen, label="whether floating-point errors of {} raise")
+    ev.heap.guard(asked, GuardKind.TRUTH, False)
     own = _counterpart(fn)
     assert own is not None
     return _apply(ev, fn, own, args, kwargs)
+
+
+def _errors_are_seen(module: Any) -> bool:
+    return not {*module.geterr().values()} <= {"warn", "ignore"}
 
 
 def _constant(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

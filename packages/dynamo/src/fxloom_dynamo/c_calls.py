@@ -31,6 +31,9 @@ _new_object: Any = vars(copyreg)["__newobj__"]  # the stubs lack it
 
 
 def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+    """A call of a function, method, slot or constructor that is written in C. The first that applies decides: what the program
+    has said of it, symbolic numbers among its arguments, a model, its receiver.
+    """
     from fxloom_dynamo import models
 
     kind = type(fn)

@@ -138,6 +138,29 @@ def _guard_special_method(ev: Evaluator, fn: types.FunctionType, receiver: Any) 
         ev.heap.class_lookup(cls, fn.__name__)
 
 
+def _call_torchs(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+    """A Python function of torch's that is one call in the graph, or a break; ABSENT where it is to be evaluated after all."""
+    from fxloom_dynamo import models
+
+    marked = natives.marked_by_torch(fn)
+    if marked is not None:
+        return call(ev, ev.heap.adopt(marked), args, kwargs)
+    if fn.__dict__.get("_torchdynamo_disable"):
+        graph_break("asked_for", f"{fn.__qualname__} is not to be captured (torch.compiler.disable)")
+    if natives.splits_torch_graph(fn) and natives.in_torch(ev.frames[-1].code.co_filename):
+        return None
+    named = models.NAMED.get((fn.__module__, fn.__qualname__))
+    if named is not None:
+        return named(ev, args, kwargs)
+    if natives.is_refused_torch(fn.__code__.co_filename, fn.__code__.co_name):
+        graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
+    if not all(is_plain(arg) for arg in (*args, *kwargs.values())):
+        return ABSENT
+    answer = ev.torch_native(fn, *args, **kwargs)
+    queries.note(ev.heap, fn, args, kwargs, answer)
+    return answer
+
+
 def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
     """Evaluate a Python function's body, or leave it to torch where it is torch's own."""
     code = fn.__code__
@@ -149,24 +172,9 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
     if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
     if natives.in_torch(filename) and not natives.is_inlined_torch(filename) and not has_warned(code):
-        marked = natives.marked_by_torch(fn)
-        if marked is not None:
-            return call(ev, ev.heap.adopt(marked), args, kwargs)
-        if fn.__dict__.get("_torchdynamo_disable"):
-            graph_break("asked_for", f"{fn.__qualname__} is not to be captured (torch.compiler.disable)")
-        if natives.splits_torch_graph(fn) and natives.in_torch(ev.frames[-1].code.co_filename):
-            return None
-        from fxloom_dynamo import models
-
-        named = models.NAMED.get((fn.__module__, fn.__qualname__))
-        if named is not None:
-            return named(ev, args, kwargs)
-        if natives.is_refused_torch(filename, code.co_name):
-            graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
-        if all(is_plain(arg) for arg in args) and all(is_plain(arg) for arg in kwargs.values()):
-            answer = ev.torch_native(fn, *args, **kwargs)
-            queries.note(ev.heap, fn, args, kwargs, answer)
-            return answer
+        found = _call_torchs(ev, fn, args, kwargs)
+        if found is not ABSENT:
+            return found
     if kwargs.get("capturable") is False and natives.reads_steps(fn) and _steps_can_stay(fn, args, kwargs):
         at = fn.__code__.co_varnames.index("state_steps")
         return call(ev, polyfills.update_with_wide_steps, [fn, at, tuple(args), kwargs], {})

@@ -22,7 +22,8 @@ from fxloom_shapes.propagate import SYMBOLIC
 
 #: what `optimize` and `disable` give, which bind as functions do
 CONTROLLED: frozenset[type] = frozenset({_native.CompiledCallable, _native.Uncaptured})
-#: Python classes of the standard library whose instances nobody changes; they stand for themselves without guards
+#: classes of the standard library that describe code. Their instances stand for themselves, and nobody sets what they say (names,
+#: kinds, plain defaults); the objects that they refer to are the program's, and followed like any other
 FROZEN: frozenset[type] = frozenset({dataclasses.Field, inspect.Signature, inspect.Parameter})
 #: guarded by value; an equal object of the same type is as good
 LITERALS: frozenset[type] = frozenset(

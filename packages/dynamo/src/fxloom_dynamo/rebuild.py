@@ -420,6 +420,7 @@ class Rebuilder:
         self.out += emit.build_map(len(items))
 
     def _make(self, value: Any) -> None:
+        """Push an object that the program made, made again from its parts. What can have a part in itself is kept first."""
         cls = type(value)
         if cls is tuple:
             self.load_tuple(value)

@@ -92,7 +92,12 @@ class Residual:
     def finish_break(
         self, index: int, survived: Callable[[], None] | None = None
     ) -> tuple[types.CodeType, tuple[Source, ...]]:
-        """The frame stopped before the instruction (group) at `index`. survived: to be called when that did not raise."""
+        """The frame stopped before the instruction (group) at `index`. survived: to be called when that did not raise.
+
+        The order is the meaning: everything that has to be made is found first (`scan`), since what is found decides what the
+        graph returns; the graph runs before any effect, since it may raise; values are loaded before the effects are written,
+        since these change the places that values come from; and what the frame holds itself is let go of last.
+        """
         self.survived = survived
         frame, rebuilder = self.frame, self.rebuilder
         instructions = frame.info.body.instructions
