@@ -56,6 +56,11 @@ PROGRAMS: dict[str, Program] = {
     "cross_entropy": lambda x, p: F.cross_entropy(x, LABELS, label_smoothing=p),
     "cross_entropy_sum": lambda x, p: F.cross_entropy(x, LABELS, label_smoothing=p, reduction="sum"),
     "cross_entropy_none": lambda x, p: F.cross_entropy(x, LABELS, label_smoothing=p, reduction="none"),
+    "cross_entropy with weights": lambda x, p: F.cross_entropy(x, LABELS, torch.tensor([0.5, 1.0, 2.0]), label_smoothing=p),
+    "cross_entropy with weights, none": lambda x, p: F.cross_entropy(
+        x, LABELS, torch.tensor([0.5, 1.0, 2.0]), label_smoothing=p, reduction="none"
+    ),
+    "cross_entropy of pixels": lambda x, p: F.cross_entropy(x.t()[None], LABELS[None], torch.tensor([0.5, 1.0, 2.0]), label_smoothing=p),
     "margin_ranking_loss": lambda x, p: F.margin_ranking_loss(x[:, 0], x[:, 1], SIGNS, margin=p),
     "hinge_embedding_loss": lambda x, p: F.hinge_embedding_loss(x[:, 0], SIGNS, margin=p),
     "triplet_margin_loss": lambda x, p: F.triplet_margin_loss(x, x * 2, x + 1, margin=p, swap=True),
@@ -63,6 +68,9 @@ PROGRAMS: dict[str, Program] = {
     "nan_to_num": lambda x, p: torch.nan_to_num(x.masked_fill(x > 0.5, torch.nan) / x.masked_fill(x < 0, 0), nan=p, posinf=p),
     "isclose": lambda x, p: torch.isclose(x, x * 1.2, rtol=p).to(x.dtype) + x,
     "logit": lambda x, p: torch.logit(x.sigmoid(), eps=p),
+    "logit with ends that cross": lambda x, p: torch.logit(x.sigmoid(), eps=p + 0.55),
+    "cosine_similarity of short rows": lambda x, p: F.cosine_similarity(x / 20, x.flip(0).exp(), eps=p) + F.cosine_similarity(x, x * 0, eps=p),
+    "instance_norm": lambda x, p: F.instance_norm(x[None], eps=p),
     "cdist": lambda x, p: torch.cdist(x, x * 2 + 1, p=p + 1),
     "pdist": lambda x, p: torch.pdist(x, p=p + 1),
     "cosine_embedding_loss": lambda x, p: F.cosine_embedding_loss(x, x + 1, SIGNS, margin=p),
@@ -117,6 +125,9 @@ RANDOM: dict[str, Program] = {
     "two draws": lambda x, p: (torch.zeros(3).exponential_(p) - torch.zeros(3).exponential_(p)) * x,
     "a draw that nothing uses": lambda x, p: (torch.zeros(3).exponential_(p), x * 2)[1],
     "alpha_dropout outside of training": lambda x, p: F.alpha_dropout(x, p, False) * 2,
+    "complex normal_": lambda x, p: torch.view_as_real(torch.empty(4, 3, dtype=torch.complex64).normal_(p, 2.0)).sum(-1) * x,
+    "complex normal": lambda x, p: torch.normal(p, 1.0, (4, 3), dtype=torch.complex64).imag * x,
+    "normal_ of halves": lambda x, p: torch.empty(4, 3, dtype=torch.float16).normal_(p, 1.3) * x,
     "normal of means": lambda x, p: torch.normal(x.detach(), p) * x,
 }
 
@@ -136,6 +147,25 @@ def test_numbers_drawn_with_a_float_that_changes_are_eagers(name: str, backend: 
             results.append((made, torch.autograd.grad(made.sum(), x)[0], torch.rand(1)))
         torch.testing.assert_close(results[1], results[0])
     assert fxloom.stats().compiles == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("tracked", [False, True])
+def test_running_statistics_of_samples_move_once(tracked: bool, backend: str) -> None:
+    fxloom.reset()
+    ours, eagers = (torch.nn.InstanceNorm1d(3, track_running_stats=True, affine=True).train(not tracked) for _ in range(2))
+    compiled = fxloom.compile(ours, backend=backend, fullgraph=True)
+    for momentum in (0.1, 0.2, 0.3, 0.45):
+        x = torch.randn(2, 3, 5)
+        found = []
+        for module, run in ((ours, compiled), (eagers, eagers)):
+            module.momentum = momentum
+            given = x.clone().requires_grad_()
+            made = run(given)
+            made.square().sum().backward()
+            found.append([made, given.grad, *module.state_dict().values(), *(p.grad for p in module.parameters())])
+        torch.testing.assert_close(*found)
+    assert fxloom.stats().compiles <= 2
 
 
 @pytest.mark.parametrize("name", ["dropout", "bernoulli", "alpha_dropout"])

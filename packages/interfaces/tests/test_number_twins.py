@@ -34,6 +34,14 @@ def test_a_twin_does_the_same(op: Any, args: tuple[Any, ...], kwargs: dict[str, 
     assert accepts(op, args, kwargs)
 
 
+def test_what_torch_has_no_derivative_by_is_not_differentiated() -> None:
+    x, labels, weight = torch.rand(5, 3, requires_grad=True), torch.tensor([0, 2, 1, 1, 0]), torch.rand(3)
+    found = []
+    for run in (aten.cross_entropy_loss.default, twin(aten.cross_entropy_loss.default, differentiated=True)):
+        found.append(torch.autograd.grad(run(x, labels, weight, label_smoothing=0.2), x))
+    torch.testing.assert_close(*found)
+
+
 def test_floats_are_scalars_and_everything_else_is_as_it_was() -> None:
     made = twin(aten.cdist.default, differentiated=False)
     assert str(made._schema) == "fxloom::aten_cdist(Tensor x1, Tensor x2, Scalar p=2., int? compute_mode=None) -> Tensor"
@@ -47,6 +55,8 @@ def test_floats_are_scalars_and_everything_else_is_as_it_was() -> None:
         (aten.nan_to_num_.default, True),
         (aten.dropout.default, False),  # gives back its argument for 0
         (aten.arange.default, False),  # the result's size goes by the number
+        (aten.instance_norm.default, False),  # writes into running statistics, and its schema doesn't say so
+        (aten.native_batch_norm.default, True),
         (aten.view.default, False),
         (aten.add.out, False),
     ],

@@ -75,15 +75,15 @@ def masked_fill_tensor(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
 
 @decomposition(aten.logit.default, promote=INT_TO_FLOAT)
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    if eps is not None:
-        x = torch.clamp(x, eps, 1 - eps)
+    if eps is not None and eps >= 0:  # above 0.5 the ends cross: the lower one comes first
+        x = torch.where(x < eps, eps, torch.where(x > 1 - eps, 1 - eps, x))
     return torch.log(x / (1 - x))
 
 
 @decomposition(aten.logit_backward.default, promote=OPMATH)
 def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     slope = grad / (x * (1 - x))
-    if eps is None:
+    if eps is None or eps < 0:
         return torch.where((x < 0) | (x > 1), math.nan, slope)
     return torch.where((x < eps) | (x > 1 - eps), 0.0, slope)
 

@@ -82,7 +82,10 @@ def by_twin(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
             continue
         made = twin(overload, differentiated) if accepts(overload, args, kwargs) else None
         if made is not None:
-            return recorder.call_function(made, args, kwargs)
+            try:
+                return recorder.call_function(made, args, kwargs)
+            except Exception:  # a size goes by what is in a tensor; or else the call says itself what is wrong with it
+                return NotImplemented
     if differentiated and name.endswith("_") and type(func) is types.MethodDescriptorType:
         copy = recorder.call_function(torch.clone, args[:1], {})  # its derivative is that of what was there before
         result = by_twin(recorder, getattr(torch.Tensor, name[:-1], None), (copy, *args[1:]), kwargs)

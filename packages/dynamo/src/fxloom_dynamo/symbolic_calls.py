@@ -424,7 +424,7 @@ def interpolate(
 # --- statistics --------------------------------------------------------------------------------------------------------
 
 
-def _extent(input: Tensor, dim: Any) -> Any:
+def extent_along(input: Tensor, dim: Any) -> Any:
     axes = dim if isinstance(dim, (list, tuple)) else range(input.dim()) if dim is None else [dim]
     return math.prod([input.shape[axis] for axis in axes or range(input.dim())])
 
@@ -432,7 +432,7 @@ def _extent(input: Tensor, dim: Any) -> Any:
 def _variance(input: Tensor, dim: Any, correction: Any, keepdim: Any) -> Any:
     if type(correction) not in SYMBOLIC:
         return NotImplemented
-    count = _extent(input, dim)
+    count = extent_along(input, dim)
     dims = {} if dim is None else {"dim": dim}
     plain = torch.var(input, correction=0, keepdim=keepdim, **dims) if dims or keepdim else torch.var(input, correction=0)
     divisor = torch.scalar_tensor(torch.sym_max(count - correction, 0), dtype=torch.float64, device=input.device)
@@ -456,87 +456,6 @@ def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: Any = False, *, in
         return NotImplemented
     place = torch.scalar_tensor(q, dtype=input.dtype, device=input.device)
     return torch.quantile(input, place, dim, keepdim, interpolation=interpolation)
-
-
-# --- normalization -----------------------------------------------------------------------------------------------------
-
-
-def _wide(x: Tensor) -> Tensor:
-    """In the type in which kernels add up."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    if weight is not None:
-        x = x * weight
-    if bias is not None:
-        x = x + bias
-    return x.to(dtype)
-
-
-@rule(torch.layer_norm, F.layer_norm)
-def layer_norm(
-    input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-05, cudnn_enable: Any = True
-) -> Any:
-    axes = list(range(input.dim() - len(normalized_shape), input.dim()))
-    if type(eps) not in SYMBOLIC or list(input.shape[axes[0] :]) != list(normalized_shape) or not input.is_floating_point():
-        return NotImplemented
-    wide = _wide(input)
-    variance, mean = torch.var_mean(wide, axes, correction=0, keepdim=True)
-    return _affine((wide - mean) * torch.rsqrt(variance + eps), weight, bias, input.dtype)
-
-
-@rule(torch.rms_norm, F.rms_norm)
-def rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    axes = list(range(input.dim() - len(normalized_shape), input.dim()))
-    if type(eps) not in SYMBOLIC or list(input.shape[axes[0] :]) != list(normalized_shape) or not input.is_floating_point():
-        return NotImplemented
-    wide = _wide(input)
-    scaled = wide * torch.rsqrt(wide.square().mean(axes, keepdim=True) + eps)
-    return _affine(scaled, weight, None, input.dtype)
-
-
-@rule(torch.group_norm, F.group_norm)
-def group_norm(input: Tensor, num_groups: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-05, cudnn_enabled: Any = True) -> Any:
-    if type(eps) not in SYMBOLIC or type(num_groups) is not int or input.dim() < 2 or not input.is_floating_point():
-        return NotImplemented
-    n, c = input.shape[:2]
-    if c % num_groups:
-        return NotImplemented
-    wide = _wide(input).reshape(n, num_groups, -1)
-    variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
-    result = ((wide - mean) * torch.rsqrt(variance + eps)).reshape(input.shape)
-    per_channel = [None if p is None else p.reshape(-1, *[1] * (input.dim() - 2)) for p in (weight, bias)]
-    return _affine(result, per_channel[0], per_channel[1], input.dtype)
-
-
-@rule(F.batch_norm)
-def batch_norm(
-    input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: Any = False,
-    momentum: Any = 0.1, eps: Any = 1e-05,
-) -> Any:  # fmt: skip
-    if not (type(eps) in SYMBOLIC or type(momentum) in SYMBOLIC) or input.dim() < 2 or not input.is_floating_point() or not eps >= 0:
-        return NotImplemented
-    axes = [0, *range(2, input.dim())]
-    count = _extent(input, axes)
-    if momentum is None or training and count == 1:
-        return NotImplemented
-    shape = [-1, *[1] * (input.dim() - 2)]
-    wide = _wide(input)
-    if training:
-        variance, mean = torch.var_mean(wide, axes, correction=0)
-        if running_mean is not None:
-            _move(running_mean, mean.detach(), momentum)
-            _move(running_var, variance.detach() * (count / (count - 1)), momentum)
-    else:
-        mean, variance = running_mean, running_var
-    result = (wide - mean.reshape(shape)) * torch.rsqrt(variance + eps).reshape(shape)
-    parameters = [None if p is None else p.reshape(shape) for p in (weight, bias)]
-    return _affine(result, parameters[0], parameters[1], input.dtype)
-
-
-def _move(running: Tensor, value: Tensor, momentum: Any) -> None:
-    running.copy_(momentum * value + (1 - momentum) * running)
 
 
 # --- attention, odds and ends -------------------------------------------------------------------------------------------
@@ -567,18 +486,22 @@ def isclose(input: Tensor, other: Tensor, rtol: Any = 1e-05, atol: Any = 1e-08, 
 
 @rule(torch.logit, torch.Tensor.logit, torch.special.logit)
 def logit(input: Tensor, eps: Any = None, *, out: Any = None) -> Any:
-    if type(eps) not in SYMBOLIC or out is not None or input.dtype not in (torch.float32, torch.float64):
+    plain = out is None and input.dtype in (torch.float32, torch.float64)
+    if type(eps) not in SYMBOLIC or not plain or not eps >= 0 or not eps <= 1:
         return NotImplemented
-    inside = input.clamp(eps, 1 - eps)
-    return torch.log(inside / (1 - inside))
+    # not `clamp`, for which the upper end counts where the ends cross; what is outside has no derivative
+    return torch.logit(torch.where(input < eps, eps, torch.where(input > 1 - eps, 1 - eps, input)))
 
 
 @rule(F.cosine_similarity)
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: Any = 1, eps: Any = 1e-08) -> Any:
+    """Norms are at least eps, but differentiated as if they were what they are."""
     if type(eps) not in SYMBOLIC or x1.dtype != x2.dtype or not x1.is_floating_point() or not eps >= 0:
         return NotImplemented
     x1, x2 = torch.broadcast_tensors(x1, x2)
-    parts = [x / torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
+    norms = [torch.linalg.vector_norm(x, 2, dim, keepdim=True) for x in (x1, x2)]
+    raised = [torch.where(norm < eps, norm + (eps - norm).detach(), norm) for norm in norms]
+    parts = [x / norm for x, norm in zip((x1, x2), raised, strict=True)]
     return (parts[0] * parts[1]).sum(dim)
 
 

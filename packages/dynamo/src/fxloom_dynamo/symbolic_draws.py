@@ -22,7 +22,7 @@ from fxloom_shapes.propagate import SYMBOLIC
 def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None, out: Any = None, **options: Any) -> Any:
     if isinstance(mean, Tensor) or isinstance(std, Tensor) or size is None or generator is not None or out is not None or not std >= 0:
         return NotImplemented
-    return torch.empty(size, **options).normal_().mul_(std).add_(mean)
+    return torch.empty(size, **options).normal_(mean, std)
 
 
 def _kept(input: Tensor, shape: Sequence[Any] | None, p: Any) -> Tensor:
@@ -132,15 +132,20 @@ def rrelu(input: Tensor, lower: Any = 1.0 / 8, upper: Any = 1.0 / 3, training: A
     return input * noise
 
 
+def _is_scaled_exactly(drawn: Tensor) -> bool:
+    """Whether scaling what is drawn is what the kernel does; others round in between, or have parts that are drawn apart."""
+    return drawn.dtype in (torch.float32, torch.float64)
+
+
 @rule(torch.Tensor.uniform_)
 def uniform_(self: Tensor, from_: Any = 0.0, to: Any = 1.0, *, generator: Any = None) -> Any:
-    if generator is not None or not from_ <= to:
+    if generator is not None or not _is_scaled_exactly(self) or not from_ <= to:
         return NotImplemented
     return self.uniform_().mul_(to - from_).add_(from_)
 
 
 @rule(torch.Tensor.normal_)
 def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Any = None) -> Any:
-    if generator is not None or not std >= 0:
+    if generator is not None or not _is_scaled_exactly(self) or not std >= 0:
         return NotImplemented
     return self.normal_().mul_(std).add_(mean)

@@ -46,16 +46,20 @@ def cross_entropy(
     reduction: Any = "mean", label_smoothing: Any = 0.0,
 ) -> Any:  # fmt: skip
     """(1 - s) * loss + s * mean over classes of -log(probability)"""
-    legacy = size_average is not None or reduce is not None or weight is not None
+    legacy = size_average is not None or reduce is not None
     if type(label_smoothing) not in SYMBOLIC or legacy or input.dim() < 2 or target.dtype is not torch.int64:
         return NotImplemented
-    if not 0 <= label_smoothing <= 1:
+    unfit = weight is not None and (weight.dim() != 1 or weight.dtype != input.dtype or weight.shape[0] != input.shape[1])
+    if unfit or not 0 <= label_smoothing <= 1:
         return NotImplemented
     logs = torch.log_softmax(input, 1)
-    smooth = (-logs.mean(1)).masked_fill(target == ignore_index, 0.0)
-    loss = F.nll_loss(logs, target, ignore_index=ignore_index, reduction=reduction)
+    ignored = target == ignore_index
+    costs = logs if weight is None else logs * weight.view(-1, *[1] * (input.dim() - 2))
+    smooth = (-costs.mean(1)).masked_fill(ignored, 0.0)
+    loss = F.nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if reduction == "mean":
-        smooth = smooth.sum() / (target != ignore_index).sum()
+        counted = ignored.logical_not() if weight is None else weight[target.masked_fill(ignored, 0)].masked_fill(ignored, 0.0)
+        smooth = smooth.sum() / counted.sum()
     elif reduction == "sum":
         smooth = smooth.sum()
     return (1 - label_smoothing) * loss + label_smoothing * smooth

@@ -34,6 +34,11 @@ _INTS: dict[str, frozenset[str]] = {
 }  # fmt: skip
 #: give back their argument itself for some numbers, which no schema says
 _GIVE_BACK = frozenset({"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"})
+#: write into running statistics, which no schema says either
+_WRITE_UNSAID = frozenset({
+    "aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
+    "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", "aten::_no_grad_embedding_renorm_",
+})  # fmt: skip
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 
@@ -101,7 +106,8 @@ def _is_fit(op: Op) -> bool:
     gives_tensors = all(str(returned.type) == "Tensor" for returned in op._schema.returns)
     aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
     writes_out = any(argument.is_out for argument in arguments)
-    return has_tensor and gives_tensors and not aliases and not writes_out and op._schema.name not in _GIVE_BACK
+    unsaid = op._schema.name in _GIVE_BACK or op._schema.name in _WRITE_UNSAID
+    return has_tensor and gives_tensors and not aliases and not writes_out and not unsaid
 
 
 def _define(op: Op) -> Op:
@@ -181,11 +187,11 @@ def _differentiate(op: Op, library: torch.library.Library, name: str, signature:
             torch.library.register_autograd(qualified, formula[0], setup_context=formula[1], lib=library)
         return
     arguments = signature[1 : signature.rindex(") ->")]
-    library.define(f"{name}_backward(Tensor?[] gradients, {arguments}) -> Tensor[]")
+    library.define(f"{name}_backward(Tensor?[] gradients, int[] places, {arguments}) -> Tensor[]")
 
-    def gradients(grads: Sequence[Tensor | None], *args: Any, **kwargs: Any) -> list[Tensor]:
+    def gradients(grads: Sequence[Tensor | None], places: Sequence[int], *args: Any, **kwargs: Any) -> list[Tensor]:
+        """By the tensors at `places`: of class weights and their kind torch has no derivative."""
         given, spec = pytree.tree_flatten(_converted(op, args, kwargs))
-        places = _differentiable(given)
         with within_autograd(), torch.enable_grad():
             leaves = [given[place].detach().requires_grad_() for place in places]
             for place, leaf in zip(places, leaves, strict=True):
@@ -197,22 +203,22 @@ def _differentiate(op: Op, library: torch.library.Library, name: str, signature:
             found = torch.autograd.grad(ys, leaves, gs, allow_unused=True) if pairs else [None] * len(leaves)
         return [torch.zeros_like(leaf) if grad is None else grad.contiguous() for grad, leaf in zip(found, leaves, strict=True)]
 
-    def sizes(grads: Sequence[Tensor | None], *args: Any, **kwargs: Any) -> list[Tensor]:
+    def sizes(grads: Sequence[Tensor | None], places: Sequence[int], *args: Any, **kwargs: Any) -> list[Tensor]:
         given = pytree.tree_leaves((list(args), kwargs))
-        return [given[place].new_empty(given[place].shape) for place in _differentiable(given)]
+        return [given[place].new_empty(given[place].shape) for place in places]
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: dict[str, Any] | None = None) -> None:
         given, ctx.spec = pytree.tree_flatten((list(inputs), keyword_only_inputs or {}))
         ctx.save_for_backward(*[value for value in given if isinstance(value, Tensor)])
         ctx.others = [None if isinstance(value, Tensor) else (value,) for value in given]
-        ctx.inputs = len(inputs)
+        ctx.places = [place for place, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad]
 
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         saved = iter(ctx.saved_tensors)
         given = [next(saved) if other is None else other[0] for other in ctx.others]
         args, kwargs = pytree.tree_unflatten(given, ctx.spec)
         operator = getattr(getattr(torch.ops, library.ns), f"{name}_backward").default
-        found = dict(zip(_differentiable(given), operator(list(grads), *args, **kwargs), strict=True))
+        found = dict(zip(ctx.places, operator(list(grads), ctx.places, *args, **kwargs), strict=True))
         whole, _ = pytree.tree_unflatten([found.get(place) for place in range(len(given))], ctx.spec)
         return tuple(None if _is_all_none(grads) else grads for grads in whole)
 
@@ -231,10 +237,6 @@ def _differentiate(op: Op, library: torch.library.Library, name: str, signature:
     torch.library.register_fake(f"{qualified}_backward", sizes, lib=library)
     torch.library.register_autograd(qualified, backward, setup_context=save_all if has_keywords else save_positional, lib=library)
     torch.library.register_autograd(f"{qualified}_backward", twice, lib=library)
-
-
-def _differentiable(values: Sequence[Any]) -> list[int]:
-    return [n for n, value in enumerate(values) if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())]
 
 
 def _is_all_none(grads: Any) -> bool:
