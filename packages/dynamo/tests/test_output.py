@@ -5,9 +5,11 @@ import functools
 import io
 import logging
 
+import pytest
 import torch
 
 from fxloom_dynamo import capture, optimize
+from fxloom_interfaces.errors import Unsupported
 
 logger = logging.getLogger(__name__)
 
@@ -70,3 +72,47 @@ def test_logging_is_put_off(caplog):
         compiled(torch.ones(1))
         compiled(torch.ones(1))
     assert [record.getMessage() for record in caplog.records] == ["seen 3 of four", "only once", "seen 3 of four"]
+
+
+class Collecting(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+class Counting(io.StringIO):
+    def write(self, text):
+        self.writes = getattr(self, "writes", 0) + 1
+        return super().write(text)
+
+
+def test_what_a_handler_or_stream_of_the_program_is_shown_is_a_break():
+    handler, logger = Collecting(), logging.getLogger("fxloom.tests.own")
+    logger.addHandler(handler)
+
+    def program(x):
+        handler.texts.append("mine")
+        logger.warning("seen")
+        handler.texts.append("after")
+        return x + 1
+
+    def prints(x):
+        print("one")
+        x = x + 1
+        print("two")
+        return x
+
+    for fn in (program, prints):
+        compiled = optimize()(fn)
+        with contextlib.redirect_stdout(Counting()) as stream:
+            compiled(torch.ones(1))
+            compiled(torch.ones(1))
+        if fn is prints:
+            assert stream.getvalue() == "one\ntwo\n" * 2 and stream.writes == 8
+        with pytest.raises(Unsupported, match="is the program's"), contextlib.redirect_stdout(Counting()):
+            optimize(fullgraph=True)(fn)(torch.ones(1))
+    assert handler.texts[:6] == ["mine", "seen", "after"] * 2
+    logger.removeHandler(handler)

@@ -165,6 +165,10 @@ def test_scaled_products_take_factors_that_lie_in_any_way(of_a: str, of_b: str, 
     mode = FakeMode()
     for dtype in (None, torch.bfloat16):
         program = functools.partial(torch._scaled_mm, out_dtype=dtype)
+        try:
+            real = program(a, b, *scales)
+        except RuntimeError as error:
+            pytest.skip(f"this torch has no such kernel on the CPU: {error}")
         with mode:
             fake = program(*map(mode.from_tensor, (a, b, *scales)))
-        assert layouts_of(fake) == layouts_of(program(a, b, *scales))
+        assert layouts_of(fake) == layouts_of(real)

@@ -33,6 +33,7 @@ import sys
 import threading
 import types
 import zlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -197,7 +198,14 @@ def in_stdlib(filename: str) -> bool:
 def is_the_programs(value: Any) -> bool:
     """True for a Python function that is neither the standard library's nor an installed library's."""
     filename = getattr(getattr(value, "__code__", None), "co_filename", "<")
-    return not filename.startswith("<") and not in_stdlib(filename) and not {"site-packages", "dist-packages"} & {*filename.split("/")}
+    return not filename.startswith("<") and not in_stdlib(filename) and not _is_installed(filename)
+
+
+@functools.cache
+def _is_installed(filename: str) -> bool:
+    """Whether the file lies in a folder that installers put packages into: it says which ones are there."""
+    folders = [folder for folder in sys.path if folder and Path(filename).is_relative_to(folder)]
+    return any(next(Path(folder).glob("*.dist-info"), None) is not None for folder in folders)
 
 
 def in_torch(filename: str) -> bool:
