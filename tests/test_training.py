@@ -116,3 +116,15 @@ def test_resnet50_in_float64() -> None:
     mine, theirs = trained(model, fxloom.compile(step), widened(inputs)), trained(other, step, widened(inputs))
     for name in mine:
         torch.testing.assert_close(mine[name], theirs[name], rtol=1e-7, atol=1e-9 * float(theirs[name].abs().max()), msg=name)
+
+
+def test_a_loss_that_is_no_number_has_such_a_gradient():
+    """NaN goes on through the gradients of all losses with a bend but `l1_loss`, whose sign of it is zero."""
+    for name in ("smooth_l1_loss", "huber_loss", "mse_loss", "l1_loss"):
+        loss = getattr(torch.nn.functional, name)
+        gradients = []
+        for run in (loss, fxloom.compile(loss)):
+            x = torch.tensor([float("nan"), 1.0, float("inf"), -0.5], requires_grad=True)
+            run(x, torch.zeros(4)).backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(gradients[1], gradients[0], equal_nan=True, rtol=1e-6, atol=0)

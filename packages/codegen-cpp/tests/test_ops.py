@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
-from cpp_kernels import interpret, pointwise, run
+from cpp_kernels import X0, interpret, pointwise, run
 
 from fxloom_codegen_common.interpreter import compute
 from fxloom_codegen_cpp.plugin import PLUGIN
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.dtypes import dtype_info, torch_dtype
 from fxloom_interfaces.ops import OPS
+from fxloom_interfaces.program import Compute, Store
 
 NUMEL = 67  # a few vectors and a rest
 
@@ -94,6 +97,20 @@ def test_every_conversion(store: FileStore) -> None:
     run(kernels, arguments, store)
     for pair, got, want in zip(pairs, arguments, expected, strict=True):
         assert torch.equal(got[-1], want), pair
+
+
+def test_floats_by_way_of_integers(store: FileStore) -> None:
+    """What is between -1 and 1 becomes the positive zero; what does not fit into a small integer wraps."""
+    values = torch.tensor([-0.5, -0.0, 0.3, -300.0, 256.0, 511.0, 1e9, 40000.0]).repeat(9)[:NUMEL]
+    for kind in ("int8", "uint8", "int16", "int32", "int64"):
+        single = pointwise("to_dtype", ["float32"], "float32", NUMEL)
+        load, _, _ = single.stages[0].body
+        there, back = Compute(1, "to_dtype", (0,), kind), Compute(2, "to_dtype", (1,), "float32")
+        stage = dataclasses.replace(single.stages[0], body=(load, there, back, Store("out0", X0, 2)))
+        arguments = [values, torch.zeros(NUMEL)]
+        run([dataclasses.replace(single, stages=(stage,))], [arguments], store)
+        want = values.to(torch_dtype(kind)).float()
+        assert torch.equal(arguments[-1], want) and torch.equal(arguments[-1].signbit(), want.signbit()), kind
 
 
 def ulps(got: torch.Tensor, exact: torch.Tensor) -> float:

@@ -323,3 +323,14 @@ def test_a_cell_is_the_same_whoever_names_it(looks):
         return str([run(torch.ones(1)), run(torch.ones(1)), held])
 
     assert both(optimize()) == both(lambda fn: fn)
+
+
+def test_a_size_given_to_a_constructor_is_a_shape():
+    def program(x):
+        made = [x.new(torch.Size([])), x.new(x.shape), x.new(torch.Size([2, 3])), x.new(2, 3), x.new(), torch.Tensor(torch.Size([])),
+                torch.Tensor(x.shape)]  # fmt: skip
+        return [tuple(value.shape) for value in made], x.new((2, 3)), torch.distributions.Exponential(x[0]).sample().shape
+
+    for dynamic in (None, True):
+        x = torch.ones(4)
+        assert str(optimize(fullgraph=True, dynamic=dynamic)(program)(x)) == str(program(x))

@@ -8,6 +8,11 @@ typedef unsigned short u16;
 
 extern "C" int omp_get_max_threads(void);
 
+// Zero, which the compiler can't know. Compilers make (float)(int)x a truncation, since what does not fit is undefined; but -0.5
+// becomes a negative zero then. `(int)x ^ fxloom_zero` is an integer for good.
+extern "C" int fxloom_zero;
+int fxloom_zero = 0;
+
 #define FXLOOM_INLINE static inline __attribute__((always_inline))
 
 FXLOOM_INLINE float bits_to_f32(int bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }

@@ -108,6 +108,10 @@ def convert(value: Text, source: str, target: str) -> Text:
         return call("f32_to_bf16", convert(value, source, "float32"))
     if target == "float16" and source == "float64":  # by way of float32, as torch does
         value = convert(value, source, "float32")
+    if _is_float(source) and dtype_info(target).kind in ("int", "uint"):
+        if dtype_info(target).nbytes < 4:  # what does not fit wraps, as in torch's kernels
+            return Text(f"({ctype(target)})(int){value.at(UNARY)}", UNARY)
+        return infix("^", BIT_XOR, Text(f"({ctype(target)}){value.at(UNARY)}", UNARY), Text("fxloom_zero"))
     return Text(f"({ctype(target)}){value.at(UNARY)}", UNARY)
 
 

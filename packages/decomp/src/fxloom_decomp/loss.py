@@ -47,7 +47,7 @@ def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: 
     difference = x - target
     slope = torch.sign(difference)
     if beta != 0:
-        slope = torch.where(torch.abs(difference) < beta, difference / beta, slope)
+        slope = torch.where(torch.abs(difference) >= beta, slope, difference / beta)  # of NaN it is NaN
     return slope * _spread(grad, difference, reduction)
 
 

@@ -201,6 +201,8 @@ def _make_tensor(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> A
     """torch.Tensor(...), its legacy siblings, and classes of the program's that derive from it."""
     if cls is torch.Tensor and all(is_plain(arg) for arg in args):
         if len(args) == 1 and isinstance(args[0], torch.Size):
+            if not args[0]:
+                return ev.record_call(torch.empty, ())
             args = list(args[0])  # a Size is a shape; the tuple that a graph would hold is data
         return ev.record_call(torch.Tensor, *args, **kwargs)
     new = ev.heap.class_lookup(cls, "__new__")

@@ -246,6 +246,14 @@ FUNCTIONS[torch.Tensor._make_subclass] = parameters.make_subclass
 METHODS[TensorBase, "requires_grad_"] = leaf_state.set_requires_grad
 
 
+@method(TensorBase, "new")
+def _new(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    """tensor.new(size): a Size is a shape, and a graph would hold a tuple, which is data."""
+    if len(args) == 2 and isinstance(args[1], torch.Size) and not kwargs:
+        return ev.torch_native(torch.Tensor.new_empty, args[0], tuple(args[1]))
+    return ev.torch_native(vars(TensorBase)["new"], *args, **kwargs)
+
+
 @method(TensorBase, "as_subclass", arity=(2, 2))
 def _as_subclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return subclasses.as_subclass(ev, args[0], args[1])
