@@ -178,6 +178,17 @@ def test_as_many_are_kept_in_kernels_of_our_own(name: str) -> None:
     assert not fxloom.stats().fallbacks
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("loss", [F.smooth_l1_loss, F.huber_loss])
+def test_the_derivative_of_a_loss_of_nan_is_nan(loss: Program, backend: str) -> None:
+    fxloom.reset()
+    compiled = fxloom.compile(lambda x, p: loss(x, torch.zeros(3), reduction="sum", **{"beta" if loss is F.smooth_l1_loss else "delta": p}), backend=backend)
+    for p in (0.3, 0.4, 0.5):
+        x = torch.tensor([float("nan"), 1.0, 0.1], requires_grad=True)
+        (grad,) = torch.autograd.grad(compiled(x, p), x)
+        assert grad.isnan().tolist() == [True, False, False]
+
+
 def test_the_ends_of_a_probability_are_compiled_for_apart() -> None:
     fxloom.reset()
     compiled = fxloom.compile(RANDOM["dropout"], backend="aot_eager", fullgraph=True)

@@ -29,6 +29,7 @@ from fxloom_dynamo import (
     symbolic_calls,
     symbolic_data,
     symbolic_draws,  # noqa: F401  # its rules
+    symbolic_empty,  # noqa: F401  # its rules
     symbolic_index,
     symbolic_losses,  # noqa: F401  # its rules
     symbolic_normalization,  # noqa: F401  # its rules
@@ -244,9 +245,11 @@ class Recorder:
         _refuse_real(args)
         if kwargs:
             _refuse_real(tuple(kwargs.values()))
-        if target in symbolic_index.OPERATORS and is_symbolic_index(args[1]):
-            with DisableTorchFunction():
-                return symbolic_index.OPERATORS[target](self, *args)
+        if target in symbolic_index.OPERATORS:
+            symbolic_index.expect_inside(*args[:2])
+            if is_symbolic_index(args[1]):
+                with DisableTorchFunction():
+                    return symbolic_index.OPERATORS[target](self, *args)
         with self._in_operator():
             value = run(*args, **kwargs)
         if not _has_tensor(value) and value is not None and not _is_effect(target) and not self._is_new_number(value):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _native
+from fxloom_dynamo import _native, number_operators
 from fxloom_dynamo.breaks import graph_break
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.errors import GraphBreak
@@ -71,9 +71,12 @@ def settled(value: Any) -> Any:
 
 def binary(ev: Evaluator, function: Callable[[Any, Any], Any], text: str, left: Any, right: Any) -> Any:
     """`left text right` with a symbolic operand and no tensor."""
-    if text.rstrip("=") in _ARITHMETIC and all(isinstance(value, _NUMBERS) for value in (left, right)):
-        return settled(ev.torch_native(function, left, right))
-    bitwise = _BITWISE.get(text.rstrip("="))
+    sign = text.rstrip("=")
+    if sign in _ARITHMETIC and all(isinstance(value, _NUMBERS) for value in (left, right)):
+        result = ev.torch_native(number_operators.OPERATORS.get(sign, function), left, right)
+        if result is not NotImplemented:
+            return settled(result)
+    bitwise = _BITWISE.get(sign)
     if bitwise is not None and all(type(value) is int or type(value) is torch.SymInt for value in (left, right)):
         return ev.torch_native(bitwise, left, right)
     return ev.native(function, concrete(left), concrete(right))
@@ -113,7 +116,8 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any
     kinds = (int, torch.SymInt) if fn in _INTEGERS_ONLY else _NUMBERS
     if not all(isinstance(arg, kinds) for arg in args):
         return NotImplemented
-    return settled(ev.torch_native(known, *args))
+    result = ev.torch_native(known, *args)
+    return result if result is NotImplemented else settled(result)
 
 
 def _max(*values: Any) -> Any:
@@ -170,7 +174,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     builtins.max: _max,
     builtins.min: _min,
     builtins.abs: builtins.abs,
-    builtins.divmod: lambda a, b: (a // b, a % b),
+    builtins.divmod: number_operators.divmod,
     int: _int,
     float: _float,
     bool: bool,
@@ -185,7 +189,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.pow: lambda a, b: symbolic_math.power(_float(a), _float(b)),
     math.fabs: lambda a: abs(_float(a)),
     builtins.round: _round,
-    builtins.pow: lambda a, b: a**b,
+    builtins.pow: number_operators.power,
     operator.index: _int,
 }
 #: methods of int and float -> functions that do the same

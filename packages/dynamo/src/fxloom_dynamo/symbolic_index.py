@@ -15,6 +15,8 @@ import torch
 from fxloom_dynamo import symbolic_data
 from fxloom_dynamo.symbolic_data import is_symbolic_data
 from fxloom_interfaces import symbolic_math
+from fxloom_shapes import FakeTensor
+from fxloom_shapes.layout import is_unbacked
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
@@ -53,11 +55,10 @@ def _selected(recorder: Recorder, tensor: Any, index: Any) -> tuple[Any, tuple[A
     taken = sum(_axes(item) for item in items)
     if taken > rank:
         raise IndexError(f"too many indices for tensor of dimension {rank}")
-    axis, new, places = 0, 0, []
-    for item in items:
-        new += item is None
+    axis, places = 0, []
+    for number, item in enumerate(items):
         if type(item) is torch.SymInt:
-            _check_bounds(item, tensor.shape[axis], axis + new)
+            _check_bounds(item, tensor.shape[axis], number)
             places.append((axis, item))
         axis += rank - taken if item is ... else _axes(item)
     for place, item in reversed(places):
@@ -65,11 +66,26 @@ def _selected(recorder: Recorder, tensor: Any, index: Any) -> tuple[Any, tuple[A
     return tensor, tuple(item for item in items if type(item) is not torch.SymInt)
 
 
-def _check_bounds(index: Any, extent: Any, axis: int) -> None:
-    """Where only running the graph tells the index, have it checked as torch does."""
-    if not index.node.has_hint():
-        text = f"index {{}} is out of bounds for dimension {axis} with size {{}}"
-        for condition in (index >= -extent, index < extent):
+def expect_inside(tensor: Any, index: Any) -> None:
+    """Where only running the graph tells extents, have plain integers of an index checked as torch does."""
+    if type(tensor) is not FakeTensor or not is_unbacked(*tensor.shape):
+        return
+    items = index if type(index) is tuple else (index,)
+    taken = sum(_axes(item) for item in items)
+    if taken > tensor.dim() or any(isinstance(item, (list, tuple)) for item in items):
+        return  # torch says what is wrong, or takes it for something else
+    axis = 0
+    for number, item in enumerate(items):
+        if type(item) is int and is_unbacked(tensor.shape[axis]):
+            _check_bounds(item, tensor.shape[axis], number)
+        axis += tensor.dim() - taken if item is ... else _axes(item)
+
+
+def _check_bounds(index: Any, extent: Any, number: int) -> None:
+    """Where only running the graph tells the index or the extent, have it checked as torch does, which counts an index's items."""
+    if is_unbacked(index, extent):
+        text = f"index {{}} is out of bounds for dimension {number} with size {{}}"
+        for condition in (extent >= -index, extent > index):
             symbolic_math.check(condition, text, "IndexError", index, extent)
 
 
