@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from fxloom_shapes import (
     trace_context,
     use_trace_context,
 )
+from fxloom_shapes.fake import FakeStorage
 from fxloom_shapes.propagate import statistics
 
 
@@ -148,7 +151,23 @@ def test_unsupported_kinds_are_named(mode: FakeMode) -> None:
     with pytest.raises(UnsupportedTensor, match="sparse"):
         mode.from_tensor(torch.eye(3).to_sparse())
     with pytest.raises(UnsupportedTensor, match="conjugated"):
-        mode.from_tensor(torch.randn(3, dtype=torch.complex64).conj())
+        mode.from_tensor(torch.randn(3, dtype=torch.complex64).conj(), as_stored=True)
+
+
+def test_equal_metadata_is_one_descriptor() -> None:
+    fields = ((3, 5), (5, 1), torch.float32, torch.device("cpu"), 7)
+    desc = describe(*fields)
+    again = [describe(*fields), copy.copy(desc), copy.deepcopy(desc), pickle.loads(pickle.dumps(desc))]
+    assert all(other is desc for other in again)
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda number: describe((number // 64, 11), (11, 1), torch.float64, torch.device("cpu")), range(64 * 200)))
+    assert len(set(made)) == 200
+
+
+def test_pieces_of_memory_have_numbers_of_their_own() -> None:
+    pieces = [FakeStorage() for _ in range(20)]
+    assert len({piece.ident for piece in pieces[::-1]}) == 20
+    assert [piece.ident for piece in pieces] == [piece.ident for piece in pieces]
 
 
 def test_mixed_devices_raise() -> None:

@@ -106,7 +106,7 @@ class FunctionalLog(TorchDispatchMode):
                 {"dtype": real.dtype, "device": real.device, "pin_memory": False},
             )
         else:
-            value = make_fake(self.fake_mode.from_tensor(real).desc)
+            value = make_fake(self.fake_mode.from_tensor(real, as_stored=True).desc)
             if real.device.type == "cpu" and real.numel() <= CONSTANT_NUMEL:
                 value.set_constant(real.detach())  # nothing writes to a value
             self.constants.append((value, real))

@@ -196,7 +196,7 @@ class Recorder(TorchDispatchMode):
 
     def constant(self, real: torch.Tensor) -> FakeTensor:
         """The fake that stands for a tensor belonging to the graph."""
-        fake = self.fake_mode.from_tensor(real)
+        fake = self.fake_mode.from_tensor(real, as_stored=True)
         self.constants[id(fake)] = (fake, real)
         return fake
 

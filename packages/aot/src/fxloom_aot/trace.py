@@ -197,6 +197,6 @@ def make_inputs(mode: FakeMode, examples: Sequence[Any], nodes: Sequence[torch.f
             if fake is None:
                 fake = remade[id(example)] = mode.refake(example, storages)
         else:
-            fake = mode.from_tensor(example)
+            fake = mode.from_tensor(example, as_stored=True)
         result.append(ProgramInput(fake, fake.desc, fake.storage_token, version=fake._version))
     return result

@@ -130,7 +130,7 @@ def _tensor(heap: Heap, real: torch.Tensor, source: Source) -> Any:
     with DisableTorchFunction():
         try:
             properties = _dynamic_properties(heap, real, source)
-            fake = heap.fake_mode.from_tensor(real, as_plain=True)
+            fake = heap.fake_mode.from_tensor(real, as_plain=True, as_stored=True)
         except NotImplementedError as error:  # a wrapper of a function transform has no storage
             graph_break("unsupported_tensor", str(error))
         heap.guard(source, GuardKind.TENSOR, properties)

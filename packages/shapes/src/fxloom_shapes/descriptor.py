@@ -1,12 +1,13 @@
-"""Metadata of a strided tensor, interned: equal metadata is (normally) one object.
+"""Metadata of a strided tensor, interned: equal metadata is one object, so that descriptors are compared by identity.
 
-Interning makes descriptors cheap dictionary keys; equality stays by value, so a lost interning costs time only.
-Sizes, strides and offset are in elements: plain ints, or `torch.SymInt`s over nodes of one symbol environment. Symbolic
-ones are interned by that environment, and compare by the expressions' text: comparing descriptors never leaves a guard.
+That makes them dictionary keys without a call of Python code. Sizes, strides and offset are in elements: plain ints, or
+`torch.SymInt`s over nodes of one symbol environment. Symbolic ones are interned by that environment, by their expressions:
+comparing descriptors never leaves a guard.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ CONJ, NEG = 1, 2
 class Descriptor:
     """size, stride, dtype, device, storage offset and lazy bits of a tensor. Immutable; make with `describe`."""
 
-    __slots__ = ("__weakref__", "_hash", "bits", "device", "dtype", "env", "key", "offset", "size", "stride", "wrapper_device")
+    __slots__ = ("__weakref__", "bits", "device", "dtype", "env", "key", "offset", "size", "stride", "wrapper_device")
 
     size: Sizes
     stride: Sizes
@@ -52,15 +53,19 @@ class Descriptor:
     ) -> None:
         self.size, self.stride, self.dtype, self.device, self.offset, self.bits = size, stride, dtype, device, offset, bits
         self.wrapper_device = device if usable(device.type) else torch.device("meta")
+        if self.wrapper_device is not device:
+            absent_devices_met.add(device.type)
         self.env = env
         self.key = key if key is not None else (size, stride, dtype, device, offset, bits)
-        self._hash = hash(self.key)
 
-    def __hash__(self) -> int:
-        return self._hash
+    def __copy__(self) -> Descriptor:
+        return self
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Descriptor) and self.key == other.key)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Descriptor:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return describe, (self.size, self.stride, self.dtype, self.device, self.offset, self.bits)
 
     def __repr__(self) -> str:
         text = f"{str(self.dtype).removeprefix('torch.')}{list(self.size)}"
@@ -71,7 +76,10 @@ class Descriptor:
         return f"{text} {self.device}"
 
 
+#: types of devices that this machine doesn't have and that a fake was said to be on
+absent_devices_met: set[str] = set()
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Descriptor] = weakref.WeakValueDictionary()
+_interning = threading.Lock()
 _usable: dict[str, bool] = {"cpu": True, "meta": True}
 
 
@@ -94,7 +102,9 @@ def describe(
     except TypeError:  # symbolic numbers don't hash
         return _describe_symbolic(*key)
     if found is None:
-        found = _interned[key] = Descriptor(*key)
+        made = Descriptor(*key)
+        with _interning:  # another thread may have made it since
+            found = _interned.setdefault(key, made)
     return found
 
 
@@ -122,7 +132,7 @@ def _describe_symbolic(size: Sizes, stride: Sizes, dtype: torch.dtype, device: t
     key = (id(env), tuple(map(text, size)), tuple(map(text, stride)), dtype, device, text(offset), bits)
     found = env.interned.get(key)
     if found is None:
-        found = env.interned[key] = Descriptor(size, stride, dtype, device, offset, bits, env, key)
+        found = env.interned.setdefault(key, Descriptor(size, stride, dtype, device, offset, bits, env, key))
     return found
 
 

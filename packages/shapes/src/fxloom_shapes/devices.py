@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fxloom_shapes._torch_private import parse_to
-from fxloom_shapes.descriptor import usable
+from fxloom_shapes.descriptor import absent_devices_met, usable
 
 _META = torch.device("meta")
 #: what `meta` stands for in the call that runs
@@ -24,17 +24,19 @@ wanted: ContextVar[torch.device | None] = ContextVar("fxloom_wanted_device", def
 
 
 #: what functions and methods of torch are
-_FUNCTIONS = (
-    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType, types.WrapperDescriptorType,
-)  # fmt: skip
+_FUNCTIONS = frozenset(
+    {types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType, types.WrapperDescriptorType}
+)
 
 
 class AbsentDevices(TorchFunctionMode):
     """Lets torch's functions be called for devices that are not there."""
 
     def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not isinstance(func, _FUNCTIONS):  # objects of TorchScript don't compare
+        if type(func) not in _FUNCTIONS:  # objects of TorchScript don't compare
             return func(*args, **(kwargs or {}))
+        if not kwargs and not absent_devices_met and func not in _READ_DEVICES:  # nearly all calls
+            return func(*args)
         return call(func, args, kwargs or {})
 
 
@@ -111,6 +113,8 @@ def _from_data(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 _MOVES = frozenset({torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.xpu})
+#: may name a device although no argument is called so
+_READ_DEVICES = _MOVES | {parse_to, torch.Tensor.new_tensor}
 
 
 def _move(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

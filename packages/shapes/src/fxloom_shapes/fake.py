@@ -37,21 +37,26 @@ class GuessedCopy:
 class FakeStorage:
     """Identity of a piece of memory. writes: how many operators wrote to it; a known value is void after one.
 
-    guessed_copy: None where it is certain that the memory is that of no other.
+    guessed_copy: None where it is certain that the memory is that of no other. ident: a number that no other has; most pieces
+    of memory are never asked for one, and making one for each would be a good part of what a fake operator costs.
     """
 
-    __slots__ = ("__weakref__", "guessed_copy", "ident", "writes")
+    writes: int = 0
+    guessed_copy: GuessedCopy | None = None
+    ident: int
 
-    def __init__(self) -> None:
-        self.ident = next(_identities)
-        self.writes = 0
-        self.guessed_copy: GuessedCopy | None = None
+    def __getattr__(self, name: str) -> int:
+        if name != "ident":
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        number = self.ident = next(_identities)
+        return number
 
     def __repr__(self) -> str:
         return f"storage{self.ident}"
 
 
 _DATA: Any = torch.Tensor.data
+_strided = torch.strided
 
 
 class FakeTensor(torch.Tensor):
@@ -152,33 +157,22 @@ def make_fake(desc: Descriptor, storage: FakeStorage | None = None, requires_gra
     """A fake with metadata `desc`, on `storage` or on memory of its own."""
     env = desc.env
     if env is None:
-        fake = _wrapper(desc, requires_grad)
+        fake = make_wrapper(
+            FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device, False, requires_grad
+        )  # fmt: skip
     else:
         asker, env.asker = env.asker, Asker.MEMORY  # torch asks how much there would be
         try:
-            fake = _wrapper(desc, requires_grad)
+            fake = make_wrapper(
+                FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device, False, requires_grad
+            )  # fmt: skip
         finally:
             env.asker = asker
     fake.desc = desc
     fake.storage_token = storage if storage is not None else FakeStorage()
     if desc.bits:
         set_lazy_bits(fake, bool(desc.bits & CONJ), bool(desc.bits & NEG))
-    return fake
-
-
-def _wrapper(desc: Descriptor, requires_grad: bool) -> FakeTensor:
-    return make_wrapper(  # type: ignore[no-any-return]  # untyped
-        FakeTensor,
-        desc.size,
-        desc.stride,
-        desc.offset,
-        None,
-        desc.dtype,
-        torch.strided,
-        desc.wrapper_device,
-        False,
-        requires_grad,
-    )
+    return fake  # type: ignore[no-any-return]  # make_wrapper is untyped
 
 
 # `propagate` needs FakeTensor and FakeTensor needs `propagate`: that module fills this in.

@@ -54,14 +54,19 @@ class FakeMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return propagate.propagate(func, args, kwargs, self)
 
-    def from_tensor(self, real: torch.Tensor, *, device: torch.device | None = None, as_plain: bool = False) -> FakeTensor:
+    def from_tensor(
+        self, real: torch.Tensor, *, device: torch.device | None = None, as_plain: bool = False, as_stored: bool = False
+    ) -> FakeTensor:
         """The fake of `real`. Tensors that share storage get fakes that do.
 
         as_plain: the caller sees to what a subclass of Tensor overrides; the fake of one is that of a plain tensor then.
+        as_stored: the caller reads memory as it is, and a tensor whose elements are conjugated or negated on reading is refused.
         device: report this one instead of the real tensor's. Raises UnsupportedTensor for kinds that fakes don't model.
         """
         if type(real) is FakeTensor:
             return real
+        if as_stored and has_lazy_bits(real):
+            raise UnsupportedTensor("a lazily conjugated or negated view; call .resolve_conj() / .resolve_neg() before")
         known = self._fakes.get(id(real))
         if known is not None and known[0]() is real:
             return known[1]
@@ -152,8 +157,6 @@ def _refuse_unsupported(real: torch.Tensor, as_plain: bool) -> None:
     if own and (dispatches or not as_plain):
         why = ", whose operators are Python code of its class (__torch_dispatch__)" if dispatches else ""
         raise UnsupportedTensor(f"a tensor of type {type(real).__qualname__}{why}")
-    if has_lazy_bits(real):
-        raise UnsupportedTensor("a lazily conjugated or negated view; call .resolve_conj() / .resolve_neg() before")
 
 
 class _SameMetadata(torch.autograd.Function):

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from fxloom_shapes.mode import FakeMode
 
 aten = torch.ops.aten
-_strided = torch.strided
+_strided, _float32 = torch.strided, torch.float32
+_default_dtype, _inference_mode = torch.get_default_dtype, torch.is_inference_mode_enabled
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
 #: fakes with known values of at most this many elements are computed along
@@ -129,19 +130,47 @@ class CacheStatistics:
 statistics = CacheStatistics()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """What every call of an operator asks about it, worked out once. As part of a key it is compared by identity.
+
+    copies: it copies where torch's own functions (`reshape`, `contiguous`, `to`) can't give a view. looks: `reshape` then looks at
+    the copy. known_factory: it makes a tensor whose values its arguments tell.
+    """
+
+    func: Op  # held, so that no other gets its id
+    facts: OpFacts
+    handler: Callable[[Op, tuple[Any, ...], dict[str, Any], FakeMode | None], Any] | None
+    copies: bool
+    looks: bool
+    known_factory: bool
+
+
+#: by id of the operator: the hash of an operator is Python code
+_ways: dict[int, Way] = {}
+
+
+def _way_of(func: Op) -> Way:
+    way = Way(
+        func, facts_of(func), _HANDLERS.get(func), func in _COPIES, func is aten._unsafe_view.default, func in _KNOWN_FACTORIES
+    )  # fmt: skip
+    return _ways.setdefault(id(func), way)
+
+
 def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, mode: FakeMode | None = None) -> Any:
     """What `func(*args, **kwargs)` returns, as fakes. Written-to fakes keep their identity."""
+    way = _ways.get(id(func)) or _way_of(func)
     if kwargs:
         kwargs = meant(kwargs)
-    guesses = _guesses_before_copy(args) if func in _COPIES else ()
-    handler = _HANDLERS.get(func)
-    if handler is not None:
-        return handler(func, args, kwargs or {}, mode)
+    guesses = _guesses_before_copy(args) if way.copies else ()
+    if way.handler is not None:
+        return way.handler(func, args, kwargs or {}, mode)
     try:
-        key = _key(func, args, kwargs)
+        key = _key(way, args, kwargs)
     except _RealTensor:
         args, kwargs = _with_fakes(args, kwargs or {}, func, mode)
-        key = _key(func, args, kwargs)
+        key = _key(way, args, kwargs)
+    facts = way.facts
     plan = _plans.get(key)
     env = None
     if plan is None:
@@ -149,7 +178,6 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         if env is not None:
             plan = env.plans.get(key)
     if plan is None:
-        facts = facts_of(func)
         if facts.data_dependent or facts.dynamic_shape:
             known = _compute_constant(func, args, kwargs or {})
             if known is not None:
@@ -187,11 +215,12 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
                 set_lazy_bits(out, bool(desc.bits & CONJ), bool(desc.bits & NEG))
         if guesses:
             out.storage_token.guessed_copy = GuessedCopy(args[0].storage_token, guesses)
-        elif func is aten._unsafe_view.default:  # `reshape` copies, and then looks at the copy
+        elif way.looks:
             out.storage_token.guessed_copy = args[0].storage_token.guessed_copy
+    elif type(plan) is ViewOf and plan.index == 0 and type(args[0]) is FakeTensor and not _inference_mode():
+        out = make_fake(plan.desc, args[0].storage_token)
     else:
         out = _build(plan, args, kwargs)
-    facts = facts_of(func)
     if facts.writes:
         known = _written_constant(func, facts, args, kwargs or {}) if args and hasattr(args[0], "_constant") else None
         _note_writes(facts, args, kwargs or {})
@@ -199,12 +228,11 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
             args[0].set_constant(known)
     if facts.seeded:
         statistics.draws += 1
-    elif not facts.writes and args and (func in _KNOWN_FACTORIES or _may_be_constant(args)):
+    elif not facts.writes and args and (way.known_factory or _may_be_constant(args)):
         _carry_constant(func, args, kwargs or {}, out)
     return out
 
 
-#: copies that torch's own functions (`reshape`, `contiguous`, `to`) make where they can't give a view
 _COPIES = frozenset({aten.clone.default, aten._to_copy.default})
 
 
@@ -248,11 +276,11 @@ class _RealTensor(Exception):
     """A real tensor among the arguments."""
 
 
-def _key(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
-    parts: list[Any] = [func]
+def _key(way: Way, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
+    parts: list[Any] = [way]
     add = parts.append
-    default = torch.get_default_dtype()
-    if default is not torch.float32:
+    default = _default_dtype()
+    if default is not _float32:
         add(default)  # the dtype of factories, and of what integers are divided into
     for value in args:
         kind = type(value)
@@ -570,7 +598,6 @@ def _may_be_constant(args: tuple[Any, ...]) -> bool:
     return type(first) in (int, float, bool)  # `torch.div(12, 4)`: a number where the operator has a tensor
 
 
-#: make tensors whose values their arguments tell
 _KNOWN_FACTORIES = frozenset(
     {
         aten.arange.default, aten.arange.start, aten.arange.start_step, aten.linspace.default, aten.full.default,
