@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -131,3 +131,58 @@ def test_a_number_alone_is_a_device_of_cuda() -> None:
         assert str(moved.device) == "cuda:1" and moved.dtype is torch.float64
     with pytest.raises((RuntimeError, AssertionError)):
         torch.zeros(2, device=0)  # outside all is as before
+
+
+@pytest.fixture
+def cuda_by_default() -> Iterator[None]:
+    torch.set_default_device("cuda")
+    yield
+    torch.set_default_device(None)
+
+
+def test_the_default_device_may_be_absent(cuda_by_default: None) -> None:
+    with FakeMode():
+        made = [
+            torch.zeros(2), torch.tensor([1.0]), torch.as_tensor(3), torch.arange(3), torch.randn(2), nn.Linear(2, 2).weight,
+            torch.zeros(2).cuda() + torch.ones(2),
+        ]  # fmt: skip
+        assert [tensor.device for tensor in made] == [torch.device("cuda", 0)] * len(made)
+        assert torch.zeros(2, device="cpu").is_cpu and torch.as_tensor(torch.zeros(2, device="cpu")).is_cuda
+
+
+def test_a_default_device_within_a_mode() -> None:
+    with FakeMode():
+        torch.set_default_device("cuda")
+        try:
+            assert torch.zeros(2).is_cuda
+        finally:
+            torch.set_default_device(None)
+        assert torch.zeros(2).is_cpu
+        with torch.device("cuda:1"):
+            assert torch.zeros(2).device.index == 1 and torch.tensor(1.0).device.index == 1
+
+
+def test_types_by_name_are_of_devices() -> None:
+    with FakeMode():
+        x = torch.zeros(2)
+        for given in ("torch.cuda.HalfTensor", torch.cuda.HalfTensor):
+            made = x.type(given)
+            assert (made.device, made.dtype) == (torch.device("cuda", 0), torch.float16)
+        assert made.type() == "torch.cuda.HalfTensor" and x.type() == "torch.FloatTensor"
+        assert made.type("torch.cuda.HalfTensor") is made
+        assert made.type(torch.float64).is_cuda and made.type("torch.FloatTensor").is_cpu
+        assert nn.Linear(2, 2).type("torch.cuda.DoubleTensor").weight.dtype is torch.float64
+        with pytest.raises(ValueError, match="invalid type"):
+            x.type("torch.cuda.NoTensor")
+
+
+def test_pinned_memory_is_told_from_other() -> None:
+    with FakeMode():
+        x = torch.arange(6.0).view(2, 3).t()
+        pinned = x.pin_memory()
+        assert pinned.is_pinned() and pinned[0].is_pinned() and not x.is_pinned()
+        assert pinned.is_cpu and pinned.stride() == x.stride() and pinned.pin_memory() is pinned
+        assert not (pinned + 1).is_pinned() and pinned.to("cuda", non_blocking=True).is_cuda
+        assert torch.zeros(2, pin_memory=True).is_pinned() and torch.empty_like(x, pin_memory=True).is_pinned()
+        with pytest.raises(RuntimeError, match="cannot pin 'torch.cuda.FloatTensor'"):
+            x.cuda().pin_memory()

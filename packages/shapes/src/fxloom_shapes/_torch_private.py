@@ -9,17 +9,21 @@ from typing import Any
 import torch
 from torch._library.fake_impl import set_ctx_getter as _set_ctx_getter
 from torch._library.simple_registry import singleton as _custom_ops
+from torch.utils import _device as torchs_default
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "TorchDispatchMode",
     "disable_torch_dispatch",
+    "disable_torch_function",
     "disabled_torch_function",
     "enable_python_dispatcher",
     "make_wrapper",
+    "makes_by_default",
     "parse_to",
     "storage_identity",
     "symbolic_kernels",
+    "torchs_default",
 ]
 
 #: `make_wrapper(cls, size, stride, offset, memory_format, dtype, layout, device, pin_memory, requires_grad)`
@@ -27,6 +31,9 @@ make_wrapper = torch.Tensor._make_wrapper_subclass
 
 #: context manager: below, neither dispatch modes nor tensor subclasses see operators
 disable_torch_dispatch = torch._C._DisableTorchDispatch
+
+#: context manager: below, neither modes nor subclasses see calls of torch's functions
+disable_torch_function = torch._C.DisableTorchFunction
 
 #: context manager: Python Meta kernels come first; the C++ ones don't take symbolic sizes
 enable_python_dispatcher = torch._C._EnablePythonDispatcher
@@ -99,3 +106,8 @@ def decompose(op: Any, args: Any, kwargs: Any) -> Any:
 
 #: reads the arguments of `Module.to`
 parse_to = torch._C._nn._parse_to
+
+
+def makes_by_default(func: Any) -> bool:
+    """True for functions that make tensors on the default device (`torch.set_default_device`), `torchs_default.CURRENT_DEVICE`."""
+    return func in torchs_default._device_constructors()

@@ -15,8 +15,11 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fxloom_shapes._torch_private import parse_to
+from fxloom_shapes._torch_private import disable_torch_function, makes_by_default, parse_to
+from fxloom_shapes._torch_private import torchs_default as default
 from fxloom_shapes.descriptor import absent_devices_met, usable
+from fxloom_shapes.errors import NoFakeKernel
+from fxloom_shapes.fake import FakeTensor
 
 _META = torch.device("meta")
 #: what `meta` stands for in the call that runs
@@ -35,7 +38,8 @@ class AbsentDevices(TorchFunctionMode):
     def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         if type(func) not in _FUNCTIONS:  # objects of TorchScript don't compare
             return func(*args, **(kwargs or {}))
-        if not kwargs and not absent_devices_met and func not in _READ_DEVICES:  # nearly all calls
+        # nearly all calls
+        if not kwargs and not absent_devices_met and default.CURRENT_DEVICE is None and func not in _READ_DEVICES:
             return func(*args)
         return call(func, args, kwargs or {})
 
@@ -58,11 +62,18 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
     """`func(*args, **kwargs)`, where it may name an absent device."""
     if func in _MOVES:
         return _move(func, func.__name__, args, dict(kwargs))
+    special = _SPECIAL.get(func)
+    if special is not None:
+        return special(func, *args, **kwargs)
+    if default.CURRENT_DEVICE is not None and kwargs.get("device") is None and makes_by_default(func):
+        kwargs = {**kwargs, "device": default.CURRENT_DEVICE}
     if func is parse_to and args and type(args[0]) is int:
         args = (_numbered(args[0]), *args[1:])
     if func is torch.Tensor.new_tensor and kwargs.get("device") is None:
         kwargs = {**kwargs, "device": args[0].device}
     asked = _absent(kwargs.get("device"))
+    if asked is None and kwargs.get("pin_memory"):
+        return _pinned(func(*args, **{**kwargs, "pin_memory": False}))
     if asked is None:
         there = None if kwargs.get("device") is not None else _place_of(args)
         with nullcontext() if there is None else _meaning(there):
@@ -107,14 +118,14 @@ def _from_data(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     """`torch.tensor(data, device=)`: made on the CPU, where its values are known, then moved."""
     del kwargs["device"]
     requires_grad = kwargs.pop("requires_grad", False)
-    made = call(torch.Tensor.to, (func(*args, **kwargs), device), {})
+    with disable_torch_function():  # else the default device is added
+        there = func(*args, **kwargs)
+    made = call(torch.Tensor.to, (there, device), {})
     return made.requires_grad_() if requires_grad else made
 
 
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 _MOVES = frozenset({torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.xpu})
-#: may name a device although no argument is called so
-_READ_DEVICES = _MOVES | {parse_to, torch.Tensor.new_tensor}
 
 
 def _move(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -161,3 +172,56 @@ def _numbered(device: Any) -> torch.device:
         device = f"cuda:{device}"  # what a number alone means where none is found is the commonest
     found = torch.device(device)
     return found if found.index is not None or found.type in ("cpu", "meta") else torch.device(found.type, 0)
+
+
+# --- methods that mean another thing on a machine with the device ---------------------------------------------------------
+
+
+def _type(func: Callable[..., Any], tensor: torch.Tensor, dtype: Any = None, *rest: Any, **options: Any) -> Any:
+    """`tensor.type("torch.cuda.FloatTensor")`, by name or by the type of that name; without one, the tensor's own."""
+    if dtype is None:
+        text: str = func(tensor)
+        return text if usable(tensor.device.type) else text.replace("torch.meta.", f"torch.{tensor.device.type}.")
+    text = dtype if isinstance(dtype, str) else f"{getattr(dtype, '__module__', '')}.{getattr(dtype, '__name__', '')}"
+    place, _, name = text.removeprefix("torch.").rpartition(".")
+    if not text.startswith("torch.") or place not in _TYPED_DEVICES or usable(place):
+        return func(tensor, dtype, *rest, **options)
+    plain = getattr(torch, name, None)
+    if not isinstance(plain, type(torch.FloatTensor)):
+        raise ValueError(f"invalid type: {text!r}")
+    return _move(torch.Tensor.to, "to", (tensor, _numbered(place), plain.dtype), {})
+
+
+def _pin_memory(func: Callable[..., Any], tensor: torch.Tensor, *device: Any, **options: Any) -> Any:
+    """`tensor.pin_memory()`: a copy in memory that a device can read; such memory is returned as it is."""
+    if type(tensor) is not FakeTensor:
+        return func(tensor, *device, **options)
+    if not tensor.is_cpu:
+        raise RuntimeError(f"cannot pin '{call(torch.Tensor.type, (tensor,), {})}' only dense CPU tensors can be pinned")
+    if tensor.storage_token.pinned:
+        return tensor
+    copy = tensor.clone()
+    if copy.stride() != tensor.stride():
+        raise NoFakeKernel("pin_memory", f"pin_memory of a tensor with gaps (strides {tensor.stride()})")
+    return _pinned(copy)
+
+
+def _is_pinned(func: Callable[..., Any], tensor: torch.Tensor, *device: Any, **options: Any) -> bool:
+    return tensor.storage_token.pinned if type(tensor) is FakeTensor else func(tensor, *device, **options)
+
+
+def _pinned(made: Any) -> Any:
+    if type(made) is FakeTensor:
+        made.storage_token.pinned = True
+    return made
+
+
+#: torch's names of devices in the names of types
+_TYPED_DEVICES = frozenset({"cuda", "xpu"})
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.type: _type,
+    torch.Tensor.pin_memory: _pin_memory,
+    torch.Tensor.is_pinned: _is_pinned,
+}
+#: may name a device although no argument is called so
+_READ_DEVICES = _MOVES | {parse_to, torch.Tensor.new_tensor, *_SPECIAL}

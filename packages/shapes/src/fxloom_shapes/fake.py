@@ -37,12 +37,14 @@ class GuessedCopy:
 class FakeStorage:
     """Identity of a piece of memory. writes: how many operators wrote to it; a known value is void after one.
 
-    guessed_copy: None where it is certain that the memory is that of no other. ident: a number that no other has; most pieces
-    of memory are never asked for one, and making one for each would be a good part of what a fake operator costs.
+    guessed_copy: None where it is certain that the memory is that of no other. pinned: a device can read it. ident: a number that
+    no other has; most pieces of memory are never asked for one, and making one for each would be a good part of what a fake
+    operator costs.
     """
 
     writes: int = 0
     guessed_copy: GuessedCopy | None = None
+    pinned: bool = False
     ident: int
 
     def __getattr__(self, name: str) -> int:
