@@ -27,6 +27,12 @@ MADE: dict[str, Callable[[], Any]] = {
     "module": lambda: nn.Linear(3, 4, device="cuda")(torch.randn(2, 3, device="cuda")),
     "moved module": lambda: nn.Linear(3, 4).to("cuda")(torch.randn(2, 3).cuda()),
     "recurrent": lambda: nn.GRU(3, 4, device="cuda")(torch.zeros(5, 2, 3, device="cuda"))[0],
+    "bags": lambda: nn.EmbeddingBag(3, 4, device="cuda")(torch.zeros(2, 2, dtype=torch.long, device="cuda")),
+    "heads": lambda: nn.MultiheadAttention(8, 2, device="cuda")(*[torch.zeros(3, 2, 8, device="cuda")] * 3)[0],
+    "encoder": lambda: nn.TransformerEncoderLayer(8, 2, 16, device="cuda")(torch.zeros(3, 2, 8, device="cuda")),
+    "interpolated": lambda: nn.functional.interpolate(torch.zeros(1, 2, 4, 4, device="cuda"), scale_factor=2.0, mode="bilinear"),
+    "grid": lambda: nn.functional.affine_grid(torch.zeros(1, 2, 3, device="cuda"), [1, 1, 4, 4], align_corners=False),
+    "written in Python": lambda: 2.0 ** torch.zeros(2, device="cuda"),
     "attention": lambda: nn.functional.scaled_dot_product_attention(*[torch.zeros(1, 2, 8, 16, device="cuda")] * 3),
 }
 

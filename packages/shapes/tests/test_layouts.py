@@ -78,7 +78,9 @@ def test_strides_are_eagers(name: str, layout: str, rank: int, batch: int) -> No
     assert layouts_of(fake) == layouts_of(PROGRAMS[name](x))
 
 
-@pytest.mark.parametrize("name", ["hardtanh", "relu6", "nan_to_num", "flip", "fill", "frexp", "roll", "randint_like", "randint_like_between"])
+@pytest.mark.parametrize(
+    "name", ["hardtanh", "relu6", "nan_to_num", "flip", "fill", "frexp", "roll", "randint_like", "randint_like_between"]
+)
 def test_an_empty_tensor_keeps_its_strides(name: str) -> None:
     programs: dict[str, Program] = {
         "hardtanh": F.hardtanh, "relu6": F.relu6, "nan_to_num": torch.nan_to_num, "flip": torch.fliplr,

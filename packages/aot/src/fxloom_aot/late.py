@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fxloom_interfaces.errors import InternalError
-from fxloom_shapes.nodes import FloatNode, IntNode
+from fxloom_shapes.float_nodes import FloatNode
+from fxloom_shapes.nodes import IntNode
 from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.reals import python_text
 

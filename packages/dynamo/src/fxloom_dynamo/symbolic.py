@@ -21,7 +21,8 @@ from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.errors import GraphBreak
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.asking import Asker
-from fxloom_shapes.nodes import FloatNode, IntNode, Node
+from fxloom_shapes.float_nodes import FloatNode
+from fxloom_shapes.nodes import IntNode, Node
 from fxloom_shapes.propagate import SYMBOLIC
 from fxloom_shapes.reals import python_text
 

@@ -41,7 +41,29 @@ class AbsentDevices(TorchFunctionMode):
         # nearly all calls
         if not kwargs and not absent_devices_met and default.CURRENT_DEVICE is None and func not in _READ_DEVICES:
             return func(*args)
+        # a method of Tensor that calls the one of that name in C++ comes here again
+        if type(func) is types.FunctionType and _running.get() is not func and not _ASKS.isdisjoint(func.__code__.co_names):
+            token = _running.set(func)
+            try:
+                with self:  # what it calls may make tensors beside those that it was given
+                    return _body_of(func)(*args, **(kwargs or {}))
+            finally:
+                _running.reset(token)
         return call(func, args, kwargs or {})
+
+
+#: the function in Python whose body runs
+_running: ContextVar[Any] = ContextVar("fxloom_running_function", default=None)
+#: what torch's functions in Python begin with: whether there are modes that want to be called instead
+_ASKS = frozenset({"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"})
+
+
+def _body_of(func: types.FunctionType) -> Callable[..., Any]:
+    """`func` that finds no mode where it asks for one, whatever is on when it runs."""
+    names = {**func.__globals__, **dict.fromkeys(_ASKS, lambda *relevant: False)}
+    body = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
+    body.__kwdefaults__ = func.__kwdefaults__
+    return body
 
 
 def absent_devices() -> AbstractContextManager[Any]:

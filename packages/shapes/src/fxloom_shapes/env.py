@@ -275,7 +275,7 @@ class SymbolEnv:
 
     def create_float_unbacked(self) -> torch.SymFloat:
         """A float that only running the program tells."""
-        from fxloom_shapes.nodes import FloatNode
+        from fxloom_shapes.float_nodes import FloatNode
         from fxloom_shapes.reals import Real
 
         made = self._new("z", None)
@@ -284,7 +284,7 @@ class SymbolEnv:
 
     def create_float(self, hint: float, source: Source | None = None, *, pinned: bool = False) -> torch.SymFloat:
         """The symbolic number for a Python float."""
-        from fxloom_shapes.nodes import FloatNode
+        from fxloom_shapes.float_nodes import FloatNode
         from fxloom_shapes.reals import Real
 
         key = _FloatAt(hint, source)

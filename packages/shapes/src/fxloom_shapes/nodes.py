@@ -1,21 +1,22 @@
-"""Nodes under `torch.SymInt`, `torch.SymFloat` and `torch.SymBool`: what torch's C++ and Python code calls on them.
+"""Nodes under `torch.SymInt` and `torch.SymBool`: what torch's C++ and Python code calls on them.
 
 In: operations by name (`add`, `int_floordiv`, `guard_bool`, ...), as torch's SymNodeImpl and the Python classes call them.
-Out: new nodes, or answers of the environment. A node holds no knowledge of its own.
+Out: new nodes, or answers of the environment. A node holds no knowledge of its own. What is a float is in `float_nodes`, which
+needs this module and is imported where an integer becomes one.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes.env import SymbolEnv
-from fxloom_shapes.errors import DataDependent
-from fxloom_shapes.facts import Comparison, Logic, Relation, Statement, both, either, relation, symbols_of
+from fxloom_shapes.facts import Relation, Statement, both, either, relation
 from fxloom_shapes.poly import Poly, const
-from fxloom_shapes.reals import MOST_DIGITS, Real
+from fxloom_shapes.reals import Real
 from fxloom_shapes.strides import contiguity, inner_to_outer, prefers_channels_last
+
+if TYPE_CHECKING:
+    from fxloom_shapes.float_nodes import FloatNode
 
 
 class Node:
@@ -75,6 +76,8 @@ class Node:
         return found
 
     def wrap_float(self, value: float) -> FloatNode:
+        from fxloom_shapes.float_nodes import FloatNode
+
         return FloatNode(self.env, Real("const", (float(value),)))
 
     def wrap_bool(self, value: bool) -> BoolNode:
@@ -94,8 +97,8 @@ class Node:
         memo = self.env.facts.memo
         found: BoolNode | None = memo.get(key)
         if found is None:
-            statement = contiguity(self.env, [*map(_poly, sizes)], [*map(_poly, strides)], order)
-            found = memo[key] = BoolNode(self.env, _settle(self.env, statement))
+            statement = contiguity(self.env, [*map(poly_of, sizes)], [*map(poly_of, strides)], order)
+            found = memo[key] = BoolNode(self.env, settled(self.env, statement))
         return found
 
     def is_contiguous(self, sizes: Any, strides: Any) -> BoolNode:
@@ -114,7 +117,7 @@ class Node:
         memo = self.env.facts.memo
         found: BoolNode | None = memo.get(key)
         if found is None:
-            found = memo[key] = self.wrap_bool(prefers_channels_last(self.env, [*map(_poly, sizes)], [*map(_poly, strides)], order))
+            found = memo[key] = self.wrap_bool(prefers_channels_last(self.env, [*map(poly_of, sizes)], [*map(poly_of, strides)], order))
         return found
 
     def is_channels_last_strides_2d(self, sizes: Any, strides: Any) -> BoolNode:
@@ -124,29 +127,17 @@ class Node:
         return self._channels_last_strides(sizes, strides, (1, 4, 3, 2, 0))
 
     def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> BoolNode:
-        axes = inner_to_outer(self.env, [*map(_poly, sizes)], [*map(_poly, strides)])
+        axes = inner_to_outer(self.env, [*map(poly_of, sizes)], [*map(poly_of, strides)])
         return self._is_contiguous([sizes[axis] for axis in axes], [strides[axis] for axis in axes], range(len(axes)))
 
     is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
 
 
-def _binary_real(name: str) -> Any:
-    def operation(self: FloatNode, other: Node) -> Node:
-        return _real(name, self, other)
-
-    return operation
-
-
-def _comparison(op: str) -> Any:
-    def operation(self: FloatNode, other: Node) -> Node:
-        return _compare_real(op, self, other)
-
-    return operation
-
-
 def _unary_real(name: str) -> Any:
     def operation(self: Node) -> Node:
-        return _computed(self.env, Real(name, (_as_real(self),)))
+        from fxloom_shapes.float_nodes import function_of
+
+        return function_of(name, self)
 
     return operation
 
@@ -354,7 +345,7 @@ class IntNode(NumberNode):
         return self.env.opaque_node("Isqrt", self.env.facts.simplify(self.poly))
 
     def gcd(self, other: Node) -> Node:
-        return self.env.opaque_node("Gcd", self.env.facts.simplify(self.poly), _poly(other))
+        return self.env.opaque_node("Gcd", self.env.facts.simplify(self.poly), poly_of(other))
 
     def pow(self, other: Node) -> Node:
         return self.pow_by_natural(other) if isinstance(other, IntNode) else _real("pow", self, other)
@@ -381,10 +372,12 @@ class IntNode(NumberNode):
     def sym_sum(self, args: Any) -> Node:
         result = const(0)
         for item in args:
-            result = result + _poly(item)
+            result = result + poly_of(item)
         return self._made(result)
 
     def sym_float(self) -> Node:
+        from fxloom_shapes.float_nodes import FloatNode
+
         return FloatNode(self.env, Real("float", (Real("int", (self.poly,)),)))
 
     def sym_int(self) -> Node:
@@ -401,7 +394,7 @@ class IntNode(NumberNode):
     # --- comparisons ---
 
     def _compare(self, op: str, poly: Poly) -> BoolNode:
-        return BoolNode(self.env, _settle(self.env, relation(op, self.env.facts.simplify(poly))))
+        return BoolNode(self.env, settled(self.env, relation(op, self.env.facts.simplify(poly))))
 
     def eq(self, other: Node) -> Node:
         return self._known("==", other, _eq) if isinstance(other, IntNode) else _compare_real("==", self, other)
@@ -420,6 +413,18 @@ class IntNode(NumberNode):
 
     def lt(self, other: Node) -> Node:
         return other._known(">", self, _gt) if isinstance(other, IntNode) else _compare_real("<", self, other)
+
+
+def _real(kind: str, a: Node, b: Node) -> Node:
+    from fxloom_shapes.float_nodes import combined
+
+    return combined(kind, a, b)
+
+
+def _compare_real(op: str, a: Node, b: Node) -> BoolNode:
+    from fxloom_shapes.float_nodes import compared
+
+    return compared(op, a, b)
 
 
 def _add(a: IntNode, b: IntNode) -> IntNode:
@@ -508,12 +513,12 @@ class BoolNode(Node):
         return self.env.expect(self.statement)
 
     def sym_and(self, other: Node) -> Node:
-        return BoolNode(self.env, both(self.statement, _statement(other)))
+        return BoolNode(self.env, both(self.statement, statement_of(other)))
 
     and_ = sym_and
 
     def sym_or(self, other: Node) -> Node:
-        return BoolNode(self.env, either(self.statement, _statement(other)))
+        return BoolNode(self.env, either(self.statement, statement_of(other)))
 
     or_ = sym_or
 
@@ -522,10 +527,10 @@ class BoolNode(Node):
         return BoolNode(self.env, not statement if isinstance(statement, bool) else statement.negated())
 
     def eq(self, other: Node) -> Node:
-        return self.wrap_bool(self.bool_() == _truth(other))
+        return self.wrap_bool(self.bool_() == truth_of(other))
 
     def ne(self, other: Node) -> Node:
-        return self.wrap_bool(self.bool_() != _truth(other))
+        return self.wrap_bool(self.bool_() != truth_of(other))
 
     def sym_ite(self, then: Node, other: Node) -> Node:
         return then if self.bool_() else other
@@ -549,198 +554,8 @@ class BoolNode(Node):
         return self.sym_int().mul(other)  # type: ignore[attr-defined]  # an IntNode
 
 
-class FloatNode(NumberNode):
-    """A float: an expression tree."""
-
-    __slots__ = ("real",)
-    pytype = float
-
-    def __init__(self, env: SymbolEnv, real: Real) -> None:
-        self.env = env
-        self.real = real
-
-    add = _binary_real("add")
-    sub = _binary_real("sub")
-    mul = _binary_real("mul")
-    truediv = float_truediv = int_truediv = _binary_real("truediv")
-    quotient = _binary_real("quotient")
-    floordiv = int_floordiv = _binary_real("floordiv")
-    mod = _binary_real("mod")
-    pow = float_pow = pow_by_natural = _binary_real("pow")
-    sym_min = _binary_real("min")
-    sym_max = _binary_real("max")
-    eq = _comparison("==")
-    ne = _comparison("!=")
-    lt = _comparison("<")
-    le = _comparison("<=")
-    gt = _comparison(">")
-    ge = _comparison(">=")
-
-    @property
-    def expr(self) -> Any:
-        return self.real
-
-    @property
-    def hint(self) -> float | None:
-        try:
-            return float(self.real.value(self.env.hints))
-        except KeyError:
-            return None
-
-    _hint = hint
-
-    def has_hint(self) -> bool:
-        return self.hint is not None
-
-    def maybe_as_float(self) -> float | None:
-        return self.real.args[0] if self.real.kind == "const" else None
-
-    def __str__(self) -> str:
-        return str(self.real)
-
-    __repr__ = __str__
-
-    def guard_float(self, file: str, line: int) -> float:
-        value = self.hint
-        self.env.refuse_if_kept(self.real)
-        if value is None:
-            raise DataDependent("float", f"{self} is a number that only running the program tells")
-        self.env.pin_floats(self.real)
-        return value
-
-    def float_(self) -> float:
-        return self.guard_float("", 0)
-
-    def guard_bool(self, file: str, line: int) -> bool:
-        return not self.env.decide(Comparison("==", (self.real, Real("const", (0.0,)))))
-
-    def bool_(self) -> bool:
-        return self.guard_bool("", 0)
-
-    def sym_float(self) -> Node:
-        return self
-
-    def trunc(self) -> Node:
-        env = self.env
-        parts = self.real.args
-        if self.real.kind == "truediv" and all(part.kind == "int" for part in parts):
-            if all(env.proven(relation(">=", part.args[0])) for part in parts):
-                return self.floor()
-        return self._rounded("Trunc")
-
-    sym_int = trunc
-
-    def floor(self) -> Node:
-        return self._quotient(False) or self._rounded("Floor")
-
-    def ceil(self) -> Node:
-        return self._quotient(True) or self._rounded("Ceil")
-
-    def _quotient(self, up: bool) -> Node | None:
-        """floor(a / b) and ceil(a / b) of integers are quotients: float64 is exact for any size that a tensor can have."""
-        parts = self.real.args
-        if self.real.kind != "truediv" or not all(part.kind == "int" for part in parts):
-            return None
-        a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
-        if not up:
-            return a.int_floordiv(b)
-        return a.neg().int_floordiv(b).neg()  # type: ignore[attr-defined]  # IntNodes
-
-    def _rounded(self, kind: str) -> Node:
-        self.env.expect_finite(self.real)
-        return self.env.opaque_node(kind, self.real)
-
-    def round(self, digits: Any = None) -> Node:
-        if digits is None:
-            return self._rounded("Round")
-        places = Real("int", (const(digits) if isinstance(digits, int) else _poly(digits),))
-        if all(self.env.decide(relation(">=", bound)) for bound in (places.args[0], const(MOST_DIGITS) - places.args[0])):
-            return FloatNode(self.env, Real("round", (self.real, places)))
-        return self.wrap_float(round(self.float_(), digits if isinstance(digits, int) else digits.int_()))
-
-    def is_finite(self) -> Node:
-        return BoolNode(self.env, _settle(self.env, Comparison("finite", (self.real,))))
-
-    def is_integer(self) -> Node:
-        kind, parts = self.real.kind, self.real.args
-        if kind == "truediv" and all(part.kind == "int" for part in parts):
-            a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
-            return a.mod(b).eq(self.wrap_int(0))  # type: ignore[attr-defined]  # an IntNode
-        env = self.env
-        whole = env.opaque_node("Floor", self.real) if env.is_finite(self.real) else None
-        return self.wrap_bool(False) if whole is None else _compare_real("==", self, whole)
-
-    def neg(self) -> Node:
-        return FloatNode(self.env, Real("neg", (self.real,)))
-
-    def pos(self) -> Node:
-        return self
-
-    def abs(self) -> Node:
-        return FloatNode(self.env, Real("abs", (self.real,)))
-
-
-def _computed(env: SymbolEnv, real: Real) -> FloatNode:
-    """The node of a float. What the program's arithmetic raises instead of giving a number is raised here, and guarded to."""
-    try:
-        if not real.symbols():
-            return FloatNode(env, Real("const", (float(real.value({})),)))
-        if real.kind == "truediv" and env.in_operator and _may_be_zero(env, real.args[1]):
-            return FloatNode(env, Real("quotient", real.args))  # raises nothing, whatever running the program tells
-        if real.kind in _MAY_RAISE:
-            env.expect_finite(real)
-    except ZeroDivisionError:
-        if not env.in_operator or real.kind != "truediv":
-            raise
-        # an operator's own division, which is that of C++; the sizes are guarded to be those that make it one by zero
-        return FloatNode(env, Real("const", (_divided_by_zero(env, real),)))
-    return FloatNode(env, real)
-
-
-def _may_be_zero(env: SymbolEnv, real: Real) -> bool:
-    """True for a number that only running the program tells, and that may be 0."""
-    try:
-        real.value(env.hints)
-    except KeyError:
-        return real.kind != "int" or env.proven(relation("!=", real.args[0])) is not True
-    return False
-
-
-def _divided_by_zero(env: SymbolEnv, real: Real) -> float:
-    above, below = (float(part.value(env.hints)) for part in real.args)
-    if above == 0 or math.isnan(above):
-        return math.nan
-    return math.copysign(math.inf, above) * math.copysign(1.0, below)
-
-
-#: operations that raise for some numbers
-_MAY_RAISE = frozenset(UNARY) | {"truediv", "floordiv", "mod", "pow"}
-
-
-def _as_real(node: Node) -> Real:
-    if isinstance(node, FloatNode):
-        return node.real
-    if isinstance(node, IntNode):
-        return Real("int", (node.env.facts.simplify(node.poly),))
-    return Real("const", (float(_truth(node)),))
-
-
-def _real(kind: str, a: Node, b: Node) -> Node:
-    return _computed(a.env, Real(kind, (_as_real(a), _as_real(b))))
-
-
-def _compare_real(op: str, a: Node, b: Node) -> BoolNode:
-    left, right = _as_real(a), _as_real(b)
-    env = a.env
-    if op in (">", ">="):
-        op, left, right = op.replace(">", "<"), right, left
-    statement = Comparison("==" if op == "!=" else op, (left, right), op != "!=")
-    if not symbols_of(statement):
-        return BoolNode(env, statement.holds({}))
-    return BoolNode(env, _settle(env, statement))
-
-
-def _poly(node: Any) -> Poly:
+def poly_of(node: Any) -> Poly:
+    """The polynomial of an integer, by all that is known now."""
     if isinstance(node, IntNode):
         return node.env.facts.simplify(node.poly)
     if isinstance(node, int):
@@ -751,7 +566,8 @@ def _poly(node: Any) -> Poly:
     raise TypeError(f"expected an integer, got {node!r}")
 
 
-def _statement(node: Node) -> Statement | bool:
+def statement_of(node: Node) -> Statement | bool:
+    """What a truth value, or an integer taken for one, states."""
     if isinstance(node, BoolNode):
         return node.statement
     if isinstance(node, IntNode):
@@ -759,14 +575,12 @@ def _statement(node: Node) -> Statement | bool:
     raise TypeError(f"expected a truth value, got {node!r}")
 
 
-def _truth(node: Node) -> bool:
+def truth_of(node: Node) -> bool:
+    """The truth value of a node, decided."""
     return node.bool_() if isinstance(node, (BoolNode, IntNode)) else bool(node)
 
 
-def _settle(env: SymbolEnv, statement: Statement | bool) -> Statement | bool:
+def settled(env: SymbolEnv, statement: Statement | bool) -> Statement | bool:
     """A bool where the statement is proven either way."""
     known = env.proven(statement)
     return statement if known is None else known
-
-
-__all__ = ["BoolNode", "FloatNode", "IntNode", "Logic", "Node", "Relation"]

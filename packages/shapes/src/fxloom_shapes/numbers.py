@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_shapes.facts import symbols_of
-from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode
+from fxloom_shapes.float_nodes import FloatNode
+from fxloom_shapes.nodes import BoolNode, IntNode
 from fxloom_shapes.poly import of_atom
 from fxloom_shapes.reals import Real
 

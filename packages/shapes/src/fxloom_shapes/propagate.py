@@ -34,7 +34,8 @@ from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, describe, describe_c
 from fxloom_shapes.devices import meant
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake import FakeStorage, FakeTensor, GuessedCopy, make_fake
-from fxloom_shapes.nodes import FloatNode, IntNode
+from fxloom_shapes.float_nodes import FloatNode
+from fxloom_shapes.nodes import IntNode
 from fxloom_shapes.operators import Op, OpFacts, facts_of
 from fxloom_shapes.unbacked import CustomContext, dynamic_shape, unbacked_number
 

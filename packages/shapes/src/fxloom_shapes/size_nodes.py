@@ -16,7 +16,8 @@ from fxloom_interfaces import meta, symbolic_math
 from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.facts import Comparison, Relation, Statement
 from fxloom_shapes.fake import FakeTensor
-from fxloom_shapes.nodes import BoolNode, FloatNode, IntNode
+from fxloom_shapes.float_nodes import FloatNode
+from fxloom_shapes.nodes import BoolNode, IntNode
 from fxloom_shapes.poly import Atom, Poly, const, of_atom
 from fxloom_shapes.reals import Real
 

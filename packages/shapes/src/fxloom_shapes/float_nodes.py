@@ -1,0 +1,229 @@
+"""Nodes under `torch.SymFloat`, and what gives floats: division, functions of `math`, arithmetic of integers and floats.
+
+In: operations by name, as torch's SymNodeImpl and the Python classes call them. Out: new nodes, or answers of the environment.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxloom_interfaces.symbolic_math import UNARY
+from fxloom_shapes.env import SymbolEnv
+from fxloom_shapes.errors import DataDependent
+from fxloom_shapes.facts import Comparison, relation, symbols_of
+from fxloom_shapes.nodes import BoolNode, IntNode, Node, NumberNode, poly_of, settled, truth_of
+from fxloom_shapes.poly import const
+from fxloom_shapes.reals import MOST_DIGITS, Real
+
+
+def _binary_real(name: str) -> Any:
+    def operation(self: FloatNode, other: Node) -> Node:
+        return combined(name, self, other)
+
+    return operation
+
+
+def _comparison(op: str) -> Any:
+    def operation(self: FloatNode, other: Node) -> Node:
+        return compared(op, self, other)
+
+    return operation
+
+
+class FloatNode(NumberNode):
+    """A float: an expression tree."""
+
+    __slots__ = ("real",)
+    pytype = float
+
+    def __init__(self, env: SymbolEnv, real: Real) -> None:
+        self.env = env
+        self.real = real
+
+    add = _binary_real("add")
+    sub = _binary_real("sub")
+    mul = _binary_real("mul")
+    truediv = float_truediv = int_truediv = _binary_real("truediv")
+    quotient = _binary_real("quotient")
+    floordiv = int_floordiv = _binary_real("floordiv")
+    mod = _binary_real("mod")
+    pow = float_pow = pow_by_natural = _binary_real("pow")
+    sym_min = _binary_real("min")
+    sym_max = _binary_real("max")
+    eq = _comparison("==")
+    ne = _comparison("!=")
+    lt = _comparison("<")
+    le = _comparison("<=")
+    gt = _comparison(">")
+    ge = _comparison(">=")
+
+    @property
+    def expr(self) -> Any:
+        return self.real
+
+    @property
+    def hint(self) -> float | None:
+        try:
+            return float(self.real.value(self.env.hints))
+        except KeyError:
+            return None
+
+    _hint = hint
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def maybe_as_float(self) -> float | None:
+        return self.real.args[0] if self.real.kind == "const" else None
+
+    def __str__(self) -> str:
+        return str(self.real)
+
+    __repr__ = __str__
+
+    def guard_float(self, file: str, line: int) -> float:
+        value = self.hint
+        self.env.refuse_if_kept(self.real)
+        if value is None:
+            raise DataDependent("float", f"{self} is a number that only running the program tells")
+        self.env.pin_floats(self.real)
+        return value
+
+    def float_(self) -> float:
+        return self.guard_float("", 0)
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return not self.env.decide(Comparison("==", (self.real, Real("const", (0.0,)))))
+
+    def bool_(self) -> bool:
+        return self.guard_bool("", 0)
+
+    def sym_float(self) -> Node:
+        return self
+
+    def trunc(self) -> Node:
+        env = self.env
+        parts = self.real.args
+        if self.real.kind == "truediv" and all(part.kind == "int" for part in parts):
+            if all(env.proven(relation(">=", part.args[0])) for part in parts):
+                return self.floor()
+        return self._rounded("Trunc")
+
+    sym_int = trunc
+
+    def floor(self) -> Node:
+        return self._quotient(False) or self._rounded("Floor")
+
+    def ceil(self) -> Node:
+        return self._quotient(True) or self._rounded("Ceil")
+
+    def _quotient(self, up: bool) -> Node | None:
+        """floor(a / b) and ceil(a / b) of integers are quotients: float64 is exact for any size that a tensor can have."""
+        parts = self.real.args
+        if self.real.kind != "truediv" or not all(part.kind == "int" for part in parts):
+            return None
+        a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
+        if not up:
+            return a.int_floordiv(b)
+        return a.neg().int_floordiv(b).neg()  # type: ignore[attr-defined]  # IntNodes
+
+    def _rounded(self, kind: str) -> Node:
+        self.env.expect_finite(self.real)
+        return self.env.opaque_node(kind, self.real)
+
+    def round(self, digits: Any = None) -> Node:
+        if digits is None:
+            return self._rounded("Round")
+        places = Real("int", (const(digits) if isinstance(digits, int) else poly_of(digits),))
+        if all(self.env.decide(relation(">=", bound)) for bound in (places.args[0], const(MOST_DIGITS) - places.args[0])):
+            return FloatNode(self.env, Real("round", (self.real, places)))
+        return self.wrap_float(round(self.float_(), digits if isinstance(digits, int) else digits.int_()))
+
+    def is_finite(self) -> Node:
+        return BoolNode(self.env, settled(self.env, Comparison("finite", (self.real,))))
+
+    def is_integer(self) -> Node:
+        kind, parts = self.real.kind, self.real.args
+        if kind == "truediv" and all(part.kind == "int" for part in parts):
+            a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
+            return a.mod(b).eq(self.wrap_int(0))  # type: ignore[attr-defined]  # an IntNode
+        env = self.env
+        whole = env.opaque_node("Floor", self.real) if env.is_finite(self.real) else None
+        return self.wrap_bool(False) if whole is None else compared("==", self, whole)
+
+    def neg(self) -> Node:
+        return FloatNode(self.env, Real("neg", (self.real,)))
+
+    def pos(self) -> Node:
+        return self
+
+    def abs(self) -> Node:
+        return FloatNode(self.env, Real("abs", (self.real,)))
+
+
+def computed(env: SymbolEnv, real: Real) -> FloatNode:
+    """The node of a float. What the program's arithmetic raises instead of giving a number is raised here, and guarded to."""
+    try:
+        if not real.symbols():
+            return FloatNode(env, Real("const", (float(real.value({})),)))
+        if real.kind == "truediv" and env.in_operator and _may_be_zero(env, real.args[1]):
+            return FloatNode(env, Real("quotient", real.args))  # raises nothing, whatever running the program tells
+        if real.kind in _MAY_RAISE:
+            env.expect_finite(real)
+    except ZeroDivisionError:
+        if not env.in_operator or real.kind != "truediv":
+            raise
+        # an operator's own division, which is that of C++; the sizes are guarded to be those that make it one by zero
+        return FloatNode(env, Real("const", (_divided_by_zero(env, real),)))
+    return FloatNode(env, real)
+
+
+def _may_be_zero(env: SymbolEnv, real: Real) -> bool:
+    """True for a number that only running the program tells, and that may be 0."""
+    try:
+        real.value(env.hints)
+    except KeyError:
+        return real.kind != "int" or env.proven(relation("!=", real.args[0])) is not True
+    return False
+
+
+def _divided_by_zero(env: SymbolEnv, real: Real) -> float:
+    above, below = (float(part.value(env.hints)) for part in real.args)
+    if above == 0 or math.isnan(above):
+        return math.nan
+    return math.copysign(math.inf, above) * math.copysign(1.0, below)
+
+
+#: operations that raise for some numbers
+_MAY_RAISE = frozenset(UNARY) | {"truediv", "floordiv", "mod", "pow"}
+
+
+def _as_real(node: Node) -> Real:
+    if isinstance(node, FloatNode):
+        return node.real
+    if isinstance(node, IntNode):
+        return Real("int", (node.env.facts.simplify(node.poly),))
+    return Real("const", (float(truth_of(node)),))
+
+
+def combined(kind: str, a: Node, b: Node) -> FloatNode:
+    """An operation of two numbers, one of them a float or the result one."""
+    return computed(a.env, Real(kind, (_as_real(a), _as_real(b))))
+
+
+def function_of(kind: str, node: Node) -> FloatNode:
+    """A function of `math`."""
+    return computed(node.env, Real(kind, (_as_real(node),)))
+
+
+def compared(op: str, a: Node, b: Node) -> BoolNode:
+    """A comparison of two numbers, one of them a float."""
+    left, right = _as_real(a), _as_real(b)
+    env = a.env
+    if op in (">", ">="):
+        op, left, right = op.replace(">", "<"), right, left
+    statement = Comparison("==" if op == "!=" else op, (left, right), op != "!=")
+    if not symbols_of(statement):
+        return BoolNode(env, statement.holds({}))
+    return BoolNode(env, settled(env, statement))
