@@ -158,3 +158,27 @@ def test_an_optimizer_that_reads_norms_is_one_graph(foreach: bool) -> None:
         count = sum(frame.info.graph is not None for frame in frames)
     assert count == 2  # its state is made at the first step
     torch.testing.assert_close(seen[1], seen[0], rtol=0, atol=0)
+
+
+def test_initializers_take_numbers_that_change() -> None:
+    def program(x: torch.Tensor, bound: float) -> torch.Tensor:
+        return torch.nn.init.uniform_(x.clone(), -bound, bound) + torch.nn.init.normal_(x.clone(), 0.0, bound)
+
+    frames: list[Any] = []
+    compiled = optimize(fullgraph=True, on_capture=frames.append)(program)
+    for bound in (1.5, 2.5, 0.5, 7.0):
+        results = []
+        for run in (program, compiled):
+            torch.manual_seed(0)
+            results.append(run(torch.zeros(3), bound))
+        assert torch.equal(*results)
+    assert len(frames) == 2
+
+
+def test_a_diagonal_is_filled_at_any_size() -> None:
+    frames: list[Any] = []
+    compiled = optimize(fullgraph=True, on_capture=frames.append)(lambda x: x.clone().fill_diagonal_(1.0))
+    for rows, columns in ((3, 4), (4, 5), (6, 3), (7, 7)):
+        x = torch.zeros(rows, columns)
+        assert torch.equal(compiled(x), x.clone().fill_diagonal_(1.0))
+    assert len(frames) == 2

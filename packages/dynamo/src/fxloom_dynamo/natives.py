@@ -173,7 +173,7 @@ _TORCH_ROOT = torch.__file__.rsplit("/", 1)[0] + "/"
 _INLINED_PARTS = (
     "nn/modules/", "nn/parameter.py", "nn/utils/", "autograd/grad_mode.py", "utils/_contextlib.py", "utils/_pytree.py",
     "amp/", "nn/parallel/", "utils/checkpoint.py", "testing/", "distributions/", "ao/", "fx/", "optim/", "func/",
-    "nn/attention/", "utils/data/", "overrides.py", "_functorch/functional_call.py", "autograd/functional.py",
+    "nn/attention/", "nn/init.py", "utils/data/", "overrides.py", "_functorch/functional_call.py", "autograd/functional.py",
 )  # fmt: skip
 _REFUSED_PARTS = (
     "_dynamo/", "_inductor/", "_functorch/", "_higher_order_ops/", "_export/", "export/", "onnx/", "jit/_trace",

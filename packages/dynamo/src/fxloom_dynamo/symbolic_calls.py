@@ -511,6 +511,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: Any = 1, eps: Any = 1e-08) ->
     return (parts[0] * parts[1]).sum(dim)
 
 
+@rule(torch.Tensor.fill_diagonal_, any_size=True)
+def fill_diagonal_(input: Tensor, fill_value: Any, wrap: Any = False) -> Any:
+    if input.dim() != 2 or wrap:
+        return NotImplemented
+    input.diagonal().fill_(fill_value)
+    return input
+
+
 @rule(torch.celu, F.celu)
 def celu(input: Tensor, alpha: Any = 1.0, inplace: Any = False) -> Any:
     """Its derivative asks for alpha."""
