@@ -192,3 +192,15 @@ def test_pinned_memory_is_told_from_other() -> None:
         assert torch.zeros(2, pin_memory=True).is_pinned() and torch.empty_like(x, pin_memory=True).is_pinned()
         with pytest.raises(RuntimeError, match="cannot pin 'torch.cuda.FloatTensor'"):
             x.cuda().pin_memory()
+
+
+def test_numbers_stay_known_where_they_are_moved_to() -> None:
+    with FakeMode():
+        number = torch.tensor(3, device="cuda")
+        assert number.is_cuda and number.item() == 3 and number.cpu().item() == 3 and number.clone().view(1).item() == 3
+        assert torch.tensor([2, 5], device="cuda").tolist() == [2, 5]
+        for compute in (lambda x: x + 1, lambda x: x.add_(1), lambda x: x.exp(), lambda x: x.to(torch.int32)):
+            with pytest.raises(DataDependent):
+                compute(torch.tensor(3.5, device="cuda")).item()
+        with pytest.raises(DataDependent):
+            torch.tensor([True, False], device="cuda").nonzero()

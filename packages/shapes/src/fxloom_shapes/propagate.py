@@ -627,7 +627,8 @@ def _compute_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         real_args, real_kwargs = _constants_of(args), {name: _constants_of(value) for name, value in kwargs.items()}
     except LookupError:
         return None
-    if not any(True for _ in tensors_of(args, kwargs)):
+    tensors = list(tensors_of(args, kwargs))
+    if not tensors or any(tensor.desc.device != _CPU for tensor in tensors):
         return None
     with disable_torch_dispatch(), torch.no_grad():
         result = func(*real_args, **real_kwargs)
@@ -658,8 +659,16 @@ def _known_masks(indices: Any) -> Any:
     return found
 
 
-def _may_be_known(desc: Descriptor) -> bool:
-    return desc.device == _CPU and desc.env is None and _numel(desc.size) <= CONSTANT_NUMEL
+def _may_be_known(desc: Descriptor, anywhere: bool = False) -> bool:
+    return (anywhere or desc.device == _CPU) and desc.env is None and _numel(desc.size) <= CONSTANT_NUMEL
+
+
+#: give the very numbers that they get, so that what the CPU makes of known ones is what any device does
+_SAME_NUMBERS = frozenset({aten._to_copy.default, aten.clone.default, aten.detach.default, aten.alias.default, aten.view.default})
+
+
+def _keeps_numbers(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return func in _SAME_NUMBERS and kwargs.get("dtype") in (None, args[0].desc.dtype)
 
 
 def _carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -667,8 +676,11 @@ def _carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out
     outputs = list(tensors_of((out,), None))
     if func is torch.ops.aten.as_strided.default:
         return  # sees memory, which is not that of the known value
-    if not outputs or not all(_may_be_known(item.desc) for item in outputs):
+    anywhere = _keeps_numbers(func, args, kwargs)
+    if not outputs or not all(_may_be_known(item.desc, anywhere) for item in outputs):
         return
+    if anywhere:
+        kwargs = {name: value for name, value in kwargs.items() if name not in ("device", "pin_memory", "non_blocking")}
     try:
         real_args, real_kwargs = _constants_of(args), {name: _constants_of(value) for name, value in kwargs.items()}
     except LookupError:
@@ -683,6 +695,8 @@ def _carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out
 def _written_constant(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
     """What the first argument holds after an operator that writes to it; None where a value is unknown."""
     if [(position, is_out) for position, _, is_out in facts.writes] != [(0, False)] or facts.seeded or facts.inplace_view:
+        return None
+    if args[0].desc.device != _CPU:
         return None
     try:
         real_args, real_kwargs = _constants_of(args), {name: _constants_of(value) for name, value in kwargs.items()}
