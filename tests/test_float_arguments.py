@@ -52,6 +52,11 @@ def _(x: Tensor, s: float) -> Tensor:
     return x.new_empty(round(s * 10))
 
 
+def raised(x: Tensor, p: float) -> Tensor:
+    x **= p
+    return x
+
+
 PROGRAMS: dict[str, Program] = {
     "cross_entropy": lambda x, p: F.cross_entropy(x, LABELS, label_smoothing=p),
     "cross_entropy_sum": lambda x, p: F.cross_entropy(x, LABELS, label_smoothing=p, reduction="sum"),
@@ -83,6 +88,17 @@ PROGRAMS: dict[str, Program] = {
     "pinv": lambda x, p: torch.linalg.pinv(x, rcond=p / 100),
     "a library's operator": lambda x, p: scaled(x, p) + scaled(x, s=p * 2),
     "a library's operator that writes": lambda x, p: (scale_into(x.detach(), y := torch.empty_like(x), p), y + x)[1],
+    "power": lambda x, p: x.abs() ** (p * 3) + torch.pow(x.sigmoid(), p) + x.exp().pow(-p),
+    "power of a number": lambda x, p: p**x + torch.pow(p + 1, x) + torch.float_power(p, x).float(),
+    "power in place": lambda x, p: (x + 5).pow_(p + 0.7),
+    "power by operator in place": lambda x, p: raised(x + 5, p),
+    "power of bfloat16": lambda x, p: (x.abs().bfloat16() + 0.5) ** (p + 1),
+    "xlogy": lambda x, p: torch.xlogy(x, p) + torch.xlogy(p, x.exp()),
+    "local_response_norm": lambda x, p: F.local_response_norm(x[None], 3, alpha=p, beta=p, k=p),
+    "normalize": lambda x, p: F.normalize(x, p=p + 1.3),
+    "norm": lambda x, p: torch.norm(x, p + 1.3) + torch.linalg.vector_norm(x, p + 1.55),
+    "renorm by another norm": lambda x, p: torch.renorm(x, p + 1.3, 0, 1.0),
+    "dist": lambda x, p: torch.dist(x, x * 2 + 1, p + 1.3),
     "normal": lambda x, p: torch.normal(0.0, p, (4, 3)) + x,
 }
 
@@ -92,6 +108,8 @@ PROGRAMS: dict[str, Program] = {
 def test_a_float_that_changes_is_compiled_for_once(name: str, backend: str) -> None:
     if (name, backend) == ("normal", "inductor"):
         pytest.skip("draws numbers of its own, unless told otherwise")
+    if (name, backend) == ("power of bfloat16", "inductor"):
+        pytest.skip("rounds less often than eager")
     f = PROGRAMS[name]
     fxloom.reset()
     compiled = fxloom.compile(f, backend=backend, fullgraph=True)
@@ -187,6 +205,17 @@ def test_the_derivative_of_a_loss_of_nan_is_nan(loss: Program, backend: str) -> 
         x = torch.tensor([float("nan"), 1.0, 0.1], requires_grad=True)
         (grad,) = torch.autograd.grad(compiled(x, p), x)
         assert grad.isnan().tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 0.0, 1.0, 2.0, 3.0, -1.0, -2.0])
+def test_powers_with_ways_of_their_own(exponent: float) -> None:
+    fxloom.reset()
+    compiled = fxloom.compile(lambda x, p: x**p, backend="aot_eager", fullgraph=True)
+    for p in (0.3, 1.7, exponent, 2.6):
+        x = torch.tensor([0.0, -0.0, 2.0, -2.0, float("inf"), -float("inf"), float("nan")], requires_grad=True)
+        torch.testing.assert_close(compiled(x, p), x**p, equal_nan=True)
+        got, expected = (torch.autograd.grad((run(x, p)).sum(), x)[0] for run in (compiled, torch.pow))
+        torch.testing.assert_close(got, expected, equal_nan=True)
 
 
 def test_the_ends_of_a_probability_are_compiled_for_apart() -> None:

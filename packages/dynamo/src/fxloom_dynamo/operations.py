@@ -117,6 +117,10 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         if isinstance(left, _TENSOR_PARTNERS) and isinstance(right, _TENSOR_PARTNERS):
             if inplace and kind_left is not FakeTensor:
                 function = BINARY[text[:-1]][0]
+            if function is operator.pow and (kind_left in SYMBOLIC or kind_right in SYMBOLIC):
+                return ev.torch_native(torch.pow, left, right)  # which knows how numbers that change are differentiated
+            if function is operator.ipow and kind_right in SYMBOLIC:
+                return ev.torch_native(torch.Tensor.pow_, left, right)
             return ev.record_call(function, left, right)
     elif kind_left in SYMBOLIC or kind_right in SYMBOLIC:
         if kind_left in LITERALS or kind_left in SYMBOLIC:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo._torch_private import has_autocast_rule
+from fxloom_dynamo._torch_private import DisableTorchFunction, has_autocast_rule
 from fxloom_interfaces.number_twins import accepts, takes_changing_int, twin
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.operators import facts_of
@@ -35,16 +35,44 @@ def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         return usual() if result is NotImplemented else result
     if env is None or not _has_float(given):
         return usual()
-    try:
-        with env.floats_kept():
-            return usual()
-    except Exception:
-        if not env.float_wanted:
-            raise
+    if not _derivative_asks(recorder, func, args, kwargs):
+        try:
+            with env.floats_kept():
+                return usual()
+        except Exception:
+            if not env.float_wanted:
+                raise
     result = _inside(recorder, func, args, kwargs) if type(func) is types.FunctionType else by_twin(recorder, func, args, kwargs)
     if result is NotImplemented and type(func) is types.BuiltinFunctionType and getattr(torch, func.__name__, func) is not func:
         return recorder.call_function(getattr(aten, func.__name__), args, kwargs)  # graphs would name it as the Python function
     return usual() if result is NotImplemented else result
+
+
+def _derivative_asks(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether it is only when the call is differentiated that torch wants the plain number: it is tried out on the fakes."""
+    env = recorder.fake_mode.env
+    name = getattr(func, "__name__", "_")
+    leaves = [value for value in (*args, *kwargs.values()) if type(value) is FakeTensor and value.requires_grad]
+    if env is None or not leaves or not torch.is_grad_enabled() or name.endswith("_") or recorder.in_transform():
+        return False
+    if type(func) is types.FunctionType:
+        writes = "inplace" in func.__code__.co_varnames and any(value is True for value in (*args, kwargs.get("inplace")))
+        if writes or not (func.__module__ or "").startswith("torch."):
+            return False
+    if kwargs.get("out") is not None:
+        return False
+    with DisableTorchFunction(), env.floats_kept():
+        try:
+            made = func(*args, **kwargs)
+        except Exception:
+            return False  # it is seen below
+        if type(made) is not FakeTensor or not made.requires_grad:
+            return False
+        try:
+            torch.autograd.grad(made, leaves, torch.empty_like(made), allow_unused=True)
+        except Exception:
+            return env.float_wanted
+    return False
 
 
 def _has_float(values: tuple[Any, ...]) -> bool:

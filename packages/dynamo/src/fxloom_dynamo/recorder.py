@@ -33,6 +33,7 @@ from fxloom_dynamo import (
     symbolic_index,
     symbolic_losses,  # noqa: F401  # its rules
     symbolic_normalization,  # noqa: F401  # its rules
+    symbolic_powers,  # noqa: F401  # its rules
     symbolic_statistics,  # noqa: F401  # its rules
 )
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors

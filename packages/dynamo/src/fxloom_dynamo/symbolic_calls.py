@@ -149,12 +149,6 @@ def kaiser_window(window_length: Any, periodic: Any = True, beta: Any = 12.0, **
     return _if_single(window_length, 1, torch.i0(beta * torch.sqrt(torch.clamp(1 - (2 * place - 1) ** 2, min=0))) / top)
 
 
-@rule(torch.Tensor.new, always=True)
-def new(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """A Size is the shape, of any other sequence it would be the values: graphs know no Size."""
-    return self.detach().new_empty(args[0]) if len(args) == 1 and type(args[0]) is torch.Size and not kwargs else NotImplemented
-
-
 @rule(torch.vander, any_size=True)
 def vander(x: Tensor, N: Any = None, increasing: Any = False) -> Any:
     if x.dim() != 1:
