@@ -279,3 +279,17 @@ def test_what_stays_a_constant_is_named_with_what_to_pass_instead(kind: str) -> 
         for n in range(2, 14):
             given = range(n) if kind == "range" else getattr(numpy, kind)(n)
             run(X, given)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_padding_by_nothing_keeps_strides(backend: str) -> None:
+    def f(x: torch.Tensor) -> Any:
+        y = F.pad(x, (0, 0, (-x.shape[0]) % 4, 0))
+        return y, y.is_contiguous(), y.stride()
+
+    compiled = fxloom.compile(f, backend=backend, fullgraph=True)
+    for size in (6, 8, 5, 4, 12, 7):
+        for x in (torch.rand(9, size).t(), torch.rand(size, 9)):
+            got, expected = compiled(x), f(x)
+            torch.testing.assert_close(got[0], expected[0])
+            assert got[1:] == expected[1:] and got[0].stride() == expected[0].stride()

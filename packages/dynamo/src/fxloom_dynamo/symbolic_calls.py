@@ -463,7 +463,25 @@ def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: Any = False, *, in
 
 @rule(F.pad)
 def pad(input: Tensor, pad: Any, mode: Any = "constant", value: Any = None) -> Any:
-    return torch.constant_pad_nd(input, pad, value) if mode == "constant" and type(value) in SYMBOLIC else NotImplemented
+    if mode != "constant":
+        return NotImplemented
+    cut = constant_pad_nd(input, pad)
+    return torch.constant_pad_nd(input, pad, value) if cut is NotImplemented and type(value) in SYMBOLIC else cut
+
+
+@rule(torch.constant_pad_nd)
+def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Any:
+    """Where nothing is padded the result is a clone, with the strides of `input`. It is asked where that matters."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    dense = input.is_contiguous() or input.dim() in formats and input.is_contiguous(memory_format=formats[input.dim()])
+    if dense or len(pad) % 2 or len(pad) > 2 * input.dim() or any(type(e) in SYMBOLIC and not e.node.has_hint() for e in pad):
+        return NotImplemented
+    if any(extent > 0 for extent in pad):
+        return NotImplemented
+    for number in range(len(pad) // 2):
+        axis, before, after = input.dim() - 1 - number, pad[2 * number], pad[2 * number + 1]
+        input = input.narrow(axis, -before, input.shape[axis] + before + after)
+    return input.clone()
 
 
 @rule(torch.nan_to_num, torch.Tensor.nan_to_num)
