@@ -43,3 +43,29 @@ def test_each_layer_alone_gives_eagers_results(program: Program, backend: str) -
         accuracy = compare(function(*inputs), compiled(*inputs), double_reference(function, inputs))
     assert accuracy.correct, accuracy.reason
     assert fxloom.stats().graphs == program.graphs
+
+
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "flip", "cumsum", "logsumexp", "amax", "sort"])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_dimensions_of_a_tensor_without_any(name, dim):
+    def program(x):
+        found = getattr(torch, name)(x, [dim] if name == "flip" else dim, **({"correction": 0} if "var" in name or name == "std" else {}))
+        return found if isinstance(found, torch.Tensor) else list(found)
+
+    x = torch.tensor(2.5)
+    assert str(fxloom.compile(program, fullgraph=True)(x)) == str(program(x))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_part_of_changing_width_is_written(backend):
+    def program(y):
+        left, right = y.clone().chunk(2, 1)
+        left.mul_(2)
+        first, _ = right.split(y.shape[1] // 4, 1)
+        first.add_(1)
+        return left + right
+
+    compiled = fxloom.compile(program, backend=backend, fullgraph=True)
+    for width in (8, 12, 16):
+        y = torch.randn(3, width)
+        torch.testing.assert_close(compiled(y), program(y))

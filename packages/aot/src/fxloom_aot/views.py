@@ -304,7 +304,7 @@ def _split_back(log: FunctionalLog, base: FakeTensor, value: FakeTensor, step: S
     sizes, dim = step.view.args[0], step.view.args[1] if len(step.view.args) > 1 else 0
     item = step.view.item
     assert item is not None
-    start = item * sizes if isinstance(sizes, int) else sum(sizes[:item])
+    start = sum(sizes[:item]) if isinstance(sizes, (list, tuple)) else item * sizes  # an int, or a size that may change
     return log.emit(aten.slice_scatter.default, (base, value, dim, start, start + value.desc.size[dim]))  # type: ignore[no-any-return]  # one value
 
 

@@ -144,6 +144,8 @@ def _device_type(device: str) -> str:
 
 
 def _dims(x: AnyTensor, dims: Any) -> list[int]:
+    if not x.size:
+        return []  # whatever is asked for: -1 and 0 are all that a tensor without dimensions allows
     if dims is None or (isinstance(dims, (list, tuple)) and not dims):
         return list(range(len(x.size)))
     return [dims] if isinstance(dims, int) else list(dims)

@@ -383,7 +383,7 @@ def constant_pad_nd(cx: Lowering, x: Any, pad: Sequence[Any], value: Any = 0) ->
 
 @lowering(aten.flip.default)
 def flip(cx: Lowering, x: Any, dims: Sequence[int]) -> Any:
-    turned = {d % len(x.size) for d in dims}
+    turned = {d % len(x.size) for d in dims} if x.size else set()
 
     def body(ops: Any, index: Index) -> Any:
         return x.load(ops, tuple(x.size[d] - 1 - i if d in turned else i for d, i in enumerate(index)))
