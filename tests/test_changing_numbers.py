@@ -293,3 +293,37 @@ def test_padding_by_nothing_keeps_strides(backend: str) -> None:
             got, expected = compiled(x), f(x)
             torch.testing.assert_close(got[0], expected[0])
             assert got[1:] == expected[1:] and got[0].stride() == expected[0].stride()
+
+
+RANGES: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "a size less": lambda x, s: torch.arange(x.shape[0] - 1.0),
+    "half a size": lambda x, s: torch.arange(x.shape[0] / 2),
+    "from 0 to a float": lambda x, s: torch.arange(0, float(x.shape[0])).mean(),
+    "from a float": lambda x, s: torch.arange(x.shape[0] * 0.5, x.shape[0] * 1.5),
+    "with a step": lambda x, s: torch.arange(0, x.shape[0] * 1.0, 0.5),
+    "a float": lambda x, s: torch.arange(s * 10),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_to_floats_are_of_floats(name: str, dynamic: bool | None, backend: str) -> None:
+    compiled = fxloom.compile(RANGES[name], backend=backend, dynamic=dynamic)
+    for size, s in zip(SIZES, FLOATS, strict=True):
+        torch.testing.assert_close(compiled(torch.ones(size), s), RANGES[name](torch.ones(size), s))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("part", [lambda y: y.chunk(2, 1)[1], lambda y: y.split(y.shape[1] // 2, 1)[1], lambda y: y.t().chunk(3)[1].t()])
+def test_writes_into_a_part_of_a_dynamic_dimension(part: Callable[[torch.Tensor], torch.Tensor], dynamic: bool | None, backend: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        part(y).mul_(2)
+        return y
+
+    compiled = fxloom.compile(f, backend=backend, dynamic=dynamic)
+    for size in (6, 8, 10, 14):
+        x = torch.rand(3, size)
+        torch.testing.assert_close(compiled(x), f(x))

@@ -116,7 +116,7 @@ def arange_start(
 
 
 def _arange_dtype(*values: Number) -> torch.dtype:
-    return torch.get_default_dtype() if any(isinstance(value, float) for value in values) else torch.int64
+    return torch.get_default_dtype() if any(isinstance(value, (float, torch.SymFloat)) for value in values) else torch.int64
 
 
 @decomposition(aten.eye.default)
