@@ -93,3 +93,13 @@ def test_a_power_that_is_complex_is_pythons() -> None:
     compiled = fxloom.compile(f, backend="eager", dynamic=True)
     for p in (0.25, -0.25, 0.16, -2.0):
         assert compiled(torch.ones(2), p)[1] == f(torch.ones(2), p)[1]
+
+
+def test_large_floats_are_whole() -> None:
+    def f(x: torch.Tensor, p: float) -> Any:
+        return x * 2 if p.is_integer() else x
+
+    compiled = fxloom.compile(f, backend="eager", fullgraph=True)
+    for p in (1.5, 2.0, 1e20, 3.5, -1e300, 2.0**53, 7.0, float("inf"), float("nan"), 0.25):
+        assert torch.equal(compiled(torch.ones(2), p), f(torch.ones(2), p))
+    assert not fxloom.stats().break_reasons

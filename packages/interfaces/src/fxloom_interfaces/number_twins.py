@@ -128,7 +128,10 @@ def _define(op: Op) -> Op:
 
 
 def _plain(value: Any) -> Any:
-    """The number that a symbolic one is at present, which is not asked for."""
+    """The number that a symbolic one is at present, which is not asked for; one that most operators accept where there is none yet.
+
+    Only metadata is made of it, which doesn't depend on numbers; of an operator that refuses it the number is asked instead.
+    """
     if not isinstance(value, _SYMBOLIC):
         return value
     hint = value.node.hint

@@ -149,8 +149,11 @@ class FloatNode(NumberNode):
             a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
             return a.mod(b).eq(self.wrap_int(0))  # type: ignore[attr-defined]  # an IntNode
         env = self.env
-        whole = env.opaque_node("Floor", self.real) if env.is_finite(self.real) else None
-        return self.wrap_bool(False) if whole is None else compared("==", self, whole)
+        if not env.is_finite(self.real):
+            return self.wrap_bool(False)
+        if not env.decide(Comparison("<", (Real("abs", (self.real,)), Real("const", (2.0**53,))))):
+            return self.wrap_bool(True)  # floats of that size are whole, and too large for guards to take the floor of
+        return compared("==", self, env.opaque_node("Floor", self.real))
 
     def neg(self) -> Node:
         return FloatNode(self.env, Real("neg", (self.real,)))
