@@ -76,6 +76,16 @@ def test_roots_of_told_numbers_need_to_know_the_sign() -> None:
     assert fxloom.compile(g, backend="eager", fullgraph=True, options=TOLD)(torch.ones(3)) == 3**0.5
 
 
+def test_roots_of_what_is_never_negative() -> None:
+    def f(x: torch.Tensor) -> Any:
+        v = x.sum().item()
+        return x * abs(v) ** 0.5, x * (v * v + 1) ** -0.5, (v**2 / 3.0) ** 0.3
+
+    compiled = fxloom.compile(f, backend="aot_eager", fullgraph=True, options=TOLD)
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(compiled(x), f(x))
+
+
 def test_powers_of_floats_that_change_sign() -> None:
     def f(x: torch.Tensor, p: float) -> Any:
         return x * (p - 0.6) ** 2, (p - 0.6) ** 3, (p - 0.6) ** -1

@@ -15,6 +15,7 @@ import torch
 
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.reals import Real
 
 _INTS = (int, torch.SymInt, torch.SymBool)
 
@@ -53,9 +54,27 @@ def power(base: Any, exponent: Any) -> Any:
     whole = isinstance(exponent, _INTS)
     if isinstance(base, _INTS) and whole and exponent >= 0:
         return base**exponent
-    if not whole and not (type(exponent) is float and exponent.is_integer()) and not base >= 0:
+    whole = whole or type(exponent) is float and exponent.is_integer()
+    if not whole and not (type(base) is torch.SymFloat and _never_negative(base.node.real)) and not base >= 0:
         return NotImplemented
     return symbolic_math.power(_as_float(base), _as_float(exponent))
+
+
+def _never_negative(real: Real) -> bool:
+    """By how it is made: of an absolute value, a square and their kind nobody need ask."""
+    match real.kind:
+        case "const":
+            return bool(real.args[0] >= 0)
+        case "abs" | "exp" | "sqrt" | "cosh":
+            return True
+        case "mul" if real.args[0] == real.args[1]:
+            return True
+        case "add" | "mul" | "truediv" | "min":
+            return all(_never_negative(part) for part in real.args)
+        case "pow":
+            power = real.args[1]
+            return power.kind == "const" and power.args[0] % 2 == 0 or _never_negative(real.args[0])
+    return False
 
 
 def _as_float(value: Any) -> Any:
