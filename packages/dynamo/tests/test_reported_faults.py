@@ -334,3 +334,21 @@ def test_a_size_given_to_a_constructor_is_a_shape():
     for dynamic in (None, True):
         x = torch.ones(4)
         assert str(optimize(fullgraph=True, dynamic=dynamic)(program)(x)) == str(program(x))
+
+
+def test_descriptions_and_members_that_the_program_makes_itself():
+    def program(x):
+        class Own(enum.Enum):
+            ONE = 1
+            TWO = [2]
+
+        @dataclasses.dataclass
+        class Pair:
+            left: int
+            right: int = 4
+
+        names = [(field.name, field.default is dataclasses.MISSING) for field in dataclasses.fields(Pair)]
+        return x + Own.ONE.value, Own.TWO.value, Own.ONE.name, len(Own), names, Pair(1).right
+
+    compiled = optimize(fullgraph=True)(program)
+    assert str(compiled(torch.ones(1))) == str(compiled(torch.ones(1))) == str(program(torch.ones(1)))

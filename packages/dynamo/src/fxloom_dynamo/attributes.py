@@ -188,6 +188,8 @@ def _frozen(ev: Evaluator, obj: Any, name: str) -> Any:
         if not all(_is_description(part) for part in value.values()):
             graph_break("opaque_object", f"{name} of a {type(obj).__qualname__}, which holds objects")
         return value
+    if ev.heap.is_fresh(value) or ev.heap.record(value) is not None:
+        return value  # of a description that C code or a model has made from the program's own
     record = ev.heap.record(obj)
     source = ev.heap.object_source(obj) if record is None else record.source
     return ev.heap.translate(value, ev.heap.attr_source(source, name))
@@ -494,9 +496,10 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
         if isinstance(raw, types.DynamicClassAttribute) and isinstance(raw.fget, types.FunctionType):
             return ev.call(member(ev, cls, name, raw, raw.fget), [obj])
         value = ev.native(getattr, obj, name)
-        if name in vars(obj) and name not in _FIXED_OF_MEMBERS:
-            own = ev.heap.derive(InstanceDictSource, ev.heap.object_source(obj))
-            return ev.heap.translate(value, ev.heap.key_source(own, name))
+        own = ev.heap.is_fresh(obj) or ev.heap.is_fresh(cls)
+        if name in vars(obj) and name not in _FIXED_OF_MEMBERS and not own:
+            names = ev.heap.derive(InstanceDictSource, ev.heap.object_source(obj))
+            return ev.heap.translate(value, ev.heap.key_source(names, name))
         return value if type(value) in LITERALS or isinstance(value, enum.Enum) else ev.heap.adopt(value)
     if isinstance(obj, BaseException) and name == "__traceback__":
         return ev.traceback_of(obj)
