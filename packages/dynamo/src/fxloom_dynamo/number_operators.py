@@ -60,6 +60,12 @@ def power(base: Any, exponent: Any) -> Any:
     return symbolic_math.power(_as_float(base), _as_float(exponent))
 
 
+def expect_no_negative(base: Any) -> None:
+    """Check, when the graph runs, a base that only running it tells: optimizers count steps and measure norms."""
+    if _is_told(base) and not (type(base) is torch.SymFloat and _never_negative(base.node.real)):
+        symbolic_math.check(base >= 0, "a negative number to a power that is no whole number, within an optimizer's update")
+
+
 def _never_negative(real: Real) -> bool:
     """By how it is made: of an absolute value, a square and their kind nobody need ask."""
     match real.kind:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _native, number_operators
+from fxloom_dynamo import _native, natives, number_operators
 from fxloom_dynamo.breaks import graph_break
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.errors import GraphBreak
@@ -74,6 +74,8 @@ def binary(ev: Evaluator, function: Callable[[Any, Any], Any], text: str, left: 
     """`left text right` with a symbolic operand and no tensor."""
     sign = text.rstrip("=")
     if sign in _ARITHMETIC and all(isinstance(value, _NUMBERS) for value in (left, right)):
+        if sign == "**" and natives.is_update(ev.frames[-1].code):
+            ev.torch_native(number_operators.expect_no_negative, left)
         result = ev.torch_native(number_operators.OPERATORS.get(sign, function), left, right)
         if result is not NotImplemented:
             return settled(result)
