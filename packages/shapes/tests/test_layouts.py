@@ -56,6 +56,10 @@ PROGRAMS: dict[str, Program] = {
     "nll_loss": lambda x: F.nll_loss(x, torch.zeros_like(x[:, 0], dtype=torch.int64), reduction="none"),
     "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
     "batch_norm_with_update": lambda x: torch.ops.aten._batch_norm_with_update(x, *[torch.ones(4) for _ in range(4)], 0.1, 1e-5),
+    "rrelu": lambda x: (F.rrelu(x, training=True), F.rrelu(x)),
+    "gradient": lambda x: torch.gradient(x, dim=1),
+    "cat_of_one_channel": lambda x: torch.cat([x[:, :1], x[:, 1:2]], 0),
+    "cat_of_single_rows": lambda x: torch.cat([x[:, :, :1], x[:, :, -1:]], 1),
     "view_copy": lambda x: torch.view_copy(x, (x.shape[0], -1)),
 }
 

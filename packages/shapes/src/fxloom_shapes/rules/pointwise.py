@@ -216,6 +216,11 @@ def loss_backward(device: torch.device, grad: Any, x: Any, target: Any, *rest: A
     return fresh(size, x.desc.dtype, device) if size == x.desc.size and dtypes == {x.desc.dtype} else None
 
 
+@shape_rule(aten.rrelu_with_noise.default)
+def rrelu_with_noise(device: torch.device, x: Any, noise: Any, *rest: Any, **options: Any) -> Plan | None:
+    return fresh(x.desc.size, x.desc.dtype, device)  # row by row, however `x` lies
+
+
 @shape_rule(aten.div.Tensor_mode)
 def div_mode(device: torch.device, x: Any, y: Any, rounding_mode: str | None = None) -> Plan | None:
     return _plan(device, _float if rounding_mode is None else _same, (x, y))

@@ -366,7 +366,7 @@ def to_copy(device: torch.device, x: Any, **options: Any) -> Plan | None:
 
 @shape_rule(aten.cat.default)
 def cat(device: torch.device, tensors: Any, dim: int = 0) -> Plan | None:
-    from fxloom_shapes.layout import common_dtype, is_contiguous
+    from fxloom_shapes.layout import channels_last_stride, common_dtype, is_contiguous, suggests_channels_last
 
     descs = [tensor.desc for tensor in tensors]
     rank = len(descs[0].size) if descs else 0
@@ -382,4 +382,6 @@ def cat(device: torch.device, tensors: Any, dim: int = 0) -> Plan | None:
         return None
     size = list(descs[0].size)
     size[axis] = sum(desc.size[axis] for desc in descs)
-    return Fresh(describe(tuple(size), contiguous_stride(size), common_dtype(descs), device))
+    last = rank in (4, 5) and all(map(suggests_channels_last, descs))  # those of one channel, say, are both
+    stride = channels_last_stride(tuple(size)) if last else contiguous_stride(size)
+    return Fresh(describe(tuple(size), stride, common_dtype(descs), device))
