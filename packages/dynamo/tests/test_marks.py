@@ -260,3 +260,10 @@ def test_what_is_named_inside_of_an_argument_has_to_be_there(shapes: Any, argume
 
     with pytest.raises(ConfigError, match=message):
         Counted(program, dynamic_shapes=shapes)(argument)
+
+
+def test_a_float_has_no_range() -> None:
+    compiled = optimize("eager", dynamic_shapes={"n": (0, 10)})(lambda x, n: x * n)
+    assert compiled(torch.ones(1), 3).item() == 3
+    with pytest.raises(ConfigError, match=r"L\['n'\] a range, but it is a float \(1.5\)"):
+        compiled(torch.ones(1), 1.5)

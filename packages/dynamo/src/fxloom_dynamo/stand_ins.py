@@ -46,6 +46,7 @@ from fxloom_dynamo.kinds import (
 from fxloom_dynamo.marks import UNREAD, own_dict
 from fxloom_dynamo.numpy_values import numpy
 from fxloom_dynamo.resume import STACK_PREFIX
+from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.sources import (
     CallSource,
     DictKeySource,
@@ -121,6 +122,8 @@ def number(heap: Heap, value: int | float, source: Source, policy: DimPolicy) ->
         return env.create(
             value, source, low=policy.low, high=policy.high, pinned=policy.pinned, label=policy.label, duck_key=key
         )
+    if (policy.low, policy.high) != (None, None):
+        raise ConfigError(f"dynamic_shapes gives {source.name} a range, but it is a float ({value}); only whole numbers have one: say True")
     return env.create_float(value, source, pinned=policy.pinned) if math.isfinite(value) else value
 
 
