@@ -15,7 +15,7 @@ from fxloom_dynamo import arrays, natives, operations, queries, subclasses, symb
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, native_construct
-from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, container_base, is_plain
+from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, is_plain, keeps_all_in_dict
 from fxloom_dynamo.marks import ABSENT, Raised, own_dict
 from fxloom_dynamo.policy import wish_for
 from fxloom_dynamo.recorder import UNMODELLED_METHODS
@@ -310,7 +310,7 @@ def _own(ev: Evaluator, result: Any) -> Any:
 def _is_reduced_to_dict(ev: Evaluator, obj: Any) -> bool:
     """True for an instance that pickles as its class and its `__dict__` (object.__reduce_ex__, protocol 2 and up)."""
     cls = type(obj)
-    if not can_shadow(cls) or container_base(cls) is not None or any(base.__dict__.get("__slots__") for base in cls.__mro__):
+    if not keeps_all_in_dict(cls):
         return False
     lookup = ev.heap.class_lookup
     if lookup(cls, "__reduce__") is not object.__reduce__ or lookup(cls, "__getstate__") is not object.__getstate__:

@@ -59,6 +59,11 @@ def is_abstract(cls: type) -> bool:
     return bool(cls.__flags__ & _IS_ABSTRACT)
 
 
+def keeps_all_in_dict(cls: type) -> bool:
+    """True for a Python class whose instances are what their `__dict__` holds, and nothing else."""
+    return can_shadow(cls) and container_base(cls) is None and not any(base.__dict__.get("__slots__") for base in cls.__mro__)
+
+
 def has_finalizer(cls: type) -> bool:
     """True when `cls` or a base defines `__del__`."""
     return any("__del__" in base.__dict__ for base in cls.__mro__)

@@ -55,15 +55,19 @@ def power(base: Any, exponent: Any) -> Any:
     if isinstance(base, _INTS) and whole and exponent >= 0:
         return base**exponent
     whole = whole or type(exponent) is float and exponent.is_integer()
-    if not whole and not (type(base) is torch.SymFloat and _never_negative(base.node.real)) and not base >= 0:
+    if not whole and not _is_never_negative(base) and not base >= 0:
         return NotImplemented
     return symbolic_math.power(_as_float(base), _as_float(exponent))
 
 
 def expect_no_negative(base: Any) -> None:
     """Check, when the graph runs, a base that only running it tells: optimizers count steps and measure norms."""
-    if _is_told(base) and not (type(base) is torch.SymFloat and _never_negative(base.node.real)):
+    if _is_told(base) and not _is_never_negative(base):
         symbolic_math.check(base >= 0, "a negative number to a power that is no whole number, within an optimizer's update")
+
+
+def _is_never_negative(value: Any) -> bool:
+    return type(value) is torch.SymFloat and _never_negative(value.node.real)
 
 
 def _never_negative(real: Real) -> bool:

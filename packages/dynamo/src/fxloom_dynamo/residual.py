@@ -364,11 +364,8 @@ class Residual:
                 content = ev.heap.cell_get(record.stand_in)
                 if content is not ABSENT:
                     scan(content)
-            elif kind == "added":
-                for item in added_items(record):
-                    scan(item)
             elif kind != "iterator":
-                for item in list(record.stand_in):
+                for item in added_items(record) if kind == "added" else list(record.stand_in):
                     scan(item)
         for record in list(ev.heap.by_stand_in.values()):
             if record.slots:
@@ -468,18 +465,9 @@ class Residual:
                     rebuilder.load(content)
                 out.extend([*emit.call(1 if content is ABSENT else 2), *emit.pop()])
                 continue
-            if kind == "added":
-                rebuilder.begin_call(effects.add_items)
-                rebuilder.load_input(target.source)
-                items = added_items(target)
-                for item in items:
-                    rebuilder.load(item)
-                out.extend([*emit.build_list(len(items)), *emit.call(2), *emit.pop()])
-                continue
-            writer = {"list": effects.write_list, "set": effects.write_set, "deque": effects.write_deque}[kind]
-            rebuilder.begin_call(writer)
+            rebuilder.begin_call(_WRITERS[kind])
             rebuilder.load_input(target.source)
-            items = list(target.stand_in)
+            items = added_items(target) if kind == "added" else list(target.stand_in)
             for item in items:
                 rebuilder.load(item)
             out.extend([*emit.build_list(len(items)), *emit.call(2), *emit.pop()])
@@ -637,6 +625,9 @@ class Residual:
 
 
 from fxloom_dynamo.marks import UNREAD as _UNREAD  # noqa: E402
+
+#: what writes the items of a list, set or deque, by kind of change
+_WRITERS = {"list": effects.write_list, "set": effects.write_set, "deque": effects.write_deque, "added": effects.add_items}
 
 
 def _loads_method(inst: Instruction) -> bool:

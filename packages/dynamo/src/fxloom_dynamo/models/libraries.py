@@ -19,7 +19,7 @@ import torch
 from fxloom_dynamo import arrays, calls, polyfills, warned
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import LITERALS, can_shadow, container_base
+from fxloom_dynamo.kinds import LITERALS, keeps_all_in_dict
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.models.tables import FUNCTIONS, INNER, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
 from fxloom_dynamo.numpy_values import DISPATCHERS, ELEMENTWISE
@@ -185,10 +185,7 @@ def _refuse_copy(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 @function(polyfills.is_plain_instance)
 def _is_plain_instance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
-    cls = type(args[0])
-    return can_shadow(cls) and container_base(cls) is None and not any(
-        base.__dict__.get("__slots__") for base in cls.__mro__
-    )
+    return keeps_all_in_dict(type(args[0]))
 
 
 def _class_signature(ev: Evaluator, cls: type) -> Any:
