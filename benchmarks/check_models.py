@@ -1,0 +1,318 @@
+"""Hugging Face and timm models, inference and one training step, compiled against eager and float64.
+
+    python benchmarks/check_models.py                                           # tiny models on the CPU, float32
+    python benchmarks/check_models.py --device cuda --dtypes float32,bfloat16 --size small --workers 8
+    python benchmarks/check_models.py --only bert,timm:convnext_tiny --modes train
+
+Models have random weights, made in the dtype of the run. `--size tiny` takes the configurations of capture_models.py (two
+layers of 32) and timm's smallest pictures; `small` takes the library's own configurations with two layers and a short input;
+`full` leaves the number of layers as well. The measure of a tensor is the norm of its error against the same model in float64:
+at most twice eager's own, with a floor of a few ulp of the norm (`check_tensor`). In train mode values are compared without
+dropout, and another step with dropout must run and give finite gradients. Each model runs in a worker process that is
+started again when it dies; graphs, breaks and fallbacks are listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from capture_models import ARCHITECTURES, Architecture, flat_tensors, make
+
+#: twenty-five kinds of Hugging Face models
+HUGGING_FACE = (
+    "bert", "gpt2", "llama", "qwen3", "mixtral", "t5", "deberta-v2", "swin", "mistral", "gemma2", "bart", "roberta", "electra", "distilbert",
+    "albert", "opt", "gpt_neox", "falcon", "phi", "vit", "convnext", "resnet", "clip", "wav2vec2", "whisper", "mamba", "bloom",
+)  # fmt: skip
+TIMM = (
+    "convnext_tiny", "xcit_tiny_12_p16_224", "resnet50", "efficientnet_b0", "vit_tiny_patch16_224", "mobilenetv3_small_100", "swin_tiny_patch4_window7_224",
+    "mixer_s32_224", "regnety_002", "densenet121", "deit_tiny_patch16_224", "coat_lite_tiny", "poolformer_s12", "levit_128s", "pit_ti_224", "ghostnet_100",
+    "hrnet_w18_small", "repvgg_a0", "res2net50_26w_4s", "twins_svt_small", "dpn68", "cspdarknet53",
+)  # fmt: skip
+FLOOR_ULPS = 8.0
+
+
+@dataclass
+class Outcome:
+    """Of one model in one mode and dtype. kind: correct, wrong, raised, died, timeout, unknown. worst: largest error over eager's."""
+
+    model: str
+    mode: str
+    dtype: str
+    kind: str = "correct"
+    text: str = ""
+    worst: float = 0.0
+    graphs: int = 0
+    breaks: int = 0
+    kernels: int = 0
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    compile_seconds: float = 0.0
+    eager_ms: float = 0.0
+    compiled_ms: float = 0.0
+
+
+def check_tensor(mine: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, scale: float) -> float:
+    """Error of `mine` over what is allowed; above 1 it is wrong. scale: root mean square below which a tensor counts as noise."""
+    if mine.dtype != eager.dtype or mine.shape != eager.shape:
+        return float("inf")
+    if not eager.is_floating_point():
+        return 0.0 if torch.equal(mine, eager) else float("inf")
+    left, right, exact = (t.detach().double().flatten() for t in (mine, eager, truth))
+    if not exact.numel():
+        return 0.0
+    odd = ~right.isfinite()
+    if not torch.equal(left[odd].nan_to_num(nan=1e300), right[odd].nan_to_num(nan=1e300)):
+        return float("inf")
+    left, right, exact = left[~odd], right[~odd], exact[~odd]
+    ulp = torch.finfo(eager.dtype).eps
+    allowed = 2 * (right - exact).norm() + FLOOR_ULPS * ulp * (exact.norm() + scale * exact.numel() ** 0.5) + 1e-30
+    return float((left - exact).norm() / allowed)
+
+
+def build(name: str, size: str) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """A model in float32 and its inputs, on the CPU."""
+    generator = torch.Generator().manual_seed(1)
+    torch.manual_seed(0)
+    if name.startswith("timm:"):
+        import timm
+
+        model = timm.create_model(name.removeprefix("timm:"), pretrained=False)
+        batch = 8 if size == "full" else 2
+        return model, {"x": torch.randn(batch, *model.default_cfg.get("input_size", (3, 224, 224)), generator=generator)}
+    architecture = next(item for item in ARCHITECTURES if item.name == name)
+    if size == "tiny":
+        return make(architecture)
+    model, inputs = make(Architecture(name, architecture.kind, architecture.head, library_options(architecture, size), architecture.model_type))
+    return model, inputs
+
+
+def library_options(architecture: Architecture, size: str) -> dict[str, Any]:
+    """The library's own sizes; at `small` two layers of them."""
+    keep = ("attn_implementation", "pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id", "relative_attention", "pos_att_type", "position_embedding_type", "layerdrop", "apply_spec_augment", "forced_eos_token_id", "mask_token_id")
+    options = {key: value for key, value in architecture.options.items() if key in keep}
+    if architecture.kind in ("causal", "masked", "seq2seq"):
+        options["vocab_size"] = architecture.options.get("vocab_size", 99)
+    if size == "small":
+        layers = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
+        options.update({key: 2 for key in layers if key in architecture.options})
+    return options
+
+
+def without_dropout(model: torch.nn.Module) -> torch.nn.Module:
+    for module in model.modules():
+        for key, value in list(vars(module).items()):
+            if "drop" in key and isinstance(value, float):
+                setattr(module, key, 0.0)
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+    return model
+
+
+def as_dtype(value: Any, dtype: torch.dtype, device: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device, dtype if value.is_floating_point() else value.dtype)
+    return value
+
+
+def results(model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, Any], train: bool) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Outputs and, in train mode, gradients of the parameters and buffers."""
+    arguments = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in inputs.items()}
+    positional = (arguments.pop("x"),) if "x" in arguments else ()
+    torch.manual_seed(5)
+    if not train:
+        with torch.no_grad():
+            return flat_tensors(call(*positional, **arguments)), []
+    model.zero_grad(set_to_none=True)
+    outputs = call(*positional, **arguments)
+    loss = outputs.get("loss") if isinstance(outputs, dict) else None
+    if not isinstance(loss, torch.Tensor):
+        loss = torch.stack([t.float().square().mean() if t.dtype != torch.float64 else t.square().mean() for t in flat_tensors(outputs) if t.requires_grad]).sum()
+    loss.backward()
+    gradients = [p.grad if p.grad is not None else torch.zeros(()) for p in model.parameters()]
+    return [t.detach() for t in flat_tensors(outputs)], [*gradients, *model.buffers()]
+
+
+def timed(call: Callable[[], Any], device: str) -> float:
+    """Milliseconds, the median of seven."""
+    found = []
+    for _ in range(7):
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        found.append(1e3 * (time.perf_counter() - start))
+    return sorted(found)[3]
+
+
+def check(name: str, mode: str, dtype_name: str, options: argparse.Namespace) -> Outcome:
+    import fxloom
+
+    record = Outcome(name, mode, dtype_name)
+    train, dtype, device = mode == "train", getattr(torch, dtype_name), options.device
+    model, inputs = build(name, options.size)
+    model = model.to(device, dtype).train(train)
+    state = copy.deepcopy(model.state_dict())
+    plain = without_dropout(copy.deepcopy(model))
+    given = {key: as_dtype(value, dtype, device) for key, value in inputs.items()}
+    exact_model = copy.deepcopy(plain).double()
+    truth = results(exact_model, exact_model, {key: as_dtype(value, torch.float64, device) for key, value in given.items()}, train)
+    del exact_model
+    eager = results(plain, plain, given, train)
+    plain.load_state_dict(state)
+    plain.zero_grad(set_to_none=True)
+    fxloom.reset()
+    compiled = fxloom.compile(plain, backend=options.backend)
+    start = time.perf_counter()
+    mine = results(plain, compiled, given, train)
+    record.compile_seconds = round(time.perf_counter() - start, 2)
+    for what, ours, theirs, exact in zip(("output", "gradient or buffer"), mine, eager, truth, strict=True):
+        if len(ours) != len(theirs):
+            record.kind, record.text = "wrong", f"{len(ours)} {what}s, eager {len(theirs)}"
+            return record
+        scales = [float(t.double().square().mean().sqrt()) for t in exact if t.is_floating_point() and t.numel()]
+        scale = 1e-3 * sorted(scales)[len(scales) // 2] if scales else 0.0
+        for number, parts in enumerate(zip(ours, theirs, exact, strict=True)):
+            error = check_tensor(*parts, scale if what != "output" else 0.0)
+            record.worst = round(max(record.worst, error), 3)
+            if error > 1 and record.kind == "correct":
+                record.kind, record.text = "wrong", f"{what} {number} {tuple(parts[0].shape)}: {error:.3g} of the allowed error"
+    if options.time:
+        record.eager_ms = round(timed(lambda: results(plain, plain, given, train), device), 3)
+        record.compiled_ms = round(timed(lambda: results(plain, compiled, given, train), device), 3)
+    counts = fxloom.stats()
+    record.graphs, record.breaks, record.fallbacks = counts.graphs, counts.graph_breaks, dict(counts.fallbacks)
+    record.kernels = sum(counts.kernels.values())
+    if train:
+        model.load_state_dict(state)
+        fxloom.reset()
+        found = results(model, fxloom.compile(model, backend=options.backend), given, True)
+        if record.kind == "correct" and not all(bool(t.isfinite().all()) for t in found[1] if t.is_floating_point()):
+            if all(bool(t.isfinite().all()) for t in results(model, model, given, True)[1] if t.is_floating_point()):
+                record.kind, record.text = "wrong", "with dropout: gradients that are not finite"
+    return record
+
+
+# ---- processes --------------------------------------------------------------------------------------------------------------
+
+
+def work(options: argparse.Namespace) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        name, mode, dtype = line.split()
+        try:
+            record = check(name, mode, dtype, options)
+        except Exception as error:
+            record = Outcome(name, mode, dtype, "raised", f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+            import traceback
+
+            traceback.print_exc()
+            if "CUDA error" in record.text:
+                record.kind = "died"
+        answer.write(json.dumps(asdict(record)) + "\n")
+        answer.flush()
+        if record.kind == "died":
+            os._exit(1)
+
+
+def run_worker(number: int, todo: queue.Queue[tuple[str, str, str]], found: list[Outcome], arguments: list[str], options: argparse.Namespace) -> None:
+    process: subprocess.Popen[str] | None = None
+    log = Path(tempfile.gettempdir()) / f"models-{os.getpid()}-{number}.log"
+    while time.time() < options.deadline:
+        try:
+            item = todo.get_nowait()
+        except queue.Empty:
+            break
+        if process is None or process.poll() is not None:
+            process = subprocess.Popen([sys.executable, __file__, *arguments, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("w"), text=True)
+        assert process.stdin is not None and process.stdout is not None
+        timer = threading.Timer(options.timeout, process.kill)
+        timer.start()
+        start = time.time()
+        try:
+            process.stdin.write(" ".join(item) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        timer.cancel()
+        if line:
+            found.append(Outcome(**json.loads(line)))
+            if found[-1].kind == "died":
+                process.wait()
+        else:
+            process.wait()
+            kind = "timeout" if time.time() - start >= options.timeout else "died"
+            found.append(Outcome(*item, kind, f"exit code {process.returncode}: {' '.join(log.read_text(errors='replace').split())[-300:]}"))
+        print(found[-1].model, found[-1].mode, found[-1].dtype, found[-1].kind, found[-1].text[:500], flush=True)
+    if process is not None and process.poll() is None:
+        process.kill()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", default="inductor")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--modes", default="eval,train")
+    parser.add_argument("--size", choices=("tiny", "small", "full"), default="tiny")
+    parser.add_argument("--only", default="", help="models, joined by commas; timm's as timm:NAME")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=240)
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no model is begun")
+    parser.add_argument("--time", action="store_true", help="time a call of eager and one of ours as well")
+    parser.add_argument("--json", help="where to write all outcomes")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options)
+        return 0
+    names = options.only.split(",") if options.only else [*HUGGING_FACE, *[f"timm:{name}" for name in TIMM]]
+    options.deadline = time.time() + options.budget
+    todo: queue.Queue[tuple[str, str, str]] = queue.Queue()
+    for name in names:
+        for mode in options.modes.split(","):
+            for dtype in options.dtypes.split(","):
+                todo.put((name, mode, dtype))
+    found: list[Outcome] = []
+    threads = [threading.Thread(target=run_worker, args=(n, todo, found, sys.argv[1:], options)) for n in range(options.workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    device = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU"
+    print(f"{options.backend} on {device}, torch {torch.__version__}, size {options.size}, {todo.qsize()} not run: {dict(collections.Counter(r.kind for r in found))}")
+    for record in sorted(found, key=lambda r: (r.kind, names.index(r.model), r.mode, r.dtype)):
+        speed = f" {record.eager_ms:.2f} ms eager, {record.compiled_ms:.2f} ms" if record.eager_ms else ""
+        print(
+            f"{record.kind:8} {record.model:32} {record.mode:5} {record.dtype:8} worst {record.worst:<6} graphs {record.graphs} breaks {record.breaks} "
+            f"kernels {record.kernels} fallbacks {sum(record.fallbacks.values())} first call {record.compile_seconds} s{speed} {record.text}"
+        )
+    if options.json:
+        Path(options.json).write_text(json.dumps([asdict(record) for record in found], indent=1))
+    return int(any(record.kind != "correct" for record in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
