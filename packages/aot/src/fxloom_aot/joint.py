@@ -8,7 +8,7 @@ forward graph and a backward graph for each stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +20,7 @@ from fxloom_aot._torch_private import no_autocast
 from fxloom_aot.functionalize import Functionalizer
 from fxloom_aot.graphs import GraphMaker
 from fxloom_aot.history import Edge, Reached, checks_phase, reached_from, saved_by
+from fxloom_aot.later_writes import checked_in_eager, exposed_memories, read_anew
 from fxloom_aot.log import values_of
 from fxloom_aot.modes import anomalies_unseen, restoring_modes
 from fxloom_aot.outputs import ForwardOutputs
@@ -27,7 +28,7 @@ from fxloom_aot.partition import Joint, Partition, Partitioner, backward_from, c
 from fxloom_aot.recorder import Recorder, has_history
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.through import without_marked
-from fxloom_aot.traced import Boundary, Declined, Given, Stage, Traced, TracedGraph, Watched
+from fxloom_aot.traced import Boundary, Declined, Given, Keep, Stage, Traced, TracedGraph, Watched
 from fxloom_aot.views import UnsupportedView, is_dense
 from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.signature import FromConstant, FromInput, FromOutput, FromResult, InputKind, InputSpec, OutputKind, SameResult
@@ -82,6 +83,8 @@ class Plan:
     gradients: list[FakeTensor | None]
     #: memory of the program that eager's nodes save, by number, with the outputs that need it
     saved_in_eager: dict[int, int]
+    #: the tensors, by identity, that eager's nodes hold
+    tensors_in_eager: set[int]
 
 
 class Differentiation:
@@ -94,6 +97,8 @@ class Differentiation:
         self.rejecting, self.symbolic = rejecting, maker.symbolic
         self.log, self.mode = state.log, state.fake_mode
         self.count = len(state.inputs)
+        #: memories of the log that the caller may write to, unseen by eager's backward pass
+        self.copied: frozenset[int] = frozenset()
 
     def trace(
         self, found: ForwardOutputs, outputs: Sequence[Any], changed: Sequence[FakeTensor], checks: Callable[[], tuple[StorageCheck, ...]]
@@ -108,6 +113,9 @@ class Differentiation:
         for plan in plans:
             plan.sources = [source if source.edge is None else replace(source, number=numbers[source.edge]) for source in plan.sources]
             self._differentiate(plan)
+        exposed = exposed_memories(self.state, found)
+        in_eager = {ident for plan in plans for ident in plan.saved_in_eager}
+        self.copied = frozenset(memory for memory, ident in exposed.items() if ident not in in_eager)
         with phase("aot.partition"):
             gradients = [gradient for plan in plans for gradient in plan.gradients]
             joint = self._joint(found, gradients, [tangent for plan in plans for tangent in plan.tangents])
@@ -116,7 +124,7 @@ class Differentiation:
             if part.report and wants_artifacts():
                 emit(ArtifactWritten("partition.txt", part.report + "\n"))
         with phase("aot.build_fx"), self.rejecting():
-            forward, stages = self._graphs(found, plans, part, outputs)
+            forward, stages = self._graphs(found, plans, part, outputs, exposed)
         reentrant = any(one.reentrant for one in self.recorder.checkpoints)
         return Traced(forward, checks(), tuple(stages), tuple(one.boundary for one in boundaries), reentrant, report=part.report)
 
@@ -211,7 +219,12 @@ class Differentiation:
         descs = [_tangent(program.desc) for program in programs]
         tangents = [self.log.placeholder(desc) for desc in descs]
         # what flows nowhere requires grad all the same: autograd tells it by what goes in
-        return Plan(positions, programs, reached, sources or list(leaves), descs, tangents, [], self._saved_in_eager(reached))
+        saved = list(self._saved_in_eager(reached))
+        memories: dict[int, int] = {}
+        for tensor, mask in saved:
+            memories[tensor.storage_token.ident] = memories.get(tensor.storage_token.ident, 0) | mask
+        held = {id(tensor) for tensor, _ in saved}
+        return Plan(positions, programs, reached, sources or list(leaves), descs, tangents, [], memories, held)
 
     # --- the engine ---
 
@@ -296,7 +309,7 @@ class Differentiation:
     # --- graphs ---
 
     def _joint(self, found: ForwardOutputs, gradients: Sequence[Any], tangents: Sequence[FakeTensor]) -> Joint:
-        return Joint(self.log, found.values, gradients, tangents, self.maker.static_placeholders())
+        return Joint(self.log, found.values, gradients, tangents, self.maker.static_placeholders(), self.copied)
 
     def _calls(self, found: ForwardOutputs, plans: Sequence[Plan], plan: Plan, part: Partition) -> tuple[int, ...]:
         """The calls of a stage's backward pass."""
@@ -308,13 +321,23 @@ class Differentiation:
         return calls
 
     def _graphs(
-        self, found: ForwardOutputs, plans: Sequence[Plan], part: Partition, outputs: Sequence[Any]
+        self, found: ForwardOutputs, plans: Sequence[Plan], part: Partition, outputs: Sequence[Any], exposed: Mapping[int, int | None]
     ) -> tuple[TracedGraph, list[Stage]]:
         log = self.log
-        saved, copies = self._protect_saved(found, part.saved, plans)
+        calls = [self._calls(found, plans, plan, part) for plan in plans]
+        joints = [self._joint(found, plan.gradients, plan.tangents) for plan in plans]
+        anew = read_anew(log, calls, [value for joint in joints for value in values_of(list(joint.gradients))])
+        used = [_used(joint, numbers) for joint, numbers in zip(joints, calls, strict=True)]
+        checked = [
+            checked_in_eager(exposed, plan.saved_in_eager, part.saved, [
+                outputs if id(value) in taken else 0
+                for value, outputs in zip(part.saved, _needed(joint, numbers, part.saved), strict=True)
+            ])
+            for plan, joint, numbers, taken in zip(plans, joints, calls, used, strict=True)
+        ]  # fmt: skip
+        saved, copies = self._protect_saved(found, part.saved, exposed, anew, set.intersection(*checked))
         known = {id(value) for value in found.values}
         extra = [value for value in saved if log.origins[id(value)].placeholder < 0 and id(value) not in known]
-        calls = [self._calls(found, plans, plan, part) for plan in plans]
         symbols = [
             self.maker.symbols_used(numbers, [*part.saved, *plan.tangents], plan.gradients)
             for plan, numbers in zip(plans, calls, strict=True)
@@ -333,18 +356,17 @@ class Differentiation:
             for position, (name, number) in enumerate(late.items(), len(found.values) + len(extra))
         }
         stages = []
-        for plan, numbers, names in zip(plans, calls, symbols, strict=True):
-            used = _used(self._joint(found, plan.gradients, plan.tangents), numbers)
-            own = [(spec, value) for spec, value in kept if len(plans) == 1 or id(value) in used]
+        for plan, numbers, names, taken in zip(plans, calls, symbols, used, strict=True):
+            own = [(spec, value) for spec, value in kept if len(plans) == 1 or id(value) in taken]
             sizes = [*self.maker.numbers_used(names), *[late_specs[name] for name in names if name in late_specs]]
-            stages.append(self._stage(found, plan, numbers, own, sizes, outputs))
+            stages.append(self._stage(found, plan, numbers, own, anew, sizes, outputs))
         return forward, stages
 
     def _stage(
-        self, found: ForwardOutputs, plan: Plan, calls: Sequence[int], kept: Sequence[tuple[InputSpec, Any]],
+        self, found: ForwardOutputs, plan: Plan, calls: Sequence[int], kept: Sequence[tuple[InputSpec, Any]], anew: Container[int],
         sizes: Sequence[tuple[InputSpec, Any]], outputs: Sequence[Any],
     ) -> Stage:  # fmt: skip
-        """kept: the saved values that it uses; sizes: the numbers."""
+        """kept: the saved values that it uses, `anew` those that are read as they then are; sizes: the numbers."""
         specs = [InputSpec(InputKind.TANGENT, f"tangent_{number}", position) for number, position in enumerate(plan.outputs)]
         incoming = list(zip(specs, plan.tangents, strict=True))
         gradient_of = [source.number for source in plan.sources]
@@ -374,11 +396,19 @@ class Differentiation:
             for source, mask in zip(plan.sources, at_leaves, strict=True)
         ]
         needed = _needed(self._joint(found, plan.gradients, plan.tangents), calls, values)
+        numbers = sum(1 for spec, _ in sizes if spec.kind is InputKind.SAVED)
         return Stage(
             tuple(plan.outputs), graph, tuple(plan.tangent_descs), tuple(plan.reached.shared(len(plan.outputs))), tuple(reached),
-            (*needed, *[-1] * sum(1 for spec, _ in sizes if spec.kind is InputKind.SAVED)),
+            (*needed, *[-1] * numbers), (*[self._keep(plan, value, anew) for value in values], *[Keep.MEMORY] * numbers),
             tuple(self._watched(plan, found, outputs)), backward_of,
         )  # fmt: skip
+
+    def _keep(self, plan: Plan, value: FakeTensor, anew: Container[int]) -> Keep:
+        place = self.log.origins[id(value)].placeholder
+        if id(value) in anew:
+            return Keep.AS_IT_IS
+        fake = self.state.inputs[self.state.placeholders[place].input].fake if place >= 0 else None
+        return Keep.TENSOR if id(fake) in plan.tensors_in_eager else Keep.MEMORY
 
     def _watched(self, plan: Plan, found: ForwardOutputs, outputs: Sequence[Any]) -> Iterator[Watched]:
         """The caller's tensors that eager's nodes of this stage save."""
@@ -391,33 +421,25 @@ class Differentiation:
                 at.setdefault(output.storage_token.ident, Boundary(result=number))
         return (Watched(at[ident], mask) for ident, mask in plan.saved_in_eager.items() if ident in at)
 
-    def _saved_in_eager(self, reached: Reached) -> dict[int, int]:
-        memories: dict[int, int] = {}
+    def _saved_in_eager(self, reached: Reached) -> Iterator[tuple[FakeTensor, int]]:
+        """What nodes save, with the outputs that need it."""
         for node, mask in reached.nodes.items():
-            if self.recorder.is_checkpointed(node):  # it will be computed again, from what its inputs then are
-                continue
-            for saved in saved_by(node):
-                if type(saved) is FakeTensor:
-                    memories[saved.storage_token.ident] = memories.get(saved.storage_token.ident, 0) | mask
-        return memories
+            if not self.recorder.is_checkpointed(node):  # else it will be computed again, from what its inputs then are
+                yield from ((saved, mask) for saved in saved_by(node) if type(saved) is FakeTensor)
 
     def _protect_saved(
-        self, found: ForwardOutputs, saved: Sequence[FakeTensor], plans: Sequence[Plan]
-    ) -> tuple[list[FakeTensor], list[int]]:
-        """Saved values on inputs are copied first where somebody may write there; also the calls that copy.
-
-        The epilogue may, and so may the caller where eager saves no such input.
-        """
+        self, found: ForwardOutputs, values: Sequence[FakeTensor], exposed: Mapping[int, int | None], anew: Container[int],
+        checked: Container[int],
+    ) -> tuple[list[FakeTensor], list[int]]:  # fmt: skip
+        """`values` with copies of those that somebody may write to unseen; also the calls that copy."""
         log = self.log
-        targets = {log.placeholders[spec.input].storage_token.ident for spec in found.specs if spec.kind is OutputKind.NEW_VALUE}
-        static = self.maker.static_placeholders()
-        for number, place in enumerate(self.state.placeholders):
-            storage = self.state.inputs[place.input].storage
-            if number not in static and storage is not None and not any(storage.ident in plan.saved_in_eager for plan in plans):
-                targets.add(log.placeholders[number].storage_token.ident)
+        held = {id(value) for value in [*log.placeholders, *found.values]}
         result, calls = [], []
-        for value in saved:
-            if value.storage_token.ident in targets:
+        for value in values:
+            memory = value.storage_token.ident
+            # autograd sees writes to the caller's very tensor, not to what a graph makes of it
+            as_in_eager = id(value) in held and exposed.get(memory) is not None and (id(value) in anew or id(value) in checked)
+            if memory in exposed and not as_in_eager:
                 with torch.no_grad():
                     value = log.emit(aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False)
                 calls.append(len(log.calls) - 1)

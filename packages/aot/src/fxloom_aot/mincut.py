@@ -245,14 +245,16 @@ def _bytes(value: FakeTensor) -> int:
 
 def _kept_bytes(joint: Joint, saved: list[FakeTensor]) -> int:
     """Bytes that live from forward to backward only because they are saved."""
-    return sum(_bytes(value) for value in saved if joint.log.origins[id(value)].placeholder not in joint.static)
+    return sum(_bytes(value) for value in saved if not joint.lives_on(value))
 
 
 def _price_of_keeping(joint: Joint, value: FakeTensor) -> float:
     origin = joint.log.origins[id(value)]
-    if origin.placeholder in joint.static:
-        return 1.0  # lives on anyway; not free, so that of two ways the shorter list wins
+    if joint.lives_on(value):
+        return 1.0  # not free, so that of two ways the shorter list wins
     held = _bytes(value)
+    if value.storage_token.ident in joint.copied:  # a memory of its own, and a pass over it
+        return 1.0 + (1 + _PRICE_PASS) * held
     number = origin.call
     while number >= 0 and is_view(joint.log.calls[number].op):  # a view holds the memory that it sees
         base = inputs_of(joint.log, number)[0]
@@ -340,7 +342,7 @@ def _report(joint: Joint, saved: list[FakeTensor], again: set[int], made_again: 
     for value in saved:
         origin = log.origins[id(value)]
         if origin.placeholder >= 0:
-            what = f"input {origin.placeholder}" + (", lives on anyway" if origin.placeholder in joint.static else "")
+            what = f"input {origin.placeholder}" + (", lives on anyway" if joint.lives_on(value) else "")
         else:
             call = log.calls[origin.call]
             what = f"{call.op}" + ("" if may_run_again(log, origin.call) else ", runs once")

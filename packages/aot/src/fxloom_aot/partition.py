@@ -23,13 +23,22 @@ from fxloom_shapes.operators import Op, facts_of
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """What is to be split. static: numbers of the placeholders that live on anyway (parameters, buffers)."""
+    """What is to be split.
+
+    static: numbers of the placeholders that live on anyway (parameters, buffers). copied: memories (`storage_token.ident`) of
+    which what is kept will be a copy, since the caller may write there before the backward pass, and eager's wouldn't notice.
+    """
 
     log: FunctionalLog
     forward_outputs: Sequence[Any]
     gradients: Sequence[Any]
     tangents: Sequence[FakeTensor]
     static: frozenset[int] = frozenset()
+    copied: frozenset[int] = frozenset()
+
+    def lives_on(self, value: FakeTensor) -> bool:
+        """True for a value that needs no memory of its own when it is kept."""
+        return self.log.origins[id(value)].placeholder in self.static and value.storage_token.ident not in self.copied
 
 
 @dataclass(frozen=True, slots=True)

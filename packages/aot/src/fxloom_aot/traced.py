@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 import torch.fx
 
@@ -59,6 +60,17 @@ class Watched:
     outputs: int
 
 
+class Keep(Enum):
+    """How a saved tensor is kept."""
+
+    #: the caller's very tensor, as eager keeps it: one that is given other memory (`.data = ...`) shows that
+    TENSOR = "tensor"
+    #: the memory that it has at the call; a write to it is an error
+    MEMORY = "memory"
+    #: that memory, read as it is by the backward pass, written since or not: checkpointed functions take their inputs so
+    AS_IT_IS = "as it is"
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One node of autograd. Masks are of its outputs: output n is bit n.
@@ -66,7 +78,7 @@ class Stage:
     outputs: positions among the flat outputs of the forward graph. graph: the backward pass for all of them; its GRADIENT outputs
     are of the caller's inputs, or of boundaries, which are numbered after these. tangents: what it expects of their gradients.
     shared: by output, those that can't be differentiated after it. reached: by GRADIENT, the outputs that flow to it.
-    needed: by saved value, the outputs whose gradients need it. watched: see there.
+    needed: by saved value, the outputs whose gradients need it. keeps: by saved value, how it is kept. watched: see there.
     backward_of: the graph, and what it expects, for other gradients; raises Declined where none can be made.
     """
 
@@ -76,6 +88,7 @@ class Stage:
     shared: tuple[int, ...]
     reached: tuple[int, ...]
     needed: tuple[int, ...]
+    keeps: tuple[Keep, ...]
     watched: tuple[Watched, ...]
     backward_of: Callable[[Given], tuple[TracedGraph, list[Descriptor]]]
 

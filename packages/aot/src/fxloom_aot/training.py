@@ -33,7 +33,7 @@ from fxloom_aot._torch_private import (
 from fxloom_aot.backward import Variants
 from fxloom_aot.modes import autocast_on
 from fxloom_aot.runtime import Compiled, StorageCheck, finishers, input_gatherer
-from fxloom_aot.traced import Boundary, Given, Stage
+from fxloom_aot.traced import Boundary, Given, Keep, Stage
 from fxloom_interfaces.signature import FromOutput, GraphSignature, OutputKind
 
 
@@ -57,12 +57,17 @@ class CompiledStage:
         self.apart = [
             not is_number
             and (
-                (signature.inputs[spec.index].index in changes or signature.inputs[spec.index].index not in whole.gradient_of)
+                (
+                    keep is not Keep.TENSOR
+                    or signature.inputs[spec.index].index in changes
+                    or signature.inputs[spec.index].index not in whole.gradient_of
+                )
                 if spec.of_input
                 else signature.outputs[spec.index].differentiable and spec.index not in stage.outputs
             )
-            for spec, is_number in zip(whole.saved, self.is_number, strict=True)
+            for spec, is_number, keep in zip(whole.saved, self.is_number, stage.keeps, strict=True)
         ]
+        self.as_it_is = [keep is Keep.AS_IT_IS for keep in stage.keeps]
         covered = self._checked_by_autograd(signature)
         self.watched = [
             (_finder_of(watched.at, signature), watched.outputs)
@@ -74,8 +79,8 @@ class CompiledStage:
         """By caller's input (True), or flat output: the outputs that need it as a saved tensor."""
         masks = iter(self.needed)
         return {
-            (of_input, signature.inputs[place].index if of_input else place): next(masks)
-            for (of_input, place), is_number in zip(self.saved_from, self.is_number, strict=True)
+            (of_input, signature.inputs[place].index if of_input else place): 0 if as_it_is else next(masks)
+            for (of_input, place), is_number, as_it_is in zip(self.saved_from, self.is_number, self.as_it_is, strict=True)
             if not is_number
         }
 
@@ -397,8 +402,10 @@ def _with_histories(
     """Replace the stage's outputs by what autograd has a history of."""
     sources = [find(given, args, outputs, results) for find in stage.sources]
     values = [inputs[place] if of_input else outputs[place] for of_input, place in stage.saved_from]
-    for number, apart in enumerate(stage.apart):
-        if apart:
+    for number, (apart, as_it_is) in enumerate(zip(stage.apart, stage.as_it_is, strict=True)):
+        if as_it_is:
+            values[number] = values[number].data
+        elif apart:
             values[number] = values[number].detach()
     call = _Call(stage, values, [outputs[position] for position in stage.outputs], sources)
     token = None
