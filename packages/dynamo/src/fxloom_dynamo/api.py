@@ -142,6 +142,9 @@ def _not_to_run(gm: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., 
     return run
 
 
+_not_to_run.takes_integers = True  # type: ignore[attr-defined]  # nothing is made of the graph
+
+
 def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:
     """One whole graph, which is not run: `.graph` and `.guards` of the result. Unsupported, with the break, otherwise.
 

@@ -21,7 +21,7 @@ import torch
 import torch.fx
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
-from fxloom_dynamo import effort, natives, random_state
+from fxloom_dynamo import effort, foreign_backends, natives, random_state
 from fxloom_dynamo._torch_private import storage_id, under_fake_mode
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.config import CaptureConfig
@@ -41,6 +41,7 @@ from fxloom_dynamo.size_guards import size_guards
 from fxloom_dynamo.source_lines import source_line
 from fxloom_dynamo.subclasses import overrides, plain, without_overrides
 from fxloom_interfaces import meta, regions, telemetry
+from fxloom_interfaces.backend import takes_integers
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
 from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
@@ -264,7 +265,7 @@ class _Attempt:
         # a real call for a device that is not there has to raise what eager raises
         self.context = TraceContext(FakeMode(env, absent_devices=not config.runs or under_fake_mode()), env)
         self.history = history
-        policy = Policy(history, config.dynamic, parse_dynamic_shapes(config.dynamic_shapes))
+        policy = Policy(history, config.dynamic, parse_dynamic_shapes(config.dynamic_shapes), history.only_tensors)
         self.ev = Evaluator(config, self.context.fake_mode, policy, frozenset(breaks))
         self.gm: torch.fx.GraphModule | None = None
 
@@ -451,10 +452,19 @@ class _Attempt:
         if backend is None:
             return gm.forward
         example_inputs = [plain(real) if isinstance(real, torch.Tensor) else real for _, real, _ in self.ev.recorder.inputs]
+        # whoever traces the graph runs its changes of modes
+        call = keep_modes(backend, self.ev.modes.entry)
+        foreign = not takes_integers(backend)
+        if foreign and not all(isinstance(given, torch.Tensor) for given in example_inputs):
+            with telemetry.phase("dynamo.backend"):
+                given_back = foreign_backends.offer(call, gm, len(example_inputs))
+            if given_back is None:
+                self.history.only_tensors = True
+                raise CaptureAgain("a backend that gets graphs of tensors only")
+            return given_back
         try:
             with telemetry.phase("dynamo.backend"):
-                # whoever traces the graph runs its changes of modes
-                compiled = keep_modes(backend, self.ev.modes.entry)(gm, example_inputs)
+                compiled = call(gm, example_inputs)
         except GraphRejected as error:
             _refuse_a_look(error.__cause__)
             step = self.ev.recorder.step_of.get(error.node)
@@ -471,6 +481,8 @@ class _Attempt:
             raise BackendCompilerFailed(_backend_name(backend), error) from error
         if not callable(compiled):
             raise BackendCompilerFailed(_backend_name(backend), TypeError(f"returned a {type(compiled).__name__}, no callable"))
+        if foreign and not foreign_backends.returns_graph(compiled, gm):
+            self.history.only_tensors = True
         return compiled
 
     def _guard_aliasing(self) -> None:

@@ -13,7 +13,9 @@ Backend = Callable[..., Any]
 class CaptureConfig:
     """What a compiled region asks of capture.
 
-    backend: `backend(gm, example_inputs) -> callable`; None runs the graph as it stands.
+    backend: `backend(gm, example_inputs) -> callable`; None runs the graph as it stands. One without an attribute
+        `takes_integers = True` that makes anything of a graph or its example inputs gets graphs of tensors only, one per size
+        and number, whatever `dynamic` says.
     fullgraph: a graph break is an error (`Unsupported`).
     recompile_limit: entries per code object before the frame runs eager.
     dynamic: None decides by what is seen; False keeps every size static; True makes sizes symbolic at once.

@@ -270,6 +270,8 @@ class History:
     uninitialized: bool = False
     #: (text, category) of warnings that capture has issued for the program
     warned: set[tuple[str, type[Warning]]] = field(default_factory=set)
+    #: whether the backend may make constants of numbers (`foreign_backends`)
+    only_tensors: bool = False
     order: Order = Order.FREE
     #: whether an optimizer's update was met that reads numbers out of tensors: these stay in the graph then
     updates_by_numbers: bool = False
@@ -287,11 +289,15 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Answers for one capture. dynamic: the option; shapes: of `parse_dynamic_shapes`."""
+    """Answers for one capture. dynamic: the option; shapes: of `parse_dynamic_shapes`.
+
+    static: every number is compiled for, whatever was asked: the backend takes none (`foreign_backends`).
+    """
 
     history: History
     dynamic: bool | None
     shapes: Mapping[str, Any]
+    static: bool = False
 
     def tensor(self, real: torch.Tensor, source: Source, static: bool) -> tuple[dict[int, DimPolicy], frozenset[int]]:
         """(policies of dynamic dims, dims whose stride may change). static: a parameter or buffer, dynamic when marked only."""
@@ -305,6 +311,8 @@ class Policy:
             raise ConfigError(f"dynamic_shapes for {source.name}: it is a tensor; say which of its {real.dim()} dimensions")
         if isinstance(spec, dict) and all(isinstance(key, int) for key in spec):
             asked |= {_dim_of(real, dim, source): policy for dim, policy in spec.items()}
+        if self.static:
+            return {}, frozenset()
         found = {dim: policy for dim, policy in asked.items() if policy is not None}
         if static or self.dynamic is False:
             return found, frozenset()
@@ -332,13 +340,13 @@ class Policy:
     def number(self, value: int | float, source: Source) -> DimPolicy | None:
         """The policy of a Python int or float at `source`; None where it is to be compiled for."""
         spec = self._spec(source)
-        if isinstance(spec, _OfNumber):
+        if isinstance(spec, _OfNumber) and not self.static:
             asked = spec.policy
             changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
             if asked is not None and asked.pinned and changed and type(value) is int and value in SPECIAL:
                 return replace(asked, pinned=False)  # the other numbers have code of their own
             return asked
-        if self.dynamic is False:
+        if self.static or self.dynamic is False:
             return None
         changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
         return DimPolicy() if changed or self.dynamic and not _is_setting(source) else None

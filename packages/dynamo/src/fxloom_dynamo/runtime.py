@@ -210,7 +210,10 @@ def _compile_frame(
                 for other in _rest_of_module_call(view, failures):
                     region.native.give_up(other)
                 why = f"it was compiled {entries} times (recompile_limit); the last time because {reason}"
-                _give_up(region, view, why, f"{record.remedy(guard, view)}, or raise recompile_limit.")
+                what_to_do = f"{record.remedy(guard, view)}, or raise recompile_limit."
+                if region.history(code).only_tensors:
+                    what_to_do += " The backend got a graph for each size and number, since it has no attribute takes_integers = True."
+                _give_up(region, view, why, what_to_do)
             else:
                 region.native.give_up(code)  # nothing is lost: there was no operator in it
             return None

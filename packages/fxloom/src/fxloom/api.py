@@ -47,7 +47,9 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
 
     model: a function, method or nn.Module; left out, `compile(...)` is a decorator. A module stays one: parameters,
     `state_dict` and hooks are the original's.
-    backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`.
+    backend: a name (see `list_backends`) or a function `(gm, example_inputs) -> callable`. A function without an
+    attribute `takes_integers = True` that makes anything of graphs gets such of tensors only, one per size and number, whatever
+    `dynamic` says: numbers would become constants where it traces.
     mode, options: for the backend; but the options capture_scalar_outputs and capture_dynamic_output_shape_ops are capture's:
     they keep numbers and shapes that depend on values in the graph. So is duck_shapes: sizes that are equal in the first call are
     taken for one size unless it is False (FXLOOM_DUCK_SHAPES=0 for all regions), and a call where they differ compiles anew. So
@@ -117,6 +119,8 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callab
     """The builtin inductor on a torch-dialect graph that someone else captured: a callable of the graph's flat inputs."""
     return BACKENDS.load("inductor").load()(gm, example_inputs, **options)
 
+
+compile_fx.takes_integers = compile_fx.writes_last = True  # type: ignore[attr-defined]  # as a backend it is the inductor
 
 def explain(fn: Callable[..., Any]) -> Callable[..., fxloom_dynamo.Capture]:
     """`explain(fn)(*args)` runs `fn` once, captured with backend "eager": what it prints as says graphs, breaks with places

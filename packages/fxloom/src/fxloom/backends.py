@@ -42,9 +42,10 @@ class InductorBackendOptions:
     eager_numbers: bool = False
 
 
-def _writing_last(backend: Any) -> Backend:
-    """Graphs of the aten dialect write to nothing; the caller's tensors are written when they have run."""
+def _declared(backend: Any) -> Backend:
+    """Graphs of the aten dialect write to nothing; the caller's tensors are written when they have run. Their sizes are symbols."""
     backend.writes_last = True
+    backend.takes_integers = True
     return backend  # type: ignore[no-any-return]
 
 
@@ -55,7 +56,7 @@ def load_aot_eager() -> Backend:
         """Functionalized graphs, forward and backward, run operator by operator."""
         return aot_graph(gm, example_inputs, compiler=eager_compiler)
 
-    return _writing_last(aot_eager)
+    return _declared(aot_eager)
 
 
 def load_aot_eager_decomp() -> Backend:
@@ -66,7 +67,7 @@ def load_aot_eager_decomp() -> Backend:
         """As `aot_eager`, with the decompositions that `inductor` uses."""
         return aot_graph(gm, example_inputs, decompositions=table("inductor"), compiler=eager_compiler)
 
-    return _writing_last(aot_eager_decomp)
+    return _declared(aot_eager_decomp)
 
 
 def load_inductor() -> Backend:
@@ -98,7 +99,7 @@ def load_inductor() -> Backend:
             rules = {op: rule for op, rule in rules.items() if torch.Tag.nondeterministic_seeded not in op.tags}
         return aot_graph(gm, example_inputs, decompositions=rules, compiler=compiler, partitioner=partitioner)
 
-    return _writing_last(inductor)
+    return _declared(inductor)
 
 
 def inductor_options(mode: str | None, options: Mapping[str, Any]) -> tuple[InductorBackendOptions, InductorOptions]:

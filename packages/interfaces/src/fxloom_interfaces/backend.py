@@ -4,7 +4,10 @@ A backend turns a torch-dialect graph into a callable: `backend(gm, example_inpu
 graph's inputs one by one and returns a tuple or list of its outputs. Plain functions written for torch.compile's FX
 convention are backends. One that can't treat a node raises `GraphRejected`. One whose callables write into their inputs only
 when all that may raise has run says so by an attribute `writes_last = True`: capture then need not keep copies, or end graphs
-early, to undo what a graph that raises has written.
+early, to undo what a graph that raises has written. One whose callables serve every value of the numbers among their inputs
+(sizes that change, Python's ints and floats) says so by `takes_integers = True`. Any other may trace the graph again on its
+example inputs, and numbers would become constants there: unless it returns the very graph that it got, and does not look at the
+example inputs, it gets graphs of tensors only, one per size and number.
 """
 
 from __future__ import annotations
@@ -42,6 +45,11 @@ def writes_last(backend: Backend | None) -> bool:
     return getattr(backend, "writes_last", False) is True
 
 
+def takes_integers(backend: Backend | None) -> bool:
+    """Whether graphs may have numbers among their inputs; False where the backend doesn't say. None runs graphs as they stand."""
+    return backend is None or getattr(backend, "takes_integers", False) is True
+
+
 def check_backend(entry: Any, name: str) -> BackendEntry:
     """`entry` itself, or a plain function wrapped; PluginError or PluginVersionError for anything else."""
     if isinstance(entry, BackendEntry):
@@ -58,4 +66,5 @@ def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: An
     return gm.forward
 
 
+eager.takes_integers = True  # type: ignore[attr-defined]  # an attribute of a function
 EAGER = BackendEntry("eager", BACKEND, lambda: eager)
