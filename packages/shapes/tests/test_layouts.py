@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fxloom_shapes import FakeMode
-from fxloom_shapes.propagate import statistics
+from fxloom_shapes.propagate import _plans, statistics
+from fxloom_shapes.rules import matmul
+
+HALVES = ("torch.bfloat16", "torch.float16")
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -98,7 +104,7 @@ def test_an_empty_tensor_keeps_its_strides(name: str) -> None:
     assert layouts_of(fake) == layouts_of(programs[name](x))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_convolutions_choose_the_memory_format(rank: int, transposed: bool, dtype: torch.dtype) -> None:
@@ -120,6 +126,35 @@ def test_convolutions_choose_the_memory_format(rank: int, transposed: bool, dtyp
                     tried += 1
     assert tried == 162
     assert statistics.meta_kernels == before
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("isa", ["AVX2", "ALL"])
+def test_convolutions_choose_the_memory_format_of_the_processor(isa: str) -> None:
+    """oneDNN answers for a processor of at most these instructions: a process asks once, so another one runs the test above."""
+    halves = [f"{__file__}::test_convolutions_choose_the_memory_format[3-{t}-{d}]" for t in (False, True) for d in HALVES]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *halves],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "4 passed" in done.stdout
+
+
+@pytest.mark.parametrize("has", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_in_three_dimensions_follows_onednn(dtype: torch.dtype, has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both answers, whatever this processor's is; the real result can be compared with one of them only (above)."""
+    monkeypatch.setattr(matmul, "onednn_computes", lambda asked: asked is dtype and has)
+    x = channels_last(torch.randn(2, 4, 5, 5, 5).to(dtype))
+    mode = FakeMode()
+    _plans.clear()  # of the other answer
+    try:
+        with mode:
+            fake = F.conv3d(mode.from_tensor(x), mode.from_tensor(torch.randn(4, 4, 3, 3, 3).to(dtype)))
+    finally:
+        _plans.clear()
+    assert fake.stride() == ((108, 1, 36, 12, 4) if has else (108, 27, 9, 3, 1))
 
 
 def test_transposed_convolution_has_eagers_sizes() -> None:

@@ -20,6 +20,8 @@ __all__ = [
     "enable_python_dispatcher",
     "make_wrapper",
     "makes_by_default",
+    "onednn_has_bfloat16",
+    "onednn_has_float16",
     "parse_to",
     "storage_identity",
     "symbolic_kernels",
@@ -114,3 +116,13 @@ parse_to = torch._C._nn._parse_to
 def makes_by_default(func: Any) -> bool:
     """True for functions that make tensors on the default device (`torch.set_default_device`), `torchs_default.CURRENT_DEVICE`."""
     return func in torchs_default._device_constructors()
+
+
+def onednn_has_bfloat16() -> bool:
+    """True where torch hands convolutions in bfloat16 to oneDNN, which asks for AVX-512 or better."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def onednn_has_float16() -> bool:
+    """True where torch hands convolutions in float16 to oneDNN."""
+    return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
