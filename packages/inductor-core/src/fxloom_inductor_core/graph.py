@@ -20,6 +20,7 @@ import torch.fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fxloom_inductor_core.cost import BodyCost
+from fxloom_inductor_core.lowering.registry import library_call
 from fxloom_inductor_core.numbers import Float
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_inductor_core.tensors import (
@@ -64,7 +65,8 @@ class ExternCall:
 
     writes: buffers allocated by the program and filled by the call. results: names of what it returns (None: not used).
     aliases: results may share memory with operands. binds: (symbol, result, dim) of sizes that only the results tell; where the
-    result is a number, its name is the symbol. check: raises where something does not hold.
+    result is a number, its name is the symbol. check: of numbers; raises where something does not hold. effect: called for what
+    it does (raise, print), so that it is never dropped and all such calls stay in the program's order.
     """
 
     target: str
@@ -80,6 +82,7 @@ class ExternCall:
     aliases: bool = False
     binds: tuple[tuple[str, str, int], ...] = ()
     check: bool = False
+    effect: bool = False
 
     def operands(self) -> list[Operand]:
         """All tensors among the arguments."""
@@ -316,13 +319,15 @@ class Lowering:
         if not isinstance(target, torch._ops.OpOverload):
             return self._size_arithmetic(node, args)
         rule = self.rules.get(target)
+        if rule is None and not target._schema.returns:
+            return self.effect(node)
         device = self._other_device(node, (args, kwargs)) if self._mixed else None
         if device is not None:
             args, kwargs = tree_map(lambda value: self._brought(value, device), (args, kwargs))
             if self._other_device(node, (args, kwargs)) is not None:
                 rule = None  # indices on the CPU, say
         complex_numbers = not _is_view(node) and self._has_complex(node)
-        if complex_numbers and target not in COMPLEX_RULES:
+        if complex_numbers and target not in COMPLEX_RULES and rule is not library_call:
             rule = None
         result = NotImplemented if rule is None else rule(self, *args, **kwargs)
         if result is NotImplemented:
@@ -679,7 +684,26 @@ class Lowering:
         self._add_check("check", (TorchRef(truth), message, *([TorchRef(error), *spelled] if spelled or error != "RuntimeError" else [])))
 
     def _add_check(self, target: str, args: tuple[Any, ...]) -> None:
-        self.out.work.append(ExternCall(target, args, (), (), (), False, True, "check", "cpu", self._origins(), check=True))
+        self.out.work.append(
+            ExternCall(target, args, (), (), (), False, True, "check", "cpu", self._origins(), check=True, effect=True)
+        )
+
+    def effect(self, node: torch.fx.Node) -> None:
+        """Call an operator that returns nothing, for what it does."""
+        args, kwargs = self._eager_arguments(node)
+        device = next((self.out.layouts[o.buffer].device for o in _leaves((args, tuple(kwargs.values()))) if isinstance(o, Operand)), "cpu")
+        name = str(node.target).removesuffix(".default")
+        self.out.work.append(
+            ExternCall(
+                f"torch.ops.{node.target}", args, tuple(kwargs.items()), (), (), False, True, name, device, self._origins(), effect=True
+            )
+        )
+
+    def _eager_arguments(self, node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The node's arguments for its own operator."""
+        args = torch.fx.map_arg(node.args, lambda n: self._fallback_operand(n))
+        kwargs = torch.fx.map_arg(node.kwargs, lambda n: self._fallback_operand(n))
+        return _spell(tuple(args)), {name: _spell(value) for name, value in kwargs.items()}
 
     def fallback(self, node: torch.fx.Node, reason: str) -> Any:
         """Run the node's eager kernel for lack of a lowering."""
@@ -692,9 +716,7 @@ class Lowering:
         if not isinstance(target, torch._ops.OpOverload):
             raise GraphRejected(node, f"cannot call {target}")
         fake = meta.get_fake(node)
-        args = torch.fx.map_arg(node.args, lambda n: self._fallback_operand(n))
-        kwargs = torch.fx.map_arg(node.kwargs, lambda n: self._fallback_operand(n))
-        args, kwargs = _spell(tuple(args)), {k: _spell(v) for k, v in kwargs.items()}
+        args, kwargs = self._eager_arguments(node)
         outputs = [fake] if isinstance(fake, torch.Tensor) else list(fake) if isinstance(fake, (list, tuple)) else None
         if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self.told(fake, f"torch.ops.{target}", args, kwargs, library=library)

@@ -129,6 +129,7 @@ class Scheduler:
         self.group_of_buffer: dict[str, int] = {}
         self.readers: dict[str, dict[int, None]] = {}
         self.makers: dict[str, list[int]] = {}  # late symbol -> calls that make or check it
+        self._last_effect: int | None = None
         self._indices: dict[tuple[int, Space, bool, Axes], tuple[IndexTable, IndexTable]] = {}
 
     def run(self) -> list[Group]:
@@ -170,6 +171,10 @@ class Scheduler:
             self.readers.setdefault(buffer, {})[group.number] = None
         for name in group.needs:
             group.before.update(dict.fromkeys(self.makers.get(name, ())))
+        if group.call is not None and group.call.effect:
+            if self._last_effect is not None:
+                group.before[self._last_effect] = None
+            self._last_effect = group.number
         if group.call is not None:
             made = {*(name for name, _, _ in group.call.binds), *(r for r in group.call.results if r in self.graph.late)}
             # what takes a number runs after it was checked

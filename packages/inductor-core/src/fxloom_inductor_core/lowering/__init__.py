@@ -15,6 +15,7 @@ def rules() -> Mapping[Any, Any]:
         convolution,
         creation,
         indexing,
+        linear_algebra,
         matmul,
         pointwise,
         pooling,

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import torch
 
-from fxloom_inductor_core.lowering.registry import lowering
-
-if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+from fxloom_inductor_core.lowering.registry import library_call, lowering
 
 aten = torch.ops.aten
 
@@ -26,9 +21,4 @@ _NAMES = (
     "_scaled_dot_product_fused_attention_overrideable_backward",
 )
 
-
-def _attention(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
-    return cx.eager(cx.current, library=True)
-
-
-lowering(*(getattr(aten, name).default for name in _NAMES if hasattr(aten, name)))(_attention)
+lowering(*(getattr(aten, name).default for name in _NAMES if hasattr(aten, name)))(library_call)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxloom_interfaces.errors import InternalError
+
+if TYPE_CHECKING:
+    from fxloom_inductor_core.graph import Lowering
 
 #: OpOverload -> `rule(cx, *args, **kwargs)`; a rule may return NotImplemented to decline.
 RULES: dict[Any, Callable[..., Any]] = {}
@@ -22,3 +25,8 @@ def lowering(*ops: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return rule
 
     return register
+
+
+def library_call(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
+    """The rule of operators whose eager kernels are a library's: they are called, on complex numbers as well."""
+    return cx.eager(cx.current, library=True)
