@@ -156,6 +156,39 @@ print(fxloom.stats().kernels.total() >= 2)
     assert run(code).strip() == "True"
 
 
+def test_a_backend_of_stock_torch_compile_for_shapes_that_change() -> None:
+    """Values and gradients at every shape; sizes that torch made symbolic are dynamic with us too; values that torch left in the graph."""
+    code = """
+import copy, torch, fxloom
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+mine = copy.deepcopy(model)
+compiled = torch.compile(lambda x, k: mine(x) * x.shape[0] + k, backend="fxloom")
+for number, rows in enumerate((5, 7, 9, 3, 1, 0, 12)):
+    x = torch.randn(rows, 4)
+    got, want = compiled(x, number / 2), model(x) * rows + number / 2
+    torch.testing.assert_close(got, want)
+    for result, parameters in ((got, mine.parameters()), (want, model.parameters())):
+        result.square().sum().backward()
+    torch.testing.assert_close([p.grad for p in mine.parameters()], [p.grad for p in model.parameters()])
+counted = fxloom.stats()
+print(counted.compiles, counted.graph_breaks, sum(counted.fallbacks.values()))
+
+def writes(x, k):
+    with torch.autocast("cpu", torch.bfloat16):
+        y = x @ x.t()
+    x.add_(k)
+    return y.float().sum(0), x[:k]
+for dynamic in (None, True, False):
+    torch._dynamo.reset()
+    compiled = torch.compile(writes, backend="fxloom", dynamic=dynamic, options={"memory_budget": 1.0})
+    for rows in (4, 5, 6):
+        x = torch.randn(rows, 3); y = x.clone()
+        torch.testing.assert_close(compiled(x, rows - 2), writes(y, rows - 2))
+        torch.testing.assert_close(x, y)
+"""
+    assert run(code).strip() == "3 0 0"
+
+
 def test_command_line() -> None:
     found = json.loads(run("from fxloom.__main__ import main; main(['info', '--json'])"))
     assert any("fxloom.codegen: cpp" in line for line in found["plugins"])

@@ -5,7 +5,6 @@ import warnings
 import pytest
 import torch
 
-
 from fxloom_dynamo import optimize
 from fxloom_dynamo.dynamic import mark_dynamic, mark_unbacked
 from fxloom_interfaces.errors import BackendCompilerFailed
