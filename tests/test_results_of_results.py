@@ -84,6 +84,34 @@ def loss_and_logits(compile: Compile) -> Any:
     return loss, logits, logits.grad, [p.grad for p in model.parameters()]
 
 
+class NoisyGradient(torch.autograd.Function):
+    """Its backward pass draws random numbers, which is an effect: it belongs to the stage that differentiates it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * torch.rand_like(gradient)
+
+
+def draws_in_backward(compile: Compile) -> Any:
+    """As attention on a GPU, whose backward operators torch calls random, between a cache and a loss."""
+    x, w = leaf(3), leaf(3)
+
+    def program(x: Tensor, w: Tensor) -> Any:
+        cache = x * w
+        state = NoisyGradient.apply(cache)
+        return cache, (state * w).sum(), state
+
+    cache, loss, state = compile(program)(x, w)
+    torch.manual_seed(1)
+    alone = torch.autograd.grad(cache.sum(), [x, w], retain_graph=True)
+    (loss + state.sum() + cache.sum()).backward()
+    return alone, x.grad is not None, w.grad is not None, state
+
+
 def view_of_an_input(compile: Compile) -> Any:
     x, seen = leaf(2, 3), []
 
@@ -219,7 +247,7 @@ def infinite(compile: Compile) -> Any:
 PROGRAMS = [
     hooks, retained, asked_for, apart, upwards, loss_and_logits, view_of_an_input, view_of_a_result, written_input,
     input_before_and_after_it_is_written,
-    one_operator_makes_two, layers, shared_weight, shared_weight_before_attention,
+    one_operator_makes_two, layers, shared_weight, shared_weight_before_attention, draws_in_backward,
     infinite,
 ]  # fmt: skip
 

@@ -81,6 +81,8 @@ class Plan:
     tangent_descs: list[Descriptor]
     tangents: list[FakeTensor]
     gradients: list[FakeTensor | None]
+    #: numbers of the calls of this stage that count beyond their result
+    effects: list[int]
     #: memory of the program that eager's nodes save, by number, with the outputs that need it
     saved_in_eager: dict[int, int]
     #: the tensors, by identity, that eager's nodes hold
@@ -118,7 +120,8 @@ class Differentiation:
         self.copied = frozenset(memory for memory, ident in exposed.items() if ident not in in_eager)
         with phase("aot.partition"):
             gradients = [gradient for plan in plans for gradient in plan.gradients]
-            joint = self._joint(found, gradients, [tangent for plan in plans for tangent in plan.tangents])
+            tangents = [tangent for plan in plans for tangent in plan.tangents]
+            joint = self._joint(found, gradients, tangents, [number for plan in plans for number in plan.effects])
             part = self.partitioner(joint)
             check_partition(joint, part, self.partitioner)
             if part.report and wants_artifacts():
@@ -224,18 +227,21 @@ class Differentiation:
         for tensor, mask in saved:
             memories[tensor.storage_token.ident] = memories.get(tensor.storage_token.ident, 0) | mask
         held = {id(tensor) for tensor, _ in saved}
-        return Plan(positions, programs, reached, sources or list(leaves), descs, tangents, [], memories, held)
+        return Plan(positions, programs, reached, sources or list(leaves), descs, tangents, [], [], memories, held)
 
     # --- the engine ---
 
     def _differentiate(self, plan: Plan) -> None:
-        plan.gradients = self._gradients(plan.programs, plan.tangents, plan.sources)
+        plan.gradients, plan.effects = self._gradients(plan.programs, plan.tangents, plan.sources)
 
     def _gradients(
         self, programs: Sequence[FakeTensor], tangents: Sequence[FakeTensor], sources: Sequence[Source], autocast: Any = ()
-    ) -> list[FakeTensor | None]:
-        """The values of the gradients of the sources. Another call may follow."""
-        start = len(self.recorder.log)
+    ) -> tuple[list[FakeTensor | None], list[int]]:
+        """The values of the gradients of the sources, and the numbers of the calls made that count beyond their result.
+
+        Another call may follow.
+        """
+        start, first = len(self.recorder.log), len(self.log.calls)
         state = self.state
         marks: list[FakeTensor] = []
         with phase("aot.trace_backward"), restoring_modes(), symbolic_kernels(self.symbolic):
@@ -247,7 +253,8 @@ class Differentiation:
                 if place.memory.version != before[id(place.memory)]:
                     raise UnsupportedView("the backward pass writes to an input of the forward pass")
             values = [None if gradient is None else state.read_laid_out(gradient) for gradient in gradients]
-            return without_marked(self.log, values, tangents, marks) if marks else values
+            effects = self.log.effects(first)
+            return without_marked(self.log, values, tangents, marks, effects) if marks else (values, effects)
 
     def _run_engine(
         self, programs: Sequence[FakeTensor], tangents: Sequence[FakeTensor], sources: Sequence[Source], autocast: Any,
@@ -308,14 +315,20 @@ class Differentiation:
 
     # --- graphs ---
 
-    def _joint(self, found: ForwardOutputs, gradients: Sequence[Any], tangents: Sequence[FakeTensor]) -> Joint:
-        return Joint(self.log, found.values, gradients, tangents, self.maker.static_placeholders(), self.copied)
+    def _joint(
+        self, found: ForwardOutputs, gradients: Sequence[Any], tangents: Sequence[FakeTensor], effects: Sequence[int]
+    ) -> Joint:
+        return Joint(self.log, found.values, gradients, tangents, self.maker.static_placeholders(), self.copied, tuple(effects))
+
+    def _joint_of(self, found: ForwardOutputs, plan: Plan) -> Joint:
+        """What of the joint log belongs to one stage."""
+        return self._joint(found, plan.gradients, plan.tangents, plan.effects)
 
     def _calls(self, found: ForwardOutputs, plans: Sequence[Plan], plan: Plan, part: Partition) -> tuple[int, ...]:
         """The calls of a stage's backward pass."""
         if len(plans) == 1:
             return part.backward
-        calls = backward_from(self._joint(found, plan.gradients, plan.tangents), part.saved)
+        calls = backward_from(self._joint_of(found, plan), part.saved)
         if calls is None:
             raise InternalError("aot joint", f"the values kept do not suffice for the gradients of outputs {plan.outputs}")
         return calls
@@ -325,7 +338,7 @@ class Differentiation:
     ) -> tuple[TracedGraph, list[Stage]]:
         log = self.log
         calls = [self._calls(found, plans, plan, part) for plan in plans]
-        joints = [self._joint(found, plan.gradients, plan.tangents) for plan in plans]
+        joints = [self._joint_of(found, plan) for plan in plans]
         anew = read_anew(log, calls, [value for joint in joints for value in values_of(list(joint.gradients))])
         used = [_used(joint, numbers) for joint, numbers in zip(joints, calls, strict=True)]
         checked = [
@@ -381,8 +394,8 @@ class Differentiation:
                     plan.tangents[n] if stride is None else self.log.placeholder(desc)
                     for (n, stride), desc in zip(chosen, descs, strict=True)
                 ]
-                gradients = self._gradients([plan.programs[n] for n, _ in chosen], came, plan.sources, given.autocast)
-                some = backward_from(self._joint(found, gradients, came), values)
+                gradients, effects = self._gradients([plan.programs[n] for n, _ in chosen], came, plan.sources, given.autocast)
+                some = backward_from(self._joint(found, gradients, came, effects), values)
                 if some is None:
                     raise Declined(f"the values kept do not suffice for {given}")
                 placed = [*kept, *[(specs[n], value) for (n, _), value in zip(chosen, came, strict=True)], *sizes]
@@ -395,7 +408,7 @@ class Differentiation:
             mask if source.edge is None else plan.reached.stops[source.edge]
             for source, mask in zip(plan.sources, at_leaves, strict=True)
         ]
-        needed = _needed(self._joint(found, plan.gradients, plan.tangents), calls, values)
+        needed = _needed(self._joint_of(found, plan), calls, values)
         numbers = sum(1 for spec, _ in sizes if spec.kind is InputKind.SAVED)
         return Stage(
             tuple(plan.outputs), graph, tuple(plan.tangent_descs), tuple(plan.reached.shared(len(plan.outputs))), tuple(reached),

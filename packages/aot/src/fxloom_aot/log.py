@@ -275,10 +275,18 @@ class FunctionalLog(TorchDispatchMode):
         finally:
             self.node, self.backward, self.region, self.checkpoint = before
 
-    def live_calls(self, outputs: list[Any]) -> list[int]:
-        """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay, errors being one."""
-        effects = [number for number, call in enumerate(self.calls) if call.checks or has_effect(call.op)]
-        return self.calls_for(outputs, effects)
+    def live_calls(self, outputs: list[Any], backward_effects: Sequence[int] | None = None) -> list[int]:
+        """Numbers of the calls that `outputs` need, in order. Calls with an effect beyond their result stay, errors being one.
+
+        backward_effects: those of the calls that autograd's engine made; None for all.
+        """
+        if backward_effects is None:
+            return self.calls_for(outputs, self.effects(0))
+        return self.calls_for(outputs, [*(n for n in self.effects(0) if not self.calls[n].backward), *backward_effects])
+
+    def effects(self, first: int) -> list[int]:
+        """Numbers of the calls from `first` on that count beyond their result; to raise an error is an effect."""
+        return [number for number in range(first, len(self.calls)) if self.calls[number].checks or has_effect(self.calls[number].op)]
 
     def calls_for(self, nest: Any, others: Sequence[int] = ()) -> list[int]:
         """Numbers of the calls that values and numbers in a nest need, and of `others` with what these need, in order."""

@@ -27,6 +27,7 @@ class Joint:
 
     static: numbers of the placeholders that live on anyway (parameters, buffers). copied: memories (`storage_token.ident`) of
     which what is kept will be a copy, since the caller may write there before the backward pass, and eager's wouldn't notice.
+    effects: numbers of the backward calls that count beyond their result and belong to these gradients; None for all.
     """
 
     log: FunctionalLog
@@ -35,6 +36,7 @@ class Joint:
     tangents: Sequence[FakeTensor]
     static: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
+    effects: tuple[int, ...] | None = None
 
     def lives_on(self, value: FakeTensor) -> bool:
         """True for a value that needs no memory of its own when it is kept."""
@@ -84,7 +86,7 @@ def save_all(joint: Joint) -> Partition:
 def assemble(joint: Joint, fixed: frozenset[int], again: set[int], saved: list[FakeTensor], report: str = "") -> Partition:
     """The partition that keeps `saved` and computes the calls `again` in the backward part, each just before its first use."""
     log = joint.log
-    forward = [number for number in log.live_calls([*joint.forward_outputs, *saved]) if number not in fixed]
+    forward = [number for number in log.live_calls([*joint.forward_outputs, *saved], joint.effects) if number not in fixed]
     kept = {id(value) for value in saved}
     order: list[int] = []
     placed: set[int] = set()
@@ -167,7 +169,7 @@ def backward_only(joint: Joint) -> set[int]:
     log = joint.log
     tangents = {id(value) for value in joint.tangents}
     backward: set[int] = set()
-    for number in log.live_calls(list(joint.gradients)):
+    for number in log.live_calls(list(joint.gradients), joint.effects):
         call = log.calls[number]
         # the program's own random calls are forward whatever needs them
         if (

@@ -26,12 +26,17 @@ _GONE = _Gone()
 
 
 def without_marked(
-    log: FunctionalLog, gradients: Sequence[FakeTensor | None], tangents: Sequence[FakeTensor], marks: Sequence[FakeTensor]
-) -> list[FakeTensor | None]:
-    """See the module's docstring; None for a gradient of which nothing is left."""
+    log: FunctionalLog, gradients: Sequence[FakeTensor | None], tangents: Sequence[FakeTensor], marks: Sequence[FakeTensor],
+    effects: Sequence[int],
+) -> tuple[list[FakeTensor | None], list[int]]:  # fmt: skip
+    """See the module's docstring; None for a gradient of which nothing is left.
+
+    effects: numbers of the recorded calls that count beyond their result. Those that remain are returned beside the gradients.
+    """
     flows = {id(value) for value in [*tangents, *marks]}  # what depends on gradients
     now: dict[int, Any] = {id(mark): _GONE for mark in marks}  # what stands for a value that depends on marks
-    for number in log.calls_for(list(gradients)):
+    remaining = set(effects)
+    for number in log.calls_for(list(gradients), effects):
         call = log.calls[number]
         used = list(values_of([call.args, call.kwargs]))
         made = list(values_of([call.out]))
@@ -42,14 +47,18 @@ def without_marked(
         left = [now.get(id(value), value) for value in used if id(value) in flows and now.get(id(value)) is not _GONE]
         if not left:
             now.update((id(value), _GONE) for value in made)
+            remaining.discard(number)
         elif call.op is aten.add.Tensor and len(left) < len(used) == 2 and not call.kwargs:
             now[id(made[0])] = left[0]
         else:
             with log.at(call.node, True, call.region, call.checkpoint), torch.no_grad():
                 again = log.emit(call.op, _put(log, call.args, now), _put(log, call.kwargs, now))
             now.update((id(old), new) for old, new in zip(made, values_of([again]), strict=True))
+            if number in remaining:
+                remaining.remove(number)
+                remaining.add(len(log.calls) - 1)
     result = [None if gradient is None else now.get(id(gradient), gradient) for gradient in gradients]
-    return [None if isinstance(gradient, _Gone) else gradient for gradient in result]
+    return [None if isinstance(gradient, _Gone) else gradient for gradient in result], sorted(remaining)
 
 
 def _put(log: FunctionalLog, nest: Any, now: dict[int, Any]) -> Any:

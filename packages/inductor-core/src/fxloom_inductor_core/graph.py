@@ -42,6 +42,7 @@ from fxloom_interfaces.expr import Expr, Max, free_symbols, normalize, print_exp
 from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, Reduction
 from fxloom_interfaces.loop_ir import Node as LoopNode
 from fxloom_interfaces.ops import ReductionKind
+from fxloom_interfaces.philox import draws_numbers
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
 from fxloom_interfaces.value_checks import may_raise
 from fxloom_shapes.printed import opaque_name
@@ -897,5 +898,4 @@ def _is_impure(node: torch.fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     schema = target._schema
-    draws = torch.Tag.nondeterministic_seeded in target.tags  # and so moves a generator on
-    return draws or schema.is_mutable or not schema.returns or target.namespace not in ("aten", "prims", "fxloom")
+    return draws_numbers(target) or schema.is_mutable or not schema.returns or target.namespace not in ("aten", "prims", "fxloom")

@@ -125,3 +125,11 @@ PHILOX_NORMAL = torch.ops.fxloom.philox_normal.default
 PHILOX_INTEGERS = torch.ops.fxloom.philox_integers.default
 #: the pure ones
 DRAWS = (PHILOX_UNIFORM, PHILOX_NORMAL, PHILOX_INTEGERS)
+
+
+def draws_numbers(op: torch._ops.OpOverload) -> bool:
+    """Whether `op` draws from a generator, and so moves it on.
+
+    torch's tag is not enough: backward operators of attention have it too, which are given the seed of the forward pass.
+    """
+    return torch.Tag.nondeterministic_seeded in op.tags and all(argument.name != "philox_seed" for argument in op._schema.arguments)

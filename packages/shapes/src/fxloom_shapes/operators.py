@@ -7,6 +7,7 @@ from functools import cache
 
 import torch
 
+from fxloom_interfaces.philox import draws_numbers
 from fxloom_shapes._torch_private import composite, counts_within, decompose
 
 __all__ = ["Op", "OpFacts", "decompose", "facts_of"]
@@ -19,7 +20,7 @@ class OpFacts:
     """writes: (position, name, is_out) of every argument that the operator writes to.
 
     inplace_view: changes the metadata of its first argument. data_dependent: its answer depends on values.
-    dynamic_shape: its output shape may. seeded: draws random numbers. has_device: takes a `device` argument.
+    dynamic_shape: its output shape may. seeded: draws numbers of a generator. has_device: takes a `device` argument.
     counts_within: its writes count as versions of what it writes because it is made of operators that count theirs, not by
     itself.
     """
@@ -47,7 +48,7 @@ def facts_of(op: Op) -> OpFacts:
         inplace_view=torch.Tag.inplace_view in op.tags or op._schema.name in ("aten::set_", "aten::detach_"),
         data_dependent=torch.Tag.data_dependent_output in op.tags,
         dynamic_shape=torch.Tag.dynamic_output_shape in op.tags,
-        seeded=torch.Tag.nondeterministic_seeded in op.tags,
+        seeded=draws_numbers(op),
         has_device=any(argument.name == "device" for argument in op._schema.arguments),
         composite=composite(op),
         counts_within=bool(writes) and counts_within(op),
