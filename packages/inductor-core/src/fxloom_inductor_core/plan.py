@@ -96,7 +96,9 @@ class _Planner:
         self.hand_over = hand_over
         self.ready: dict[int, None] = {}  # outputs that are made and not yet given away
         self.given: set[int] = set()
-        self.output_uses: dict[str, int] = {}
+        self.used_last: dict[int, list[int]] = {}  # step number -> outputs that nothing reads after it
+        self.reading_groups = Counter(buffer for group in groups for buffer in group.reads)
+        self.results: set[str] = set()  # what calls returned
 
     def run(self) -> Planned:
         for name, (source, dim) in sorted(self.graph.sizes.items()):
@@ -138,9 +140,12 @@ class _Planner:
     # ------------------------------------------------------------------------------------------------- liveness
 
     def _fuse(self, group: Group) -> FusedKernel:
-        readers = {b for g in self.groups if g is not group for b in g.reads}
         capabilities = self.codegens[group.device.split(":")[0]].capabilities
-        return make_kernel(group, lambda b: b in readers or b in self.outputs, self._dtype, capabilities, self.graph.op_names)
+
+        def is_live(buffer: str) -> bool:
+            return buffer in self.outputs or self.reading_groups[buffer] > (buffer in group.reads)
+
+        return make_kernel(group, is_live, self._dtype, capabilities, self.graph.op_names)
 
     def _dtype(self, buffer: str) -> str:
         return self.graph.layouts[buffer].dtype
@@ -154,17 +159,19 @@ class _Planner:
                 last[name] = number
         result: dict[int, list[str]] = {}
         for name, number in last.items():
-            if name in self.outputs:
-                self.output_uses[name] = number
-            elif name.startswith("buf") or name in self.let_go:
+            if name not in self.outputs and (name.startswith("buf") or name in self.let_go):
                 result.setdefault(number, []).append(name)
+        for position, output in enumerate(self.graph.outputs):
+            if isinstance(output, Operand) and output.buffer in last:
+                self.used_last.setdefault(last[output.buffer], []).append(position)
         return result
 
     def _give(self, group: Group, number: int) -> None:
         """Give away the outputs that are made and that nothing reads any more, when they are `hand_over` bytes or more."""
-        for position, output in enumerate(self.graph.outputs):
-            if not isinstance(output, Operand) or self.output_uses.get(output.buffer) != number:
-                continue
+        if number not in self.used_last:
+            return
+        for position in self.used_last[number]:
+            output = self.graph.outputs[position]
             # what may share memory with something that is read later stays: who gets it may write there
             own = output.buffer in self.owned and output.buffer not in self.pinned
             if own or (group.call is not None and output.buffer in group.call.results and not group.call.aliases):
@@ -209,10 +216,10 @@ class _Planner:
             if buffer in self.let_go:
                 gone.extend([buffer, *self.views_of.get(buffer, [])])
                 continue
-            if buffer not in self.owned and not any(s for s in self.steps if isinstance(s, Call) and buffer in s.results):
+            if buffer not in self.owned and buffer not in self.results:
                 continue
             memory = self._memory(buffer)
-            waiting = sum(len(p) for k, p in self.pool.items() if k == memory)
+            waiting = len(self.pool.get(memory, ()))
             reusable = buffer in self.owned and buffer not in self.pinned and memory[1] != 0 and self.options.reuse_memory
             if reusable and self.future[memory] > waiting:
                 self.pool.setdefault(memory, []).append(buffer)
@@ -263,6 +270,7 @@ class _Planner:
         args = tuple(self._argument(a) for a in call.args)
         kwargs = tuple((k, self._argument(v)) for k, v in call.kwargs)
         results = tuple(r if r is not None else "_" for r in call.results)
+        self.results.update(results)
         strides = tuple(self.graph.layouts[r].stride if r in self.graph.layouts else None for r in call.results)
         if not call.binds:
             self.steps.append(Call(call.target, args, kwargs, results, call.unpack, () if call.check else strides))

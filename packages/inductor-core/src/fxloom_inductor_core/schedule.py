@@ -7,11 +7,15 @@ A group is what becomes one kernel: loops over one space (outer axes; inner axes
 Two groups may merge when their spaces have a common refinement, every value one takes from the other is read at the very index
 at which it was written, and no path leads from one to the other through a third. What the target can do is asked of its
 capabilities. Deterministic: program order decides all ties.
+
+Programs have tens of thousands of loops, so no step walks all groups. Sets of groups are ints, a bit for each number: what a
+group depends on (`ancestors`), and who reads a buffer in loops of one shape (`_readers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import TypeAlias
@@ -42,12 +46,31 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
+class Traits:
+    """What is asked of a loop again and again, read off its instructions once. masked: buffers that some load reads under a mask."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+    masked: frozenset[str]
+    is_reduction: bool
+    is_scan: bool
+    has_atomic: bool
+
+    @staticmethod
+    def of(loop: Loop) -> Traits:
+        masked = frozenset(i.buffer for i in loop.instructions if isinstance(i, Load) and i.mask is not None)
+        reads = frozenset(buffer for buffer, _ in loop.reads())
+        return Traits(reads, frozenset(loop.writes()), masked, loop.is_reduction, loop.is_scan, loop.has_atomic())
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """A loop in a group. position: in program order. inside: runs at every inner point (reductions too)."""
 
     position: int
     loop: Loop
     inside: bool
+    traits: Traits
 
     def mapping(self, space: Space) -> dict[sympy.Symbol, Expr]:
         """The loop's axes in the symbols of `space`."""
@@ -68,12 +91,19 @@ class Group:
     call: ExternCall | None = None
     reads: dict[str, None] = field(default_factory=dict)
     writes: dict[str, None] = field(default_factory=dict)
+    #: numbers of the groups that it depends on, and of those that depend on it
     before: dict[int, None] = field(default_factory=dict)
+    after: dict[int, None] = field(default_factory=dict)
     #: symbols made by calls that it takes as sizes or numbers
     needs: dict[str, None] = field(default_factory=dict)
+    #: names of the sizes that a launch passes
+    sizes: frozenset[str] = frozenset()
 
-    def first(self) -> int:
-        return self.members[0].position if self.members else self.number
+    def shape(self) -> Hashable:
+        """What two groups that don't depend on one another need to have in common to run in one loop."""
+        if self.space is None or self.space.inner is not None:
+            return self.device, self.space
+        return self.device, product(self.space.outer)
 
 
 IndexTable: TypeAlias = "dict[str, list[Expr]]"
@@ -118,8 +148,12 @@ def _by_widest_read(
     return [axis for _, _, axis in sorted((-k, n, axis) for n, (k, axis) in enumerate(zip(best, inner, strict=True)))]  # type: ignore[operator]  # ints
 
 
+#: groups that read the same memory and refused are so many, then no more are asked: the nearest ones gain most
+_REFUSALS = 64
+
+
 class Scheduler:
-    """Groups the work of one lowered graph."""
+    """Groups the work of one lowered graph. attempts: pairs of groups that were looked at."""
 
     def __init__(self, graph: LoweredGraph, codegens: Mapping[str, Codegen], options: InductorOptions) -> None:
         self.graph = graph
@@ -127,7 +161,9 @@ class Scheduler:
         self.codegens = codegens
         self.groups: dict[int, Group] = {}
         self.group_of_buffer: dict[str, int] = {}
-        self.readers: dict[str, dict[int, None]] = {}
+        self.attempts = 0
+        self.ancestors: dict[int, int] = {}  # bits of groups that were merged away stay, and mean nothing
+        self._readers: dict[str, dict[Hashable, int]] = {}  # buffer -> shape -> loops that read it
         self.makers: dict[str, list[int]] = {}  # late symbol -> calls that make or check it
         self._last_effect: int | None = None
         self._indices: dict[tuple[int, Space, bool, Axes], tuple[IndexTable, IndexTable]] = {}
@@ -149,11 +185,12 @@ class Scheduler:
             group.needs = self._late_symbols(work.symbols(self.graph.layouts))
             return group
         loop = normalize_loop(work)
-        group = Group(position, loop.device, [Member(position, loop, bool(loop.inner))])
+        group = Group(position, loop.device, [Member(position, loop, bool(loop.inner), Traits.of(loop))])
         inner = tuple(e for _, e in loop.inner) if loop.inner else None
         group.space = Space(tuple(e for _, e in loop.outer), inner)
         group.reads = dict.fromkeys(b for b, _ in loop.reads())
         group.writes = dict.fromkeys(loop.writes())
+        group.sizes = loop.size_names()
         group.needs = self._late_symbols(loop.symbols())
         return group
 
@@ -168,13 +205,18 @@ class Scheduler:
             producer = self.group_of_buffer.get(buffer)
             if producer is not None and producer != group.number:
                 group.before[producer] = None
-            self.readers.setdefault(buffer, {})[group.number] = None
         for name in group.needs:
             group.before.update(dict.fromkeys(self.makers.get(name, ())))
         if group.call is not None and group.call.effect:
             if self._last_effect is not None:
                 group.before[self._last_effect] = None
             self._last_effect = group.number
+        ancestors = 0
+        for number in group.before:
+            ancestors |= self.ancestors[number] | 1 << number
+            self.groups[number].after[group.number] = None
+        self.ancestors[group.number] = ancestors
+        self._list_as_reader(group)
         if group.call is not None:
             made = {*(name for name, _, _ in group.call.binds), *(r for r in group.call.results if r in self.graph.late)}
             # what takes a number runs after it was checked
@@ -184,6 +226,15 @@ class Scheduler:
     def _capabilities(self, device: str) -> Capabilities:
         return self.codegens[device.split(":")[0]].capabilities
 
+    def _list_as_reader(self, group: Group, listed: bool = True) -> None:
+        """Enter a group of loops among the readers of its buffers, or strike it off."""
+        if group.call is not None:
+            return
+        shape, bit = group.shape(), 1 << group.number
+        for buffer in group.reads:
+            readers = self._readers.setdefault(buffer, {})
+            readers[shape] = readers.get(shape, 0) | bit if listed else readers[shape] ^ bit
+
     # ------------------------------------------------------------------------------------------------- merging
 
     def _grow(self, group: Group) -> None:
@@ -191,33 +242,57 @@ class Scheduler:
         merged = True
         while merged:
             merged = False
-            producers = sorted((n for n in group.before), reverse=True)
-            sharers = sorted(
-                {n for b in group.reads for n in self.readers.get(b, ()) if n != group.number and n not in group.before},
-                reverse=True,
-            )
-            for number in (*producers, *sharers):
-                other = self.groups[number]
-                if other.call is None and self._try_merge(other, group):
+            for other in self._partners(group):
+                if self._try_merge(other, group):
                     group, merged = other, True
                     break
 
+    def _partners(self, group: Group) -> Iterator[Group]:
+        """Groups of loops that `group` depends on through no third one: those it reads from, then those that read what it reads;
+        the latest first."""
+        apart = 0
+        for number in group.before:
+            apart |= self.ancestors[number]
+        for number in sorted(group.before, reverse=True):
+            if not apart >> number & 1 and self.groups[number].call is None:
+                yield self.groups[number]
+        if "horizontal" not in self._capabilities(group.device).fusions:
+            return
+        shape, sharers = group.shape(), 0
+        for buffer in group.reads:
+            sharers |= self._readers[buffer].get(shape, 0)
+        for number in (group.number, *group.before):
+            apart |= 1 << number
+        sharers &= ~apart
+        for _ in range(_REFUSALS):
+            if not sharers:
+                return
+            number = sharers.bit_length() - 1
+            sharers ^= 1 << number
+            yield self.groups[number]
+
     def _try_merge(self, first: Group, second: Group) -> bool:
+        """Merge `second` into `first`, one of its partners, if they can be one kernel."""
+        self.attempts += 1
         if first.device != second.device or len(first.members) + len(second.members) > self.options.max_fused_nodes:
+            return False
+        if self._depends_through_third(first, second):
             return False
         capabilities = self._capabilities(first.device)
         depends = first.number in second.before
-        if not depends and "horizontal" not in capabilities.fusions:
-            return False
         for space, members in self._candidates(first, second, depends):
             if not self._allowed(space, members, first, second, depends, capabilities):
                 continue
-            if self._indices_agree(space, members):
-                if self._path_between(first, second):
-                    return False
+            if self._indices_agree(space, members, {**first.writes, **second.writes}):
                 self._merge(first, second, space, members)
                 return True
         return False
+
+    def _depends_through_third(self, group: Group, other: Group) -> bool:
+        bit = other.number
+        if not self.ancestors[group.number] >> bit & 1:
+            return False
+        return any(self.ancestors[number] >> bit & 1 for number in group.before if number != bit)
 
     def _candidates(self, first: Group, second: Group, depends: bool) -> Iterator[tuple[Space, list[Member]]]:
         """Ways to run both groups in one loop: as they are, then with the axes of a lone elementwise loop reordered to those
@@ -235,7 +310,7 @@ class Scheduler:
         for axes in permutations(member.loop.outer):
             if axes == member.loop.outer:
                 continue
-            turned = Member(member.position, replace(member.loop, outer=axes), member.inside)
+            turned = replace(member, loop=replace(member.loop, outer=axes))
             space = Space(tuple(e for _, e in axes), None)
             other = replace(plain, members=[turned], space=space)
             found = self._joint(other, second) if plain is first else self._joint(first, other)
@@ -272,23 +347,23 @@ class Scheduler:
         self, space: Space, members: Sequence[Member], first: Group, second: Group, depends: bool, capabilities: Capabilities
     ) -> bool:
         buffers = {**first.reads, **first.writes, **second.reads, **second.writes}
-        if len(buffers) > capabilities.max_arguments:
+        if len(buffers) + len(first.sizes | second.sizes) > capabilities.max_arguments:
             return False
-        if any(m.loop.has_atomic() for m in members):
+        if any(m.traits.has_atomic for m in members):
             return False
         if space.inner is None:
             return "pointwise" in capabilities.fusions
-        if any(m.loop.is_scan for m in members):
+        if any(m.traits.is_scan for m in members):
             return False
         outer = product(space.outer)
         if isinstance(outer, int) and outer < capabilities.parallelism and len(members) > 1:
             # few rows: only what folds the same rows may share the loop, an elementwise loop would lose its parallelism
             total = product((*space.outer, *space.inner))
-            if any(m.inside and not m.loop.is_reduction for m in members) and isinstance(total, int) and total > 1 << 12:
+            if any(m.inside and not m.traits.is_reduction for m in members) and isinstance(total, int) and total > 1 << 12:
                 return False
         if not depends:
             return first.space == second.space
-        ends_in_fold = any(m.loop.is_reduction for m in first.members)
+        ends_in_fold = any(m.traits.is_reduction for m in first.members)
         return ("reduction_epilogue" if ends_in_fold else "reduction_prologue") in capabilities.fusions
 
     def _tables(self, member: Member, space: Space) -> tuple[IndexTable, IndexTable]:
@@ -306,77 +381,83 @@ class Scheduler:
             self._indices[key] = (reads, writes)
         return self._indices[key]
 
-    def _indices_agree(self, space: Space, members: Sequence[Member]) -> bool:
+    def _indices_agree(self, space: Space, members: Sequence[Member], made: Container[str]) -> bool:
+        """True when what members read of the buffers that they make is read where it was written. made: those buffers."""
+        readers = [(member, buffer) for member in members for buffer in sorted(member.traits.reads) if buffer in made]
+        if not readers:
+            return True
+        taken = {buffer for _, buffer in readers}
         written: dict[str, tuple[Expr, Member]] = {}
         for member in members:
-            for buffer, indices in self._tables(member, space)[1].items():
-                written[buffer] = (indices[0], member)
+            for buffer in member.traits.writes & taken:
+                written[buffer] = (self._tables(member, space)[1][buffer][0], member)
         inner = frozenset(s for s, _ in space.axes()[1])
-        for member in members:
-            for buffer, indices in self._tables(member, space)[0].items():
-                if buffer not in written:
-                    continue
-                index, writer = written[buffer]
-                if any(read != index for read in indices):
-                    return False
-                at_inner_points = writer.inside and not writer.loop.is_reduction
-                if at_inner_points and not member.inside:
-                    return False
-                if not at_inner_points and not isinstance(index, int) and index.free_symbols & inner:
-                    return False
-                if any(i.buffer == buffer and i.mask is not None for i in member.loop.instructions if isinstance(i, Load)):
-                    return False
+        for member, buffer in readers:
+            index, writer = written[buffer]
+            if buffer in member.traits.masked or any(read != index for read in self._tables(member, space)[0][buffer]):
+                return False
+            at_inner_points = writer.inside and not writer.traits.is_reduction
+            if at_inner_points and not member.inside:
+                return False
+            if not at_inner_points and not isinstance(index, int) and index.free_symbols & inner:
+                return False
         return True
-
-    def _path_between(self, first: Group, second: Group) -> bool:
-        """True when one reaches the other through a third group."""
-        for start, goal in ((second, first.number), (first, second.number)):
-            pending = [n for n in start.before if n != goal]
-            seen: set[int] = set()
-            while pending:
-                number = pending.pop()
-                if number in seen:
-                    continue
-                seen.add(number)
-                if number == goal:
-                    return True
-                pending.extend(self.groups[number].before)
-        return False
 
     def _merge(self, first: Group, second: Group, space: Space, members: list[Member]) -> None:
         """Let `first` take over `second`."""
+        for group in (first, second):
+            self._list_as_reader(group, listed=False)
+        both = (first.number, second.number)
         first.members = sorted(members, key=lambda m: m.position)
         first.space = space
         first.writes = {**first.writes, **second.writes}
         first.reads = {**first.reads, **second.reads}
         first.needs = {**first.needs, **second.needs}
-        first.before = {n: None for n in (*first.before, *second.before) if n not in (first.number, second.number)}
+        first.sizes |= second.sizes
+        first.before = {n: None for n in (*first.before, *second.before) if n not in both}
+        first.after = {n: None for n in (*first.after, *second.after) if n not in both}
         del self.groups[second.number]
+        for number in second.before:
+            if number not in both:
+                del self.groups[number].after[second.number]
+                self.groups[number].after[first.number] = None
+        for number in second.after:
+            if number not in both:
+                del self.groups[number].before[second.number]
+                self.groups[number].before[first.number] = None
         for buffer in second.writes:
             self.group_of_buffer[buffer] = first.number
-        for buffer in second.reads:
-            readers = self.readers[buffer]
-            readers.pop(second.number, None)
-            readers[first.number] = None
-        for group in self.groups.values():
-            if second.number in group.before:
-                del group.before[second.number]
-                group.before[first.number] = None
+        self._list_as_reader(first)
+        ancestors = self.ancestors[first.number] | self.ancestors.pop(second.number)
+        self.ancestors[first.number] = ancestors & ~(1 << first.number | 1 << second.number)
+        self._pass_on(first)
+
+    def _pass_on(self, group: Group) -> None:
+        """Tell the groups that depend on `group` that they depend on what it depends on."""
+        gained = self.ancestors[group.number] | 1 << group.number
+        pending = list(group.after)
+        while pending:
+            number = pending.pop()
+            known = self.ancestors[number]
+            if known | gained != known:
+                self.ancestors[number] = known | gained
+                pending.extend(self.groups[number].after)
 
     def _sorted(self) -> list[Group]:
         """Groups so that producers come first; among the ready ones, the earliest in program order."""
+        waiting = {number: len(group.before) for number, group in self.groups.items()}
+        ready = [number for number, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
         result: list[Group] = []
-        done: set[int] = set()
-        pending = sorted(self.groups.values(), key=lambda g: g.number)
-        while pending:
-            for position, group in enumerate(pending):
-                if all(n in done for n in group.before):
-                    result.append(group)
-                    done.add(group.number)
-                    del pending[position]
-                    break
-            else:
-                raise AssertionError("fusion made a cycle")
+        while ready:
+            group = self.groups[heapq.heappop(ready)]
+            result.append(group)
+            for number in group.after:
+                waiting[number] -= 1
+                if waiting[number] == 0:
+                    heapq.heappush(ready, number)
+        if len(result) != len(self.groups):
+            raise AssertionError("fusion made a cycle")
         return result
 
 

@@ -234,6 +234,16 @@ class Loop:
         exprs = [e for _, e in (*self.outer, *self.inner)] + [e for i in self.instructions for e in exprs_of(i)]
         return sorted({s.name for e in exprs for s in free_symbols(e)})
 
+    def size_names(self) -> frozenset[str]:
+        """Names of the sizes and numbers that a launch of this loop passes beside its buffers."""
+        own = {s.name for s, _ in (*self.outer, *self.inner)} | {i.symbol for i in self.instructions if isinstance(i, Indirect)}
+        return frozenset(self.symbols()) - own
+
+    def arguments(self) -> int:
+        """How many buffers and sizes a launch of this loop passes."""
+        buffers = {i.buffer for i in self.instructions if isinstance(i, (Load, Store))}
+        return len(buffers) + len(self.size_names())
+
     def has_atomic(self) -> bool:
         return any(isinstance(i, Store) and i.mode == "add" for i in self.instructions)
 
