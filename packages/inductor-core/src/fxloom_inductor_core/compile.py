@@ -104,6 +104,7 @@ def compile_graph(
         telemetry.emit(telemetry.ArtifactWritten("ir_pre_fusion.txt", _pre_fusion_text(graph)))
     with telemetry.phase("inductor.schedule"):
         groups = Scheduler(graph, codegens, options).run()
+    with telemetry.phase("inductor.plan"):
         let_go, hand_over = _backward_memory(graph, signature, options)
         planned = plan(graph, groups, codegens, options, let_go, hand_over)
     if listening:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fxloom_interfaces.dtypes import dtype_info
@@ -47,6 +48,12 @@ COMPUTE_ARITY: dict[str, int] = {
 }
 
 
+@lru_cache(maxsize=1 << 14)
+def _text(expr: Expr) -> str:
+    """An expression as text. Printing one takes long, and the kernels of a program share most of theirs."""
+    return str(expr)
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """A loop: symbol `name` runs over [0, size)."""
@@ -55,7 +62,7 @@ class Axis:
     size: Expr
 
     def __str__(self) -> str:
-        return f"{self.name} < {self.size}"
+        return f"{self.name} < {_text(self.size)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Load:
 
     def __str__(self) -> str:
         mask = f" if %{self.mask}" if self.mask is not None else ""
-        return f"%{self.result}: {dtype_info(self.dtype).short} = {self.buffer}[{self.index}]{mask}"
+        return f"%{self.result}: {dtype_info(self.dtype).short} = {self.buffer}[{_text(self.index)}]{mask}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ class IndexValue:
     dtype: str
 
     def __str__(self) -> str:
-        return f"%{self.result}: {dtype_info(self.dtype).short} = index {self.expr}"
+        return f"%{self.result}: {dtype_info(self.dtype).short} = index {_text(self.expr)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class Indirect:
 
     def __str__(self) -> str:
         flags = f"{' checked' if self.check else ''}{' wrapped' if self.wrap else ''}"
-        return f"{self.symbol} = %{self.value} < {self.size}{flags}" + (f" if %{self.mask}" if self.mask is not None else "")
+        return f"{self.symbol} = %{self.value} < {_text(self.size)}{flags}" + (f" if %{self.mask}" if self.mask is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +183,7 @@ class Store:
     mode: StoreMode = None
 
     def __str__(self) -> str:
-        return f"{self.buffer}[{self.index}] {'+=' if self.mode == 'add' else '='} %{self.value}"
+        return f"{self.buffer}[{_text(self.index)}] {'+=' if self.mode == 'add' else '='} %{self.value}"
 
 
 Instruction: TypeAlias = Load | Constant | IndexValue | Indirect | Compute | Reduce | Accumulate | Store
