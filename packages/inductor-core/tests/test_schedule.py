@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +14,11 @@ from core_graphs import check, compiled, record
 
 from fxloom_codegen_common.reference import REFERENCE
 from fxloom_inductor_core import CompiledGraph, InductorOptions, compile_graph
+from fxloom_inductor_core.graph import Lowering
+from fxloom_inductor_core.lowering import rules
+from fxloom_inductor_core.schedule import Scheduler
 from fxloom_inductor_core.spaces import collapse, express, refine
+from fxloom_inductor_core.trace import Loop
 from fxloom_interfaces import meta, telemetry
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.expr import product, substitute, symbol
@@ -78,6 +83,62 @@ def test_a_value_only_the_kernel_reads_is_never_stored() -> None:
     kernel = graph.program.kernels[0][1]
     assert [b.role for b in kernel.buffers] == ["in", "in", "in", "out"]
     assert sum(isinstance(i, Reduce) for i in kernel.instructions()) == 2
+
+
+def recurrence(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, steps: int) -> list[torch.Tensor]:
+    """A gated cell over `steps` steps that all read the same weights, and what is made of each state."""
+    h, made = x, []
+    for _ in range(steps):
+        gates = torch.mm(h, w)
+        update = torch.sigmoid(gates + b)
+        h = (1 - update) * torch.tanh(torch.sigmoid(gates - b) * h) + update * h
+        made.append((h * b).sum(0))
+    return made
+
+
+def siblings(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, steps: int) -> list[torch.Tensor]:
+    """Loops that read the same memory and nothing else."""
+    return [torch.tanh(x * number + b) for number in range(5 * steps)]
+
+
+def scheduled(function, *inputs: torch.Tensor) -> tuple[Scheduler, int]:
+    """The scheduler after its work on a function's graph, and the number of its loops."""
+    graph = Lowering({"cpu": REFERENCE}, InductorOptions(), rules(), keep_ir=False).run(record(function, *inputs))
+    scheduler = Scheduler(graph, {"cpu": REFERENCE}, InductorOptions())
+    scheduler.run()
+    return scheduler, sum(isinstance(work, Loop) for work in graph.work)
+
+
+@pytest.mark.parametrize("program", [recurrence, siblings])
+def test_merges_looked_at_grow_with_the_program_not_with_its_square(program) -> None:
+    inputs = torch.randn(8, 8), torch.randn(8, 8), torch.randn(8)
+    for steps in (20, 160):
+        scheduler, loops = scheduled(lambda x, w, b, steps=steps: program(x, w, b, steps), *inputs)
+        assert loops >= 2 * steps
+        assert scheduler.attempts <= 8 * loops
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs_keep_their_dependencies(seed: int) -> None:
+    """Merges of groups that others depend on: what depends on what is kept up to date, or this is a cycle or a wrong value."""
+    choose = random.Random(seed)
+    plan = [(choose.randrange(8), choose.random(), choose.random()) for _ in range(60)]
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        values = [x, w]
+        for kind, first, second in plan:
+            a, b = values[int(first * len(values))], values[-1 - int(second * min(len(values), 6))]
+            if kind == 0:
+                values.append(torch.mm(a, w) / 4)
+            elif kind == 1:
+                values.append(a - b.mean(-1, keepdim=True))
+            elif kind == 2:
+                values.append(torch.tanh(a.t() + b))
+            else:
+                values.append(torch.sin(a) * kind + b)
+        return values[2:]
+
+    check(program, torch.randn(6, 6, dtype=torch.float64), torch.randn(6, 6, dtype=torch.float64), rtol=1e-8)
 
 
 def test_no_fusion_through_a_third_node() -> None:

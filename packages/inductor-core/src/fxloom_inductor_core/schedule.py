@@ -227,13 +227,19 @@ class Scheduler:
         return self.codegens[device.split(":")[0]].capabilities
 
     def _list_as_reader(self, group: Group, listed: bool = True) -> None:
-        """Enter a group of loops among the readers of its buffers, or strike it off."""
-        if group.call is not None:
+        """Enter a group of loops among the readers of its buffers, or strike it off. One that is full is never entered."""
+        if group.call is not None or self._is_full(group):
             return
         shape, bit = group.shape(), 1 << group.number
         for buffer in group.reads:
             readers = self._readers.setdefault(buffer, {})
             readers[shape] = readers.get(shape, 0) | bit if listed else readers[shape] ^ bit
+
+    def _is_full(self, group: Group) -> bool:
+        """True when nothing that stores something else can join."""
+        arguments = len(group.reads.keys() | group.writes) + len(group.sizes)
+        most = self._capabilities(group.device).max_arguments
+        return len(group.members) >= self.options.max_fused_nodes or arguments >= most
 
     # ------------------------------------------------------------------------------------------------- merging
 
