@@ -271,6 +271,10 @@ class _Program:
             text = [f"{self.name} is no single graph: {error.reason}", f"  from: {place}" if place else "", f"  {_REMEDY}"]
             rejected.args = ("\n".join(filter(None, text)),)
             raise rejected from error
+        finally:  # they are the caller's
+            self.example_inputs.clear()
+            for number in self.places:
+                self.leaves[number] = None
 
     def callable(self, traced: Traced, run: Callable[..., list[Any]]) -> Callable[..., Any]:
         signature = traced.forward.signature

@@ -26,11 +26,14 @@ from fxloom_shapes.propagate import SYMBOLIC
 
 @dataclass(frozen=True, slots=True)
 class GraphMaker:
-    """See the module's docstring. nodes: the program's placeholders, one for each of `examples`. symbolic: some size is."""
+    """See the module's docstring.
+
+    nodes: the program's placeholders. parameters: for each, whether it was given an `nn.Parameter`. symbolic: some size is.
+    """
 
     state: Functionalizer
     nodes: Sequence[torch.fx.Node]
-    examples: Sequence[Any]
+    parameters: Sequence[bool]
     symbolic: bool
 
     def forward(self, found: ForwardOutputs, calls: Sequence[int], saved: Sequence[Any]) -> TracedGraph:
@@ -39,7 +42,7 @@ class GraphMaker:
         placed = [*self._placed(found), *self._constants_used(calls, outputs)]
         specs = (*found.specs, *[OutputSpec(OutputKind.SAVED) for _ in saved])
         inputs = tuple(spec for spec, _ in placed)
-        signature = GraphSignature(inputs, specs, tuple(found.results), tuple(found.metadata), len(self.examples))
+        signature = GraphSignature(inputs, specs, tuple(found.results), tuple(found.metadata), len(self.nodes))
         return self._built(signature, placed, calls, outputs)
 
     def backward(
@@ -76,7 +79,7 @@ class GraphMaker:
         return placed
 
     def _kind(self, number: int, static: bool) -> InputKind:
-        if isinstance(self.examples[number], torch.nn.Parameter):
+        if self.parameters[number]:
             return InputKind.PARAMETER
         return InputKind.BUFFER if static else InputKind.USER
 
@@ -85,7 +88,7 @@ class GraphMaker:
         return frozenset(
             number
             for number, place in enumerate(self.state.placeholders)
-            if is_static_address(self.nodes[place.input]) or isinstance(self.examples[place.input], torch.nn.Parameter)
+            if is_static_address(self.nodes[place.input]) or self.parameters[place.input]
         )
 
     def symbols_used(self, calls: Sequence[int], inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, None]:

@@ -50,7 +50,13 @@ def trace_graph(
         torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), devices_as_captured(),
         anomalies_unseen(),
     ):  # fmt: skip
-        traced = _Tracer(gm, decompositions, partitioner, list(example_inputs), inference).trace()
+        tracer = _Tracer(gm, decompositions, partitioner, list(example_inputs), inference)
+        try:
+            traced = tracer.trace()
+        finally:
+            # backward graphs that are made later need the fakes; the program's tensors may go, or be exchanged
+            tracer.mode.forget_tensors()
+            tracer.examples.clear()
     return traced if grad_mode else replace(traced, starts_with_grad=False)
 
 
@@ -100,7 +106,8 @@ class _Tracer:
             changed = {id(fake) for fake in fakes if fake.requires_grad and fake.grad_fn is not before[id(fake)][1]}
             found = classify_outputs(self.state, outputs, changed)
             self._refuse_shared_gradients()
-        maker = GraphMaker(self.state, self.nodes, self.examples, self._is_symbolic())
+        parameters = [isinstance(example, torch.nn.Parameter) for example in self.examples]
+        maker = GraphMaker(self.state, self.nodes, parameters, self._is_symbolic())
         if any(spec.differentiable for spec in found.specs):
             check_checkpoints(self.recorder.checkpoints, forward_entries)
             joint = Differentiation(self.recorder, self.state, maker, self.partitioner, self._rejecting)

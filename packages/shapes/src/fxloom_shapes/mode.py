@@ -95,12 +95,16 @@ class FakeMode(TorchDispatchMode):
         A program can tell that weak references to its tensors are left. Symbolic sizes, which compiled graphs keep, hold the
         environment by C++ references, so what that holds no collector would find.
         """
-        self._fakes.clear()
-        self._storages.clear()
+        self.forget_tensors()
         if self.env is not None:
             self.env.descriptors.clear()
             self.env.plans.clear()
             self.env.tracer = Tracer()
+
+    def forget_tensors(self) -> None:
+        """Forget which real tensors the fakes stand for; the environment's own memory stays."""
+        self._fakes.clear()
+        self._storages.clear()
 
     def is_known(self, real: torch.Tensor) -> bool:
         """True when `from_tensor` has made a fake for this very tensor."""
