@@ -1,11 +1,15 @@
 """Kernels run in Triton's interpreter, on CPU tensors, or with FXLOOM_TEST_GPU=1 on a real GPU.
 
-Triton reads its variable when it is first imported.
+Triton reads its variable when it is first imported. The interpreter checks no types, so at the end a process without it takes
+all kernels of the session through Triton's front end.
 """
 
 import os
+import pickle
+import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +26,30 @@ collect_ignore = ["golden"]
 def device() -> str:
     """Where kernels run."""
     return "cuda" if os.environ.get("FXLOOM_TEST_GPU") == "1" else "cpu"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiles_for_a_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fails, after the last test, where Triton refuses a kernel that some test built."""
+    from fxloom_codegen_triton import build
+
+    sources: dict[str, Any] = {}
+    plain = build.build_kernels
+
+    def recording(batch: Any, store: Any) -> Any:
+        sources.update((source.text, source) for source in batch)
+        return plain(batch, store)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "build_kernels", recording)
+        yield
+    if os.environ.get("FXLOOM_TEST_GPU") == "1":
+        return  # they were compiled
+    path = tmp_path_factory.mktemp("kernels") / "all.pickle"
+    path.write_bytes(pickle.dumps(list(sources.values())))
+    command = [sys.executable, "-m", "fxloom_codegen_triton.check", str(path)]
+    found = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 @pytest.fixture(autouse=True)

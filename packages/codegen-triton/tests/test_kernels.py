@@ -128,6 +128,7 @@ KINDS = [
     ("sum", "float32", "float32"), ("sum", "float16", "float32"), ("sum", "int64", "int64"), ("prod", "float32", "float32"),
     ("max", "float32", "float32"), ("min", "float32", "float32"), ("max", "int32", "int32"), ("min", "int64", "int64"),
     ("any", "bool", "bool"), ("all", "bool", "bool"), ("argmax", "float32", "int64"), ("argmin", "float32", "int64"),
+    ("max", "bfloat16", "bfloat16"), ("min", "float16", "float16"), ("argmax", "bfloat16", "int64"), ("argmin", "float16", "int64"),
     ("argmax", "int64", "int64"), ("welford", "float32", "float32"), ("xor_sum", "int64", "int64"),
 ]  # fmt: skip
 
@@ -243,6 +244,34 @@ def test_indirect_load_wraps(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="an assert in a kernel ends the CUDA context, and with it the other tests")
+def test_one_number_beside_an_indirect_load(tmp_path: Path) -> None:
+    """Its address is no tile: an index that is always 0, and a tensor without dimensions."""
+    at = value_symbol("i0")
+    body = (
+        Load(0, "index", X, "int64"),
+        Indirect("i0", 0, 1, True, True),
+        Load(1, "x", 0 * at, "float32"),
+        Load(2, "scale", 0 * X, "float32"),
+        Compute(3, "mul", (1, 2), "float32"),
+        Store("out", X, 3),
+    )
+    buffers = (
+        KernelBuffer("index", "int64", "in"), KernelBuffer("x", "float32", "in"), KernelBuffer("scale", "float32", "in"),
+        KernelBuffer("out", "float32", "out"),
+    )  # fmt: skip
+    kernel = Kernel((Axis("x0", 300),), (), (Stage(False, body),), buffers)
+    check(kernel, [torch.zeros(300, dtype=torch.int64), torch.randn(1), torch.randn(()), torch.empty(300)], tmp_path)
+
+
+def test_a_size_as_a_value(tmp_path: Path) -> None:
+    """A number for all points, that Triton may take for a constant."""
+    size = symbol("s0")
+    body = (IndexValue(0, size, "int64"), IndexValue(1, size + X, "int64"), Compute(2, "mul", (0, 1), "int64"), Store("out", X, 2))
+    kernel = Kernel((Axis("x0", size),), (), (Stage(False, body),), (KernelBuffer("out", "int64", "out"),), sizes=("s0",))
+    for length in (1, 16, 77):
+        check(kernel, [torch.empty(length, dtype=torch.int64)], tmp_path, (length,))
+
+
 def test_indirect_load_out_of_range_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from triton.runtime import interpreter
 

@@ -1,7 +1,6 @@
 """From sources to callables: one Python module per graph, kept in the artifact store, imported, its kernels compiled.
 
-Triton keeps compiled binaries in a cache of its own. Launches go through the compiled kernel directly; Triton's own
-launcher is taken where an argument is less aligned than the kernel was compiled for.
+Triton keeps compiled binaries in a cache of its own. How a built kernel is called stands in `launch`.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from fxloom_codegen_triton.launch import Launcher
 from fxloom_codegen_triton.matmul import TunedMatmul
 from fxloom_codegen_triton.spelling import HELPERS
 from fxloom_interfaces.artifacts import ArtifactStore, artifact_key
@@ -27,10 +26,6 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 '''
-
-#: Pointers that Triton may take for 16-byte aligned vectorise; torch's own allocations are.
-ALIGNMENT = 16
-
 
 def interpreting() -> bool:
     """Whether Triton runs kernels in its interpreter (TRITON_INTERPRET=1, read by Triton when it is imported)."""
@@ -99,53 +94,3 @@ def _compile_all(launchers: Sequence[Launcher]) -> int:
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         list(pool.map(Launcher.compile, launchers))
     return len(launchers)
-
-
-class Launcher:
-    """A kernel by the launch convention: `launcher(*buffers, *sizes)` on the current stream."""
-
-    def __init__(self, function: Any, source: KernelSource) -> None:
-        details = source.details
-        self.function = function
-        self.name = source.name
-        self.buffers: tuple[str, ...] = details["buffers"]
-        self.sizes: tuple[str, ...] = details["sizes"]
-        self.xblock: int = details["xblock"]
-        self.constants = (details["xblock"], details["rblock"]) if details["rblock"] else (details["xblock"],)
-        self.keywords = {"num_warps": details["num_warps"]}
-        self._xnumel: str = details["xnumel"]
-        self._static_grid = None if self.sizes else self.grid({})
-        self._run: Callable[..., None] | None = None
-
-    def grid(self, sizes: dict[str, int]) -> tuple[int, int, int]:
-        """Programs to launch."""
-        return (max(-(-_evaluate(self._xnumel, sizes) // self.xblock), 1), 1, 1)
-
-    def compile(self) -> None:
-        """Compile for aligned pointers. ToolchainError when Triton refuses."""
-        import torch
-
-        # Sizes as Triton types them: an int that fits 32 bits. 17 has none of the properties that Triton specialises on.
-        arguments = [getattr(torch, dtype) for dtype in self.buffers] + [17] * len(self.sizes)
-        try:
-            compiled = self.function.warmup(*arguments, *self.constants, grid=(1,), **self.keywords)
-        except Exception as error:
-            raise ToolchainError(
-                f"Triton can't compile kernel {self.name}: {type(error).__name__}: {error}\n"
-                "Run eager instead: backend='aot_eager', or FXLOOM_DISABLE=1."
-            ) from error
-        if self._static_grid is not None:
-            self._run = compiled[self._static_grid]
-
-    def __call__(self, *args: Any) -> None:
-        run = self._run
-        if run is not None and all(tensor.data_ptr() % ALIGNMENT == 0 for tensor in args):
-            run(*args, *self.constants)
-            return
-        grid = self._static_grid or self.grid(dict(zip(self.sizes, args[len(self.buffers) :], strict=True)))
-        self.function[grid](*args, *self.constants, **self.keywords)
-
-
-def _evaluate(expression: str, sizes: dict[str, int]) -> int:
-    """A size expression of our own printing, on ints."""
-    return int(eval(expression, {"__builtins__": {}, "min": min, "max": max}, dict(sizes)))

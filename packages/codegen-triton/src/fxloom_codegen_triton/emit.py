@@ -226,13 +226,14 @@ class _Emitter:
             case Constant(result, value, dtype):
                 self.values[result] = _Value(_literal(value, dtype), dtype, literal=True)
             case IndexValue(result, expr, dtype):
-                text = f"({self.index(expr)}).to({_type(dtype)})" if not is_static(expr) else _literal(int(expr), dtype)
+                text = self.index(expr)
                 if is_static(expr):
-                    self.values[result] = _Value(text, dtype, literal=True)
-                elif re.fullmatch(r"\w+", self.index(expr)):
-                    self.assign(result, f"{self.index(expr)}.to({_type(dtype)})", dtype, "index", self.varies(expr))
+                    self.values[result] = _Value(_literal(int(expr), dtype), dtype, literal=True)
+                elif not self.is_tile(expr):  # a size: one number for all points
+                    shape = "[XBLOCK, 1]" if self.kernel.inner else "[XBLOCK]"
+                    self.assign(result, f"tl.full({shape}, {text}, {_type(dtype)})", dtype, "index", False)
                 else:
-                    self.assign(result, text, dtype, "index", self.varies(expr))
+                    self.assign(result, f"{_atom_text(text)}.to({_type(dtype)})", dtype, "index", self.varies(expr))
             case Indirect():
                 self.indirect(instruction)
             case Compute():
@@ -263,6 +264,13 @@ class _Emitter:
         names = {s.name for s in expr.free_symbols}
         return bool(names & self.inner_symbols) or any(self.symbols[n].inner for n in names if n in self.symbols)
 
+    def is_tile(self, expr: Expr) -> bool:
+        """Whether an index expression is a tile, and not one number. What stands for an indirect index always is."""
+        if isinstance(expr, int):
+            return False
+        axes = {axis.name for axis in (*self.kernel.outer, *self.kernel.inner)}
+        return any(s.name in axes or s.name in self.symbols for s in expr.free_symbols)
+
     def index(self, expr: Expr) -> str:
         return print_expr(expr, _FUNCTIONS)
 
@@ -281,11 +289,11 @@ class _Emitter:
         extra = self.values[instruction.mask] if instruction.mask is not None else None
         inner = self.varies(instruction.index) or (extra is not None and extra.inner)
         address = self.address(instruction.buffer, instruction.index)
-        if not self.varies(instruction.index) and not _has_axis(instruction.index, self.kernel.outer) and not self.symbols:
+        if not self.is_tile(instruction.index):
             # one address for the whole tile: Triton wants a tile of pointers where there is a tile of masks
-            address = f"{address} + x * 0" if extra is None or not inner else f"{address} + x * 0 + r * 0"
-        elif extra is not None and inner and not self.varies(instruction.index):
-            address = f"{address} + r * 0"
+            address += " + x * 0"
+        if extra is not None and inner and not self.varies(instruction.index):
+            address += " + r * 0"
         text = f"tl.load({address}, {self.mask(inner, extra)}, other=0)"
         wish = instruction.buffer
         unchanging = self.roles[instruction.buffer] == "in"
@@ -308,6 +316,8 @@ class _Emitter:
         if not value.literal:
             return value.text
         shape = "[XBLOCK]" if not self.kernel.inner else "[XBLOCK, RBLOCK]" if inner else "[XBLOCK, 1]"
+        if value.dtype == "bfloat16":  # of which Triton's interpreter has no constants
+            return f"tl.full({shape}, {value.text}, tl.float32).to(tl.bfloat16)"
         return f"tl.full({shape}, {value.text}, {_type(value.dtype)})"
 
     def indirect(self, instruction: Indirect) -> None:
@@ -389,8 +399,7 @@ class _Emitter:
         if fold.kind in ("argmax", "argmin"):
             identity, helper = _ARG[fold.kind]
             self.helpers.setdefault(helper)
-            value_dtype = self.values[fold.value].dtype
-            guarded = self.guarded(value, _identity(identity, value_dtype))
+            guarded = self.guarded(value, _identity(identity, _wide(self.values[fold.value].dtype)))
             position = f"tl.broadcast_to({self.guarded('r', _LAST_POSITION)}, [XBLOCK, RBLOCK])"
             unused, at = self.namer.name("best"), self.namer.name(fold.kind)
             self.writer.line(f"{unused}, {at} = tl.reduce(({guarded}, {position}), 1, {helper})")
@@ -400,14 +409,16 @@ class _Emitter:
         self.assign(fold.results[0], self.finish(fold, guarded), fold.dtype, fold.kind, False)
 
     def fold_dtype(self, fold: Reduce) -> str:
-        """In what a fold runs: booleans in int8."""
-        return "int8" if fold.dtype == "bool" or fold.kind in ("any", "all") else fold.dtype
+        """In what a fold runs: booleans in int8, half-precision floats in float32, which Triton's maximum gives for them."""
+        if fold.dtype == "bool" or fold.kind in ("any", "all"):
+            return "int8"
+        return _wide(fold.dtype)
 
     def full(self, fold: Reduce) -> str:
         """The folded value as a tile [XBLOCK, RBLOCK] of the accumulator's dtype."""
         value = self.values[fold.value]
         text = self.tile(value, True)
-        wanted = self.fold_dtype(fold) if fold.kind not in ("argmax", "argmin") else value.dtype
+        wanted = self.fold_dtype(fold) if fold.kind not in ("argmax", "argmin") else _wide(value.dtype)
         if fold.kind in ("any", "all") and value.dtype != "bool":
             text = f"({text} != 0)"
         converted = _convert(text, "bool" if fold.kind in ("any", "all") else value.dtype, wanted) or text
@@ -438,7 +449,7 @@ class _Emitter:
         text += "[:, None]"
         if fold.dtype == "bool" or kind in ("any", "all"):
             return f"{text} != 0"
-        return f"{text}.to({_type(fold.dtype)})" if integral else text
+        return f"{text}.to({_type(fold.dtype)})" if integral or fold.dtype != self.fold_dtype(fold) else text
 
     def nan_fold(self, tile: str, helper: str) -> str:
         self.helpers.setdefault(helper)
@@ -465,7 +476,7 @@ class _Emitter:
                 self.writer.line(f"{name} = tl.full({shape}, 0, {_type(fold.dtype)})")
             return names
         if fold.kind in ("argmax", "argmin"):
-            dtype = self.value_dtype(fold)
+            dtype = _wide(self.value_dtype(fold))
             names = (self.namer.name("bests"), self.namer.name("positions"))
             self.writer.line(f"{names[0]} = tl.full({shape}, {_identity(_ARG[fold.kind][0], dtype)}, {_type(dtype)})")
             self.writer.line(f"{names[1]} = tl.full({shape}, {_LAST_POSITION}, {self.index_dtype})")
@@ -558,6 +569,11 @@ def _needs_64_bits(kernel: Kernel) -> bool:
     return False
 
 
+def _wide(dtype: str) -> str:
+    """The dtype in which values of `dtype` are compared and folded."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
 def _type(dtype: str) -> str:
     return "tl.int1" if dtype == "bool" else f"tl.{dtype}"
 
@@ -566,10 +582,17 @@ def _literal(value: bool | float, dtype: str) -> str:
     if dtype == "bool":
         return "True" if value else "False"
     if not is_float(dtype):
-        return repr(int(value))
+        return repr(wrapped(int(value), dtype))
     if math.isnan(value) or math.isinf(value):
         return f'float("{value}")'
     return repr(float(value))
+
+
+def wrapped(value: int, dtype: str) -> int:
+    """What an integer of the dtype holds of `value`: its low bits."""
+    bits = 8 * dtype_info(dtype).nbytes
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if dtype_info(dtype).kind == "int" and value >> bits - 1 else value
 
 
 def _operand(value: _Value) -> str:

@@ -1,0 +1,98 @@
+"""Compile generated kernels for a GPU that need not be here: what the interpreter lets through and the compiler refuses.
+
+Triton's interpreter, in which kernels run on machines without a GPU, checks no types. `refused` takes kernels through Triton's
+front end, or the whole way to machine code, for a given target. It needs a process in which TRITON_INTERPRET is not set, so it
+can be run as a program on sources that another process has pickled:
+
+    python -m fxloom_codegen_triton.check kernels.pickle ... [--whole]
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fxloom_codegen_triton.build import interpreting, load_module
+from fxloom_interfaces.artifacts import FileStore
+from fxloom_interfaces.codegen import KernelSource
+from fxloom_interfaces.dtypes import dtype_info
+
+#: compute capability and lanes of a warp: Hopper
+TARGET = ("cuda", 90, 32)
+
+
+def refused(sources: Sequence[KernelSource], *, whole: bool = False) -> list[tuple[KernelSource, str]]:
+    """The kernels that Triton refuses, with what it says. whole: compile to machine code, not just Triton's own IR."""
+    if interpreting():
+        raise RuntimeError("fxloom_codegen_triton.check: Triton was told to interpret (TRITON_INTERPRET=1); compile in another process")
+    found: list[tuple[KernelSource, str]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = FileStore(Path(folder))
+        for source in sources:
+            module, _ = load_module([source], store)
+            try:
+                _compile(getattr(module, source.name), source, whole)
+            except Exception as error:  # whatever the compiler raises is its refusal
+                found.append((source, f"{type(error).__name__}: {error}"))
+    return found
+
+
+def _compile(function: Any, source: KernelSource, whole: bool) -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+
+    details = source.details
+    names = function.arg_names
+    constants = {"XBLOCK": details["xblock"], **({"RBLOCK": details["rblock"]} if details["rblock"] else {})}
+    types = [f"*{_pointee(dtype)}" for dtype in details["buffers"]] + ["i32"] * len(details["sizes"]) + ["constexpr"] * len(constants)
+    ast = ASTSource(function, signature=dict(zip(names, types, strict=True)), constexprs=constants)
+    target = GPUTarget(*TARGET)
+    if whole:
+        triton.compile(ast, target=target, options={"num_warps": details["num_warps"]})
+        return
+    from triton._C.libtriton import ir
+
+    backend = make_backend(target)
+    options = backend.parse_options({"num_warps": details["num_warps"], **ast.parse_options()})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    ast.make_ir(target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
+
+
+def _pointee(dtype: str) -> str:
+    """Triton's name of an element's type."""
+    info = dtype_info(dtype)
+    bits = 8 * info.nbytes
+    match info.kind:
+        case "bool":
+            return "i1"
+        case "int":
+            return f"i{bits}"
+        case "uint":
+            return f"u{bits}"
+    return "bf16" if dtype == "bfloat16" else f"fp{bits}"
+
+
+def main(arguments: list[str]) -> int:
+    whole = "--whole" in arguments
+    count = bad = 0
+    for path in arguments:
+        if path == "--whole":
+            continue
+        sources = [source for source in pickle.loads(Path(path).read_bytes()) if "configs" not in source.details]
+        found = refused(sources, whole=whole)
+        for source, text in found:
+            print(f"{path}: {source.name}: {text}\n{source.text}\n")  # noqa: T201
+        count, bad = count + len(sources), bad + len(found)
+    print(f"{count} kernels, {bad} refused")  # noqa: T201
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
