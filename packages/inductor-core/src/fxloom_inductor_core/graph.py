@@ -750,7 +750,9 @@ class Lowering:
         if isinstance(value, (Tensor, View)):
             fake = meta.get_fake(node)
             strides = tuple(stride_expr(s) for s in fake.stride())
-            return self.operand(value, lambda layout: same_strides(layout, strides), order_or_plain(fake))
+            found = self.operand(value, lambda layout: same_strides(layout, strides), order_or_plain(fake))
+            # kernels of libraries check the strides of axes of one element as well (attention: alignment)
+            return _exact(found, fake) if same_strides(found.layout, strides) else found
         if isinstance(value, (list, tuple)):
             return [self.operand(v) if isinstance(v, (Tensor, View)) else v for v in value]
         return value
@@ -782,8 +784,7 @@ class Lowering:
         result = self.operand(lowered, lambda layout: same_strides(layout, strides), order)
         if not same_strides(result.layout, strides):
             result = self._exactly(lowered, strides)
-        exact = tuple(as_expr(s) for s in fake.stride())
-        return result if exact == result.layout.stride else Operand(result.buffer, replace(result.layout, stride=exact))
+        return _exact(result, fake)
 
     def _exactly(self, tensor: AnyTensor, strides: Index) -> Operand:
         """A copy of the tensor with these strides, which are not dense; along axes of stride 0 it is stored once."""
@@ -795,6 +796,12 @@ class Lowering:
         name = self.new_buffer(layout)
         self._add(Pointwise(Buffer(name, layout), tensor.load, origins=self._origins()))
         return Operand(name, Layout(tensor.device, tensor.dtype, tensor.size, strides))
+
+
+def _exact(operand: Operand, fake: Any) -> Operand:
+    """The same memory with the fake's strides, also where they don't matter: along axes of one element or none."""
+    exact = tuple(as_expr(s) for s in fake.stride())
+    return operand if exact == operand.layout.stride else Operand(operand.buffer, replace(operand.layout, stride=exact))
 
 
 CHANNELS_LAST = (0, 2, 3, 1)
