@@ -219,8 +219,8 @@ ARCHITECTURES = (
 )  # fmt: skip
 
 
-def _ids(generator: torch.Generator, length: int = LENGTH) -> torch.Tensor:
-    return torch.randint(5, VOCABULARY - 2, (BATCH, length), generator=generator)
+def _ids(generator: torch.Generator, length: int | None = None) -> torch.Tensor:
+    return torch.randint(5, VOCABULARY - 2, (BATCH, length or LENGTH), generator=generator)
 
 
 def _mask() -> torch.Tensor:

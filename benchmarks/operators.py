@@ -4,6 +4,7 @@
     python benchmarks/operators.py --device cuda --dtypes float32,bfloat16,float16 --workers 15
     python benchmarks/operators.py --only embedding,amax --samples 20 --workers 1
     python benchmarks/operators.py --errors                          # the database's calls that eager refuses
+    python benchmarks/operators.py --interpret                       # Triton's kernels, without a GPU
 
 Each sample is called by a function of its own, compiled with `fullgraph=True` unless `--breaks` is given, and compared with
 eager: dtype, shape, strides, device, and values by the rule of `judge` (an error against float64 of at most twice eager's own,
@@ -11,6 +12,9 @@ with a floor of a few ulp; integers and booleans exactly). Results of random ope
 their values. Gradients are those of a weighted sum of all differentiable results. An operator that fails on any sample fails;
 its first failure is shown. The table counts operators by outcome and dtype; a worker that dies, on an illegal memory access
 for instance, is an outcome too, charged to the operator that it worked on.
+
+With `--interpret` the Triton plugin serves the CPU: its kernels run in Triton's interpreter, and afterwards each is compiled
+for a GPU that need not be here, since the interpreter checks no types.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import argparse
 import collections
 import json
 import os
+import pickle
 import queue
 import subprocess
 import sys
@@ -305,6 +310,31 @@ def operators() -> dict[str, Any]:
     return _known
 
 
+class Interpreted:
+    """The Triton plugin for CPU tensors; keeps the sources of all kernels."""
+
+    def __init__(self) -> None:
+        from fxloom_codegen_triton import PLUGIN
+
+        self.plugin = PLUGIN
+        self.sources: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plugin, name)
+
+    def build(self, sources: Any, store: Any) -> Any:
+        self.sources.extend(sources)
+        return self.plugin.build(sources, store)
+
+    @staticmethod
+    def install() -> Interpreted:
+        from fxloom_interfaces import plugins
+
+        made = Interpreted()
+        plugins.codegens_by_device = lambda *names: {"cpu": made}  # type: ignore[assignment]
+        return made
+
+
 # ---- processes --------------------------------------------------------------------------------------------------------------
 
 
@@ -315,9 +345,13 @@ def work(options: argparse.Namespace) -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else prints
     operators()
+    interpreted = Interpreted.install() if options.interpret else None
     for line in sys.stdin:
         name, dtype = line.split()
         record = check_errors(name, options) if dtype == "errors" else check_operator(name, dtype, options)
+        if interpreted is not None and interpreted.sources:
+            (Path(options.kernels) / f"{name}-{dtype}.pickle").write_bytes(pickle.dumps(interpreted.sources))
+            interpreted.sources.clear()
         lost = any(words in record.text for words in FATAL) and options.device.startswith("cuda")
         if lost:
             record.kind = "died"
@@ -400,6 +434,8 @@ def main() -> int:
     parser.add_argument("--no-gradients", dest="gradients", action="store_false")
     parser.add_argument("--breaks", action="store_true", help="allow graph breaks")
     parser.add_argument("--errors", action="store_true", help="the calls that eager refuses, in place of the samples")
+    parser.add_argument("--interpret", action="store_true", help="Triton's kernels in its interpreter, on the CPU")
+    parser.add_argument("--kernels", help=argparse.SUPPRESS)
     parser.add_argument("--json", help="where to write all outcomes")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -411,12 +447,17 @@ def main() -> int:
     if unknown:
         parser.error(f"not in the operator database: {', '.join(unknown)}")
     options.deadline = time.time() + options.budget
+    arguments = sys.argv[1:]
+    if options.interpret:
+        os.environ["TRITON_INTERPRET"] = "1"
+        options.kernels = tempfile.mkdtemp()
+        arguments += ["--kernels", options.kernels]
     todo: queue.Queue[tuple[str, str]] = queue.Queue()
     for dtype in ["errors"] if options.errors else options.dtypes.split(","):
         for name in names:
             todo.put((name, dtype))
     results: list[Outcome] = []
-    threads = [threading.Thread(target=run_worker, args=(n, todo, results, sys.argv[1:], options)) for n in range(options.workers)]
+    threads = [threading.Thread(target=run_worker, args=(n, todo, results, arguments, options)) for n in range(options.workers)]
     start = time.time()
     for thread in threads:
         thread.start()
@@ -426,6 +467,10 @@ def main() -> int:
     print(f"{options.backend} on {device}, torch {torch.__version__}, {time.time() - start:.0f} s, {options.workers} workers, {todo.qsize()} not run")
     for line in table(results):
         print(line)
+    if options.interpret:
+        os.environ["TRITON_INTERPRET"] = "0"
+        files = sorted(Path(options.kernels).glob("*.pickle"))
+        subprocess.run([sys.executable, "-m", "fxloom_codegen_triton.check", *map(str, files)], check=False)
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(record) for record in results], indent=1))
     return int(any(record.kind not in ("equal", "no samples") for record in results))
