@@ -70,6 +70,8 @@ def masked_fill(x: Tensor, mask: Tensor, value: Number) -> Tensor:
 def masked_fill_tensor(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
     if mask.dtype is not torch.bool or value.device != x.device:
         return NotImplemented
+    if torch.promote_types(x.dtype, value.dtype) != x.dtype:
+        return NotImplemented  # the kernel raises for a value that doesn't fit
     return torch.where(mask, cast(value, x.dtype), x)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fxloom_decomp.expectations import expect
 from fxloom_decomp.registry import OPMATH, cast, decomposition, widen
 from fxloom_decomp.sizes import is_empty
 
@@ -64,6 +65,8 @@ def huber_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int,
 
 @decomposition(aten.binary_cross_entropy.default, promote=OPMATH, floats_only=True)
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
+    expect((x >= 0) & (x <= 1), "all elements of input should be between 0 and 1")
+    expect((target >= 0) & (target <= 1), "all elements of target should be between 0 and 1")
     # logarithms are cut at -100 (ATen), so that 0·log 0 is 0
     loss = (target - 1) * torch.clamp(torch.log1p(-x), min=-100) - target * torch.clamp(torch.log(x), min=-100)
     return _reduce(loss if weight is None else loss * weight, reduction)

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxloom_decomp.expectations import expect
 from fxloom_decomp.registry import cast, decomposition, widen
 from fxloom_interfaces.number_twins import twin
 from fxloom_interfaces.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
 
 aten = torch.ops.aten
+_DEVIATIONS = "normal expects all elements of std >= 0.0"
 #: with a probability that is told when it runs
 BERNOULLI: Any = twin(aten.bernoulli.p, differentiated=False)
 
@@ -92,7 +94,10 @@ def bernoulli_of_a_number(x: Tensor, p: Any = 0.5, generator: Any = None) -> Ten
 
 @decomposition(aten.bernoulli.default)
 def bernoulli(x: Tensor, generator: Any = None) -> Tensor:
-    return NotImplemented if generator is not None else cast(_uniform(x) < widen(x), x.dtype)
+    if generator is not None:
+        return NotImplemented
+    expect((x >= 0) & (x <= 1), "Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    return cast(_uniform(x) < widen(x), x.dtype)
 
 
 @decomposition(aten.uniform.default)
@@ -164,13 +169,17 @@ def normal_of_means(mean: Tensor, std: float = 1, generator: Any = None) -> Tens
 
 @decomposition(aten.normal.float_Tensor)
 def normal_of_deviations(mean: float, std: Tensor, generator: Any = None) -> Tensor:
-    return NotImplemented if generator is not None or std.dtype.is_complex else cast(_normal(std) * std + mean, std.dtype)
+    if generator is not None or std.dtype.is_complex:
+        return NotImplemented
+    expect(std >= 0, _DEVIATIONS)
+    return cast(_normal(std) * std + mean, std.dtype)
 
 
 @decomposition(aten.normal.Tensor_Tensor)
 def normal_of_both(mean: Tensor, std: Tensor, generator: Any = None) -> Tensor:
     if generator is not None or mean.dtype.is_complex or std.dtype.is_complex or mean.shape != std.shape:
         return NotImplemented
+    expect(std >= 0, _DEVIATIONS)
     return cast(_normal(mean) * std + mean, mean.dtype)
 
 

@@ -37,6 +37,7 @@ from fxloom_shapes.fake import FakeStorage, FakeTensor, GuessedCopy, make_fake
 from fxloom_shapes.float_nodes import FloatNode
 from fxloom_shapes.nodes import IntNode
 from fxloom_shapes.operators import Op, OpFacts, facts_of
+from fxloom_shapes.refusals import refuse
 from fxloom_shapes.unbacked import CustomContext, dynamic_shape, unbacked_number
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         made_plan = _make_plan(func, facts, args, kwargs or {}, mode)
         if made_plan is None:
             return decompose(func, args, kwargs or {})
+        refuse(func, args, kwargs or {})
         plan = made_plan.plan if isinstance(made_plan, Once) else made_plan
         if isinstance(made_plan, Once):
             pass  # the next call makes sizes of its own

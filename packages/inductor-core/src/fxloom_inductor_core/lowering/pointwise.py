@@ -405,6 +405,9 @@ def where(cx: Lowering, condition: Any, a: Any, b: Any) -> Any:
 @lowering(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def masked_fill(cx: Lowering, x: Any, mask: Any, value: Any) -> Any:
     dtype = _result(cx)
+    given = cx.given(2, "value")
+    if isinstance(given, torch.Tensor) and torch.promote_types(cx.fake.dtype, given.dtype) != cx.fake.dtype:
+        return NotImplemented  # the kernel raises for a value that doesn't fit
     return elementwise(cx, [mask, value, x], lambda ops, m, v, a: ops.where(m, v, a), dtype=dtype, compute=["bool", dtype, dtype])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,10 +15,11 @@ from fxloom_shapes.layout import (
     elementwise_stride,
     is_contiguous,
     is_non_overlapping_and_dense,
+    same_size,
     suggested_stride,
     surely,
 )
-from fxloom_shapes.propagate import Plan
+from fxloom_shapes.propagate import Plan, propagate
 from fxloom_shapes.rules.registry import fresh, shape_rule
 from fxloom_shapes.rules.view import copy_of
 
@@ -67,7 +69,7 @@ def index(device: torch.device, x: Any, indices: Any) -> Plan | None:
     return fresh((*desc.size[: used[0]], *picked, *desc.size[used[-1] + 1 :]), desc.dtype, device)
 
 
-@shape_rule(aten.index_put.default, aten.select_scatter.default, aten.slice_scatter.default, aten.scatter.src, aten.scatter.value)
+@shape_rule(aten.index_put.default, aten.scatter.src, aten.scatter.value)
 def like_first(device: torch.device, x: Any, *rest: Any, **options: Any) -> Plan | None:
     if not is_contiguous(x.desc) or not is_non_overlapping_and_dense(x.desc) or x.desc.dtype.is_complex:
         return None
@@ -104,3 +106,26 @@ def roll(device: torch.device, x: Any, shifts: Any, dims: Any = ()) -> Plan | No
     if stride is not None and any(equal(shift % x.desc.size[dim], 0) for shift, dim in zip(shifts, dims, strict=True)):
         stride = None
     return fresh(x.desc.size, x.desc.dtype, device, stride)
+
+
+def _scatter_of_a_view(view: Any) -> Callable[..., Plan | None]:
+    """Refuse what eager refuses, as the Meta kernels don't: a view that there is none of, a source of another size."""
+
+    def rule(device: torch.device, x: Any, source: Any, *places: Any, **named: Any) -> Plan | None:
+        seen, given = propagate(view, (x, *places), named).desc.size, source.desc.size
+        if not same_size(seen, given):
+            raise RuntimeError(
+                f"expected src to have a size equal to the slice of self. src size = {list(given)}, slice size = {list(seen)}"
+            )
+        return None  # the result is for torch's to say
+
+    return rule
+
+
+for _scatter, _view in (
+    (aten.select_scatter.default, aten.select.int),
+    (aten.slice_scatter.default, aten.slice.Tensor),
+    (aten.diagonal_scatter.default, aten.diagonal.default),
+    (aten.as_strided_scatter.default, aten.as_strided.default),
+):
+    shape_rule(_scatter)(_scatter_of_a_view(_view))

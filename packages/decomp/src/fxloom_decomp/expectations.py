@@ -1,0 +1,11 @@
+"""What eager's kernels expect of the values in their tensors, as checks in the graph: they raise when it runs, as eager does."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def expect(holds: Tensor, message: str) -> None:
+    """RuntimeError with `message` when the graph runs, unless all elements are True. NaN compares as False."""
+    torch.ops.aten._assert_async.msg(torch.all(holds), message)
