@@ -32,7 +32,7 @@ from fxloom_aot.views import (
     with_strides_of,
     write_back,
 )
-from fxloom_interfaces.errors import GraphRejected, InternalError
+from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalError, refused
 from fxloom_interfaces.signature import ViewStep
 from fxloom_interfaces.value_checks import may_raise
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
@@ -253,6 +253,10 @@ class Functionalizer:
                     self._treat(entry)
                 except UnsupportedView as error:
                     self.reject(entry, str(error), error)
+                except OPERATOR_ERRORS as error:
+                    if backward or entry.node is None:
+                        raise
+                    raise refused(entry.node, error) from error
             if not backward and may_raise(entry.op, entry.out):
                 for call in self.log.calls[first:]:
                     call.checks = may_raise(call.op, call.out)

@@ -266,6 +266,8 @@ class _Program:
         try:
             return trace_graph(self.graph, self.example_inputs, decompositions or {}, partitioner)
         except GraphRejected as error:
+            if error.raises and error.__cause__ is not None:
+                raise error.__cause__  # noqa: B904  # the function's own
             rejected = GraphRejected(error.node, error.reason)
             place = _place_of(error)
             text = [f"{self.name} is no single graph: {error.reason}", f"  from: {place}" if place else "", f"  {_REMEDY}"]

@@ -76,7 +76,7 @@ def _compiled(compiler: Compiler, graph: TracedGraph) -> Compiled:
         cause = graph.causes.get(error.node.name) if error.node.graph is graph.gm.graph else None
         if cause is None:
             raise
-        raise GraphRejected(cause, error.reason) from error
+        raise GraphRejected(cause, error.reason, raises=error.raises) from error
     if not callable(compiled):
         what = "a compiler returns a callable of one list, the inputs, to the flat outputs"
         raise PluginError(name_of(compiler), f"{what}; it returned {compiled!r} for the {_which(graph)} graph")

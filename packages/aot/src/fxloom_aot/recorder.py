@@ -26,7 +26,7 @@ from fxloom_aot._torch_private import (
 )
 from fxloom_aot.log import adopted
 from fxloom_interfaces import regions
-from fxloom_interfaces.errors import FxloomError, GraphBreak, GraphRejected, InternalError, Site
+from fxloom_interfaces.errors import OPERATOR_ERRORS, FxloomError, GraphBreak, GraphRejected, InternalError, Site, refused
 from fxloom_interfaces.meta import get_site
 from fxloom_interfaces.node_text import node_text
 from fxloom_interfaces.number_checks import CHECK
@@ -208,7 +208,7 @@ _DETACHING = ("detach_", torch.detach_)
 
 
 def run_graph(gm: torch.fx.GraphModule, inputs: list[Any], recorder: Recorder) -> list[Any]:
-    """Run `gm` on fakes under `recorder`; the flat outputs. Program errors come out as they are."""
+    """Run `gm` on fakes under `recorder`; the flat outputs. GraphRejected for what operators raise."""
     with recorder, plain_batch_norm(), _rejecting(recorder):
         outputs = _run(gm, inputs, recorder)
         recorder.node = None
@@ -312,7 +312,7 @@ def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
 
 @contextmanager
 def _rejecting(recorder: Recorder) -> Iterator[None]:
-    """What fakes can't answer becomes the rejection of the node that asked."""
+    """What fakes can't answer, and what an operator raises, becomes the rejection of the node that asked."""
     try:
         yield
     except GraphBreak as error:
@@ -322,7 +322,10 @@ def _rejecting(recorder: Recorder) -> Iterator[None]:
     except FxloomError:
         raise
     except Exception as error:
-        if recorder.node is not None:
-            site = get_site(recorder.node)
-            error.add_note(f"while aot ran {recorder.node.format_node()}" + (f"\n  from: {site}" if site else ""))
+        if recorder.node is None:
+            raise
+        site = get_site(recorder.node)
+        error.add_note(f"while aot ran {recorder.node.format_node()}" + (f"\n  from: {site}" if site else ""))
+        if isinstance(error, OPERATOR_ERRORS):
+            raise refused(recorder.node, error) from error
         raise

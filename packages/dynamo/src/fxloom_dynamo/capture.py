@@ -471,7 +471,7 @@ class _Attempt:
             if step is None or step in self.breaks:
                 raise BackendCompilerFailed(_backend_name(backend), error) from error
             site = meta.get_site(error.node)
-            raise _Restart(step, Break("backend_rejected", error.reason, site)) from error
+            raise _Restart(step, Break(_FAILS if error.raises else "backend_rejected", error.reason, site)) from error
         except ConstraintViolated:
             raise
         except Exception as error:

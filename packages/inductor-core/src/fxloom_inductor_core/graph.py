@@ -37,7 +37,7 @@ from fxloom_inductor_core.trace import Loop, Recorder, drop_dead, new_recorder
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.dtypes import dtype_info, dtype_name
-from fxloom_interfaces.errors import GraphRejected, InternalError
+from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalError, refused
 from fxloom_interfaces.expr import Expr, Max, free_symbols, normalize, print_expr, symbol
 from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, Reduction
 from fxloom_interfaces.loop_ir import Node as LoopNode
@@ -212,15 +212,21 @@ class Lowering:
                 case "get_attr":
                     self.env[node] = self._constant(node, _attribute(gm, str(node.target)))
                 case "call_function":
-                    if self._uses[node] or _is_impure(node):
-                        self.env[node] = self._call(node)
-                    elif isinstance(node.target, torch._ops.OpOverload) and may_raise(node.target, meta.get_fake(node)):
-                        self.eager(node, library=True)  # for what it raises: no kernel would be made of it
+                    try:
+                        self._lower(node)
+                    except OPERATOR_ERRORS as error:
+                        raise refused(node, error) from error
                 case "output":
                     self._outputs(node)
                 case _:
                     raise InternalError("inductor.lower", f"unexpected {node.op} in an aten graph", node=str(node.format_node()))
         return self.out
+
+    def _lower(self, node: torch.fx.Node) -> None:
+        if self._uses[node] or _is_impure(node):
+            self.env[node] = self._call(node)
+        elif isinstance(node.target, torch._ops.OpOverload) and may_raise(node.target, meta.get_fake(node)):
+            self.eager(node, library=True)  # for what it raises: no kernel would be made of it
 
     def _count_uses(self, node: torch.fx.Node) -> int:
         """How often the node's value is read, seen through views."""

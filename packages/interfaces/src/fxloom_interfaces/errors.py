@@ -52,12 +52,23 @@ class GraphRejected(FxloomError):
     """A later layer can't treat `node` soundly; capture starts again with a graph break at the node's instruction.
 
     Raised by backends and by the layers below them; caught by dynamo only.
+    raises: an operator refused its arguments (`__cause__`), as it may do in eager too: the instruction shows whether it does.
     """
 
-    def __init__(self, node: torch.fx.Node, reason: str) -> None:
+    def __init__(self, node: torch.fx.Node, reason: str, *, raises: bool = False) -> None:
         super().__init__(f"{node.format_node()}: {reason}")
         self.node = node
         self.reason = reason
+        self.raises = raises
+
+
+#: what operators raise for arguments that they refuse
+OPERATOR_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError)
+
+
+def refused(node: torch.fx.Node, error: Exception) -> GraphRejected:
+    """The rejection of a node whose operator raised while it was traced or lowered."""
+    return GraphRejected(node, f"{type(error).__name__}: {error}", raises=True)
 
 
 class UserError(FxloomError):

@@ -98,7 +98,9 @@ def refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def _kind_of(value: Any) -> Any:
     if type(value) is FakeTensor:
         known = _known_number(value)
-        return value.desc.dtype, value.desc.device, _sample_size(value.desc.size), None if known is None else str(known.item())
+        with disable_torch_dispatch():
+            number = "" if known is None else str(known.item())
+        return value.desc.dtype, value.desc.device, _sample_size(value.desc.size), number
     if type(value) in (list, tuple):
         return tuple(_kind_of(item) for item in value)
     if type(value) in _NUMBERS:
@@ -109,8 +111,8 @@ def _kind_of(value: Any) -> Any:
 
 
 def _known_number(fake: FakeTensor) -> torch.Tensor | None:
-    """The value of a tensor without axes, where it is known: a number that the program wrote, say."""
-    return None if fake.desc.size else fake.constant
+    """The value of a tensor without axes on the CPU, where it is known: a number that the program wrote, say."""
+    return fake.constant if not fake.desc.size and fake.desc.device.type == "cpu" else None
 
 
 def _hint(value: Any) -> Any:
