@@ -36,7 +36,7 @@ from fxloom_inductor_core.tensors import (
 from fxloom_inductor_core.trace import Loop, Recorder, drop_dead, new_recorder
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
-from fxloom_interfaces.dtypes import dtype_info, dtype_name
+from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalError, refused
 from fxloom_interfaces.expr import Expr, Max, free_symbols, normalize, print_expr, symbol
 from fxloom_interfaces.loop_ir import Body, Buffer, Extern, Layout, Pointwise, Reduction
@@ -333,14 +333,13 @@ class Lowering:
             args, kwargs = tree_map(lambda value: self._brought(value, device), (args, kwargs))
             if self._other_device(node, (args, kwargs)) is not None:
                 rule = None  # indices on the CPU, say
-        complex_numbers = not _is_view(node) and self._has_complex(node)
-        if complex_numbers and target not in COMPLEX_RULES and rule is not library_call:
+        beyond = "" if _is_view(node) else self._beyond_kernels(node)
+        if beyond and target not in (COMPLEX_RULES if beyond == _COMPLEX else ()) and rule is not library_call:
             rule = None
         result = NotImplemented if rule is None else rule(self, *args, **kwargs)
         if result is NotImplemented:
             reason = "arguments on several devices" if device is not None else "the lowering declines these arguments"
-            reason = "complex numbers, which kernels don't have" if complex_numbers else reason
-            result = self.fallback(node, "no lowering" if self.rules.get(target) is None and not complex_numbers else reason)
+            result = self.fallback(node, beyond or ("no lowering" if self.rules.get(target) is None else reason))
         self._settle(node, result)
         return result
 
@@ -381,10 +380,25 @@ class Lowering:
             )
         return self._floats[key]
 
-    def _has_complex(self, node: torch.fx.Node) -> bool:
-        """True when a tensor among the node's arguments or results is complex."""
-        nodes = [n for n in (node, *node.all_input_nodes) if meta.has_fake(n)]
-        return any(isinstance(fake, torch.Tensor) and fake.dtype.is_complex for n in nodes for fake in tree_leaves(meta.get_fake(n)))
+    def _beyond_kernels(self, node: torch.fx.Node) -> str:
+        """What no kernel can hold of the tensors among the node's arguments and results, in words; empty where there is nothing."""
+        found = ""
+        for part in (node, *node.all_input_nodes):
+            for fake in tree_leaves(meta.get_fake(part)) if meta.has_fake(part) else ():
+                if not isinstance(fake, torch.Tensor):
+                    continue
+                name, device = dtype_name(fake.dtype), str(fake.device)
+                if self._in_kernels(name, device):
+                    continue
+                if not fake.dtype.is_complex:
+                    return f"{name} on {device}, which kernels don't have"
+                found = _COMPLEX
+        return found
+
+    def _in_kernels(self, dtype: str, device: str) -> bool:
+        """Whether kernels for the device load and store the dtype."""
+        codegen = self.codegens.get(device.partition(":")[0])
+        return codegen is not None and dtype in codegen.capabilities.dtypes
 
     def _other_device(self, node: torch.fx.Node, arguments: Any) -> str | None:
         """The device of the node's result, when it is one tensor and some argument lies elsewhere."""
@@ -562,7 +576,7 @@ class Lowering:
             self.realize(tensor)
         layout = tensor.stored_layout()
         if layout is None or tensor.buffer is None or (accept is not None and not accept(layout)):
-            if dtype_info(tensor.dtype).kind == "complex":
+            if not self._in_kernels(tensor.dtype, tensor.device):
                 stride = contiguous_strides(tensor.size) if order is None else strides_in_order(tensor.size, order)
                 return self._copied(tensor, stride)
             copy = self.copy_of(tensor)
@@ -795,7 +809,7 @@ class Lowering:
     def _exactly(self, tensor: AnyTensor, strides: Index) -> Operand:
         """A copy of the tensor with these strides, which are not dense; along axes of stride 0 it is stored once."""
         repeated = [s == 0 and e not in (0, 1) for s, e in zip(strides, tensor.size, strict=True)]
-        if dtype_info(tensor.dtype).kind == "complex" and not any(repeated):
+        if not self._in_kernels(tensor.dtype, tensor.device) and not any(repeated):
             return self._copied(tensor, strides)
         stored = tuple(1 if again else e for e, again in zip(tensor.size, repeated, strict=True))
         layout = Layout(tensor.device, tensor.dtype, stored, strides)
@@ -812,6 +826,7 @@ def _exact(operand: Operand, fake: Any) -> Operand:
 
 CHANNELS_LAST = (0, 2, 3, 1)
 
+_COMPLEX = "complex numbers, which kernels don't have"
 #: operators whose rule takes complex numbers, beside views: library calls
 COMPLEX_RULES = frozenset({torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default})
 
