@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fxloom_dynamo import capture, optimize
+from fxloom_dynamo import capture, natives, optimize
 from fxloom_interfaces.errors import Unsupported
 
 LIBRARY = torch.library.Library("fxloom_raising", "DEF")
@@ -89,3 +89,9 @@ def test_an_operator_that_raises_in_eager_too_is_no_break() -> None:
     assert str(compiled.value) == str(eager.value)
     text, doubled = optimize("eager")(of_other_shapes_handled)(x)
     assert (text, doubled.tolist()) == (str(eager.value), [[2.0, 2.0], [2.0, 2.0]])
+
+
+def test_kernels_that_are_launched_past_the_dispatcher_are_never_run_on_fakes() -> None:
+    def _cuda_jiterator_compile_and_launch_kernel() -> None: ...
+
+    assert natives.refused_torch_builtin(_cuda_jiterator_compile_and_launch_kernel)

@@ -149,6 +149,8 @@ def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
             ev.heap.refuse(arg)
             graph_break("torch_call", f"{fn.__qualname__} of a {type(arg).__qualname__}")
     answer = ev.torch_native(fn, *args, **kwargs)
+    if type(answer) is FakeTensor and not ev.recorder.is_known(answer):
+        graph_break("torch_call", f"{fn.__qualname__}, which makes a tensor out of capture's sight")
     queries.note(ev.heap, fn, args, kwargs, answer)
     return answer
 

@@ -184,6 +184,7 @@ _QUERIES = ("is_", "has_")
 _REFUSED_PREFIXES = (
     "set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_",
     "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "make_dual", "_make_dual", "unpack_dual", "_unpack_dual",
+    "_cuda_jiterator_compile_and_launch_kernel",  # launches on the memory of its arguments, past the dispatcher
 )  # fmt: skip
 
 
