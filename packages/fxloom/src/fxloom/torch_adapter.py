@@ -22,7 +22,7 @@ def compile_for_torch(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """Compile a graph captured by torch.compile. mode, options: as `fxloom.compile` takes them. ConfigError for unknown ones."""
-    given = {} if mode is None else {"mode": mode}
+    given: dict[str, Any] = {} if mode is None else {"mode": mode}
     given |= {} if options is None else {"options": options}
     fakes = [(node, node.meta.get("example_value")) for node in gm.graph.nodes]
     symbolic = any(map(_is_symbolic, example_inputs)) or any(_is_symbolic(fake) for _, fake in fakes)
