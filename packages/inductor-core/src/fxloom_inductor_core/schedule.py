@@ -266,7 +266,7 @@ class Scheduler:
             return
         shape, sharers = group.shape(), 0
         for buffer in group.reads:
-            sharers |= self._readers[buffer].get(shape, 0)
+            sharers |= self._readers.get(buffer, {}).get(shape, 0)
         for number in (group.number, *group.before):
             apart |= 1 << number
         sharers &= ~apart
