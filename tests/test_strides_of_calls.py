@@ -28,6 +28,7 @@ def _(x: Tensor) -> Tensor:
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     seen.clear()
+    fxloom.reset()
     yield
     fxloom.reset()
 
