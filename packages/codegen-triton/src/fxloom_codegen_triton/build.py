@@ -27,6 +27,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 '''
 
+
 def interpreting() -> bool:
     """Whether Triton runs kernels in its interpreter (TRITON_INTERPRET=1, read by Triton when it is imported)."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"

@@ -582,13 +582,13 @@ def _literal(value: bool | float, dtype: str) -> str:
     if dtype == "bool":
         return "True" if value else "False"
     if not is_float(dtype):
-        return repr(wrapped(int(value), dtype))
+        return repr(_wrapped(int(value), dtype))
     if math.isnan(value) or math.isinf(value):
         return f'float("{value}")'
     return repr(float(value))
 
 
-def wrapped(value: int, dtype: str) -> int:
+def _wrapped(value: int, dtype: str) -> int:
     """What an integer of the dtype holds of `value`: its low bits."""
     bits = 8 * dtype_info(dtype).nbytes
     value &= (1 << bits) - 1

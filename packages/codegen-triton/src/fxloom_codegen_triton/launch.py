@@ -60,13 +60,7 @@ class Launcher:
 
     def __call__(self, *args: Any) -> None:
         index = args[0].get_device()
-        if is_current(index):
-            self._launch(index, args)
-            return
-        import torch
-
-        with torch.cuda.device(index):
-            self._launch(index, args)
+        run_on(index, self._launch, index, args)
 
     def _launch(self, index: int, args: tuple[Any, ...]) -> None:
         """Launch; the device `index` is the current one."""
@@ -83,11 +77,15 @@ class Launcher:
             self.function[grid](*args, *self.constants, **self.keywords)
 
 
-def is_current(index: int) -> bool:
-    """Whether a launch now goes to the device `index`; -1, the CPU of Triton's interpreter, always is."""
+def run_on(index: int, run: Callable[..., None], *args: Any) -> None:
+    """Call `run(*args)` while the device `index` is the current one; -1 is the CPU of Triton's interpreter."""
     import torch
 
-    return index < 0 or torch.cuda.device_count() == 1 or torch.cuda.current_device() == index
+    if index < 0 or torch.cuda.device_count() == 1 or torch.cuda.current_device() == index:
+        run(*args)
+        return
+    with torch.cuda.device(index):
+        run(*args)
 
 
 def _evaluate(expression: str, sizes: dict[str, int]) -> int:

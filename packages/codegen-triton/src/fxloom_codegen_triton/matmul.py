@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
+from fxloom_codegen_triton.launch import run_on
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.errors import UserError
 
@@ -129,15 +130,7 @@ class TunedMatmul:
         self.milliseconds: dict[Any, dict[str, float]] = {}
 
     def __call__(self, *operands: torch.Tensor, out: torch.Tensor) -> None:
-        from fxloom_codegen_triton.launch import is_current
-
-        if is_current(out.get_device()):
-            self._run(operands, out)
-            return
-        import torch
-
-        with torch.cuda.device(out.device):
-            self._run(operands, out)
+        run_on(out.get_device(), self._run, operands, out)
 
     def _run(self, operands: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
         key = tuple((operand.shape, operand.stride(), operand.data_ptr() % 16 == 0) for operand in operands)
