@@ -47,7 +47,7 @@ def gradients(out: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | None]
     differentiable = [t for t in tensors(out) if t.requires_grad and (t.is_floating_point() or t.is_complex())]
     if not differentiable or not leaves:
         return []
-    weights = [torch.linspace(0.5, 1.5, max(t.numel(), 1), dtype=torch.float64)[: t.numel()].reshape(t.shape).to(t.dtype) for t in differentiable]
+    weights = [torch.linspace(0.5, 1.5, max(t.numel(), 1), dtype=torch.float64)[: t.numel()].reshape(t.shape).to(t.device, t.dtype) for t in differentiable]
     return list(torch.autograd.grad(differentiable, leaves, weights, allow_unused=True))
 
 

@@ -18,14 +18,9 @@ import argparse
 import collections
 import copy
 import json
-import os
-import queue
-import subprocess
 import sys
-import tempfile
-import threading
 import time
-import warnings
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,6 +29,7 @@ from typing import Any
 import capture_models
 import torch
 from capture_models import ARCHITECTURES, Architecture, flat_tensors, make
+from workers import run_all, serve
 
 #: twenty-five kinds of Hugging Face models
 HUGGING_FACE = (
@@ -226,61 +222,24 @@ def check(name: str, mode: str, dtype_name: str, options: argparse.Namespace) ->
 
 
 def work(options: argparse.Namespace) -> None:
-    warnings.simplefilter("ignore")
+    """A worker; a case is a model, a mode and a dtype."""
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    for line in sys.stdin:
-        name, mode, dtype = line.split()
+
+    def run(name: str, mode: str, dtype: str) -> Outcome:
         try:
-            record = check(name, mode, dtype, options)
+            return check(name, mode, dtype, options)
         except Exception as error:
-            record = Outcome(name, mode, dtype, "raised", f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
-            import traceback
-
             traceback.print_exc()
-            if "CUDA error" in record.text:
-                record.kind = "died"
-        answer.write(json.dumps(asdict(record)) + "\n")
-        answer.flush()
-        if record.kind == "died":
-            os._exit(1)
+            text = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+            return Outcome(name, mode, dtype, "died" if "CUDA error" in text else "raised", text)
+
+    serve(run)
 
 
-def run_worker(number: int, todo: queue.Queue[tuple[str, str, str]], found: list[Outcome], arguments: list[str], options: argparse.Namespace) -> None:
-    process: subprocess.Popen[str] | None = None
-    log = Path(tempfile.gettempdir()) / f"models-{os.getpid()}-{number}.log"
-    while time.time() < options.deadline:
-        try:
-            item = todo.get_nowait()
-        except queue.Empty:
-            break
-        if process is None or process.poll() is not None:
-            process = subprocess.Popen([sys.executable, __file__, *arguments, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("w"), text=True)
-        assert process.stdin is not None and process.stdout is not None
-        timer = threading.Timer(options.timeout, process.kill)
-        timer.start()
-        start = time.time()
-        try:
-            process.stdin.write(" ".join(item) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        timer.cancel()
-        if line:
-            found.append(Outcome(**json.loads(line)))
-            if found[-1].kind == "died":
-                process.wait()
-        else:
-            process.wait()
-            kind = "timeout" if time.time() - start >= options.timeout else "died"
-            found.append(Outcome(*item, kind, f"exit code {process.returncode}: {' '.join(log.read_text(errors='replace').split())[-300:]}"))
-        print(found[-1].model, found[-1].mode, found[-1].dtype, found[-1].kind, found[-1].text[:500], flush=True)
-    if process is not None and process.poll() is None:
-        process.kill()
+def tell(record: Outcome) -> None:
+    print(record.model, record.mode, record.dtype, record.kind, record.text[:500], flush=True)
 
 
 def main() -> int:
@@ -302,20 +261,10 @@ def main() -> int:
         work(options)
         return 0
     names = options.only.split(",") if options.only else [*HUGGING_FACE, *[f"timm:{name}" for name in TIMM]]
-    options.deadline = time.time() + options.budget
-    todo: queue.Queue[tuple[str, str, str]] = queue.Queue()
-    for name in names:
-        for mode in options.modes.split(","):
-            for dtype in options.dtypes.split(","):
-                todo.put((name, mode, dtype))
-    found: list[Outcome] = []
-    threads = [threading.Thread(target=run_worker, args=(n, todo, found, sys.argv[1:], options)) for n in range(options.workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    cases = [(name, mode, dtype) for name in names for mode in options.modes.split(",") for dtype in options.dtypes.split(",")]
+    found, left = run_all(cases, Outcome, sys.argv[1:], options, tell)
     device = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU"
-    print(f"{options.backend} on {device}, torch {torch.__version__}, size {options.size}, {todo.qsize()} not run: {dict(collections.Counter(r.kind for r in found))}")
+    print(f"{options.backend} on {device}, torch {torch.__version__}, size {options.size}, {left} not run: {dict(collections.Counter(r.kind for r in found))}")
     for record in sorted(found, key=lambda r: (r.kind, names.index(r.model), r.mode, r.dtype)):
         speed = f" {record.eager_ms:.2f} ms eager, {record.compiled_ms:.2f} ms" if record.eager_ms else ""
         print(

@@ -24,23 +24,23 @@ import collections
 import json
 import os
 import pickle
-import queue
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from autograd_databases import gradients, significant
+from databases import UNINITIALIZED
 from torch.utils import _pytree as pytree
+from workers import run_all, serve
 
-#: operators of the database whose results are whatever lies in memory
-UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"})
+#: operators whose results are whatever lies in memory
+UNWRITTEN = UNINITIALIZED | {"resize_as_"}
 #: ulps of the result's dtype that an element may be off by whatever eager does
 FLOOR_ULPS = 4.0
 #: what a process prints after which the device is lost to it
@@ -109,11 +109,6 @@ def judge(mine: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None, w
         )
 
 
-def significant(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Strides that decide where elements lie."""
-    return tuple(s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1) if tensor.numel() else ()
-
-
 def agree(mine: Any, eager: Any, exact: Any, where: str, *, values: bool) -> None:
     """Raise Mismatch where two nests of results differ."""
     if isinstance(eager, torch.Tensor):
@@ -167,20 +162,12 @@ def fresh(args: Any, kwargs: Any, dtype: torch.dtype | None = None) -> tuple[Any
     return (*pytree.tree_map(copied, (args, kwargs)), leaves)
 
 
-def gradients_of(out: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    found = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad and (t.is_floating_point() or t.is_complex())]
-    if not found or not leaves:
-        return []
-    weights = [torch.linspace(0.5, 1.5, max(t.numel(), 1), dtype=torch.float64)[: t.numel()].reshape(t.shape).to(t.device, t.dtype) for t in found]
-    return list(torch.autograd.grad(found, leaves, weights, allow_unused=True))
-
-
 def sample_outcome(fn: Callable[..., Any], sample: Any, prepared: Callable[[Any], Any], seed: int, dtype: torch.dtype | None = None) -> Any:
     """Results and gradients of one call, or what it raises."""
     args, kwargs, leaves = fresh((sample.input, *sample.args), sample.kwargs, dtype)
     torch.manual_seed(seed)
     out = prepared(fn(*args, **kwargs))
-    return out, gradients_of(out, leaves)
+    return out, gradients(out, leaves)
 
 
 def check_sample(op: Any, sample: Any, compiling: Callable[[Callable[..., Any]], Callable[..., Any]], record: Outcome) -> None:
@@ -207,7 +194,7 @@ def check_sample(op: Any, sample: Any, compiling: Callable[[Callable[..., Any]],
     again = sample_outcome(op.op, sample, prepared, 0)
     other = sample_outcome(op.op, sample, prepared, 1)
     record.random = record.random or not same(eager, other)
-    values = same(eager, other) and op.name not in UNINITIALIZED
+    values = same(eager, other) and op.name not in UNWRITTEN
     exact: Any = None
     if values and op.dtype_is_low:
         try:
@@ -239,7 +226,7 @@ def check_operator(name: str, dtype_name: str, options: argparse.Namespace) -> O
         record.kind = "no samples"
         return record
     op.dtype_is_low = dtype.is_floating_point or dtype.is_complex
-    gradients = options.gradients and op.supports_autograd and dtype in op.supported_backward_dtypes(options.device.split(":")[0])
+    trained = options.gradients and op.supports_autograd and dtype in op.supported_backward_dtypes(options.device.split(":")[0])
 
     def compiling(fn: Callable[..., Any]) -> Callable[..., Any]:
         fxloom.reset()
@@ -247,7 +234,7 @@ def check_operator(name: str, dtype_name: str, options: argparse.Namespace) -> O
 
     fallbacks: collections.Counter[str] = collections.Counter()
     try:
-        samples = list(op.sample_inputs(options.device, dtype, requires_grad=gradients))
+        samples = list(op.sample_inputs(options.device, dtype, requires_grad=trained))
     except Exception as error:  # the database needs a package that is not here
         record.kind, record.text = "no samples", f"{type(error).__name__}: {str(error)[:100]}"
         return record
@@ -339,63 +326,21 @@ class Interpreted:
 
 
 def work(options: argparse.Namespace) -> None:
-    """A worker: lines `operator dtype` come in, one line of JSON goes out for each."""
-    warnings.simplefilter("ignore")
+    """A worker; a case is an operator and a dtype."""
     torch.set_num_threads(1)
-    answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints
     operators()
     interpreted = Interpreted.install() if options.interpret else None
-    for line in sys.stdin:
-        name, dtype = line.split()
+
+    def run(name: str, dtype: str) -> Outcome:
         record = check_errors(name, options) if dtype == "errors" else check_operator(name, dtype, options)
         if interpreted is not None and interpreted.sources:
             (Path(options.kernels) / f"{name}-{dtype}.pickle").write_bytes(pickle.dumps(interpreted.sources))
             interpreted.sources.clear()
-        lost = any(words in record.text for words in FATAL) and options.device.startswith("cuda")
-        if lost:
+        if any(words in record.text for words in FATAL) and options.device.startswith("cuda"):
             record.kind = "died"
-        answer.write(json.dumps(asdict(record)) + "\n")
-        answer.flush()
-        if lost:
-            os._exit(1)
+        return record
 
-
-def run_worker(number: int, todo: queue.Queue[tuple[str, str]], results: list[Outcome], arguments: list[str], options: argparse.Namespace) -> None:
-    """Feed one worker process after the other until nothing is left."""
-    process: subprocess.Popen[str] | None = None
-    log = Path(tempfile.gettempdir()) / f"operators-{os.getpid()}-{number}.log"
-    while time.time() < options.deadline:
-        try:
-            name, dtype = todo.get_nowait()
-        except queue.Empty:
-            break
-        if process is None or process.poll() is not None:
-            process = subprocess.Popen(
-                [sys.executable, __file__, *arguments, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("w"), text=True
-            )
-        assert process.stdin is not None and process.stdout is not None
-        timer = threading.Timer(options.timeout, process.kill)
-        timer.start()
-        start = time.time()
-        try:
-            process.stdin.write(f"{name} {dtype}\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        timer.cancel()
-        if line:
-            results.append(Outcome(**json.loads(line)))
-            if results[-1].kind == "died":
-                process.wait()
-        else:
-            process.wait()
-            kind = "timeout" if time.time() - start >= options.timeout else "died"
-            tail = " ".join(log.read_text(errors="replace").split())[-300:]
-            results.append(Outcome(name, dtype, kind, f"exit code {process.returncode}: {tail}"))
-    if process is not None and process.poll() is None:
-        process.kill()
+    serve(run)
 
 
 def table(results: list[Outcome]) -> Iterator[str]:
@@ -446,25 +391,16 @@ def main() -> int:
     unknown = [name for name in names if name not in operators()]
     if unknown:
         parser.error(f"not in the operator database: {', '.join(unknown)}")
-    options.deadline = time.time() + options.budget
     arguments = sys.argv[1:]
     if options.interpret:
         os.environ["TRITON_INTERPRET"] = "1"
         options.kernels = tempfile.mkdtemp()
         arguments += ["--kernels", options.kernels]
-    todo: queue.Queue[tuple[str, str]] = queue.Queue()
-    for dtype in ["errors"] if options.errors else options.dtypes.split(","):
-        for name in names:
-            todo.put((name, dtype))
-    results: list[Outcome] = []
-    threads = [threading.Thread(target=run_worker, args=(n, todo, results, arguments, options)) for n in range(options.workers)]
+    cases = [(name, dtype) for dtype in (["errors"] if options.errors else options.dtypes.split(",")) for name in names]
     start = time.time()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    results, left = run_all(cases, Outcome, arguments, options)
     device = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU"
-    print(f"{options.backend} on {device}, torch {torch.__version__}, {time.time() - start:.0f} s, {options.workers} workers, {todo.qsize()} not run")
+    print(f"{options.backend} on {device}, torch {torch.__version__}, {time.time() - start:.0f} s, {options.workers} workers, {left} not run")
     for line in table(results):
         print(line)
     if options.interpret:
