@@ -202,6 +202,37 @@ def test_scan_too_long_is_refused() -> None:
         PLUGIN.emit(Kernel((), (Axis("r0", width),), (Stage(True, body),), buffers), "k")
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_threads_meet_between_a_store_and_a_load_of_it(persistent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU another thread may have stored what a thread loads; the interpreter has one thread, so the text is looked at."""
+    monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 1 << 14 if persistent else 0)
+    rows, width = 5, 3000
+    at = width * X + R
+    first = (
+        Load(0, "x", at, "float32"),
+        Compute(1, "exp", (0,), "float32"),
+        Store("out", at, 1),
+        Reduce((2,), "sum", 1, "float32"),
+    )
+    second = (Load(3, "out", at, "float32"), Compute(4, "div", (3, 2), "float32"), Store("shares", at, 4))
+    buffers = tuple(KernelBuffer(name, "float32", "in" if name == "x" else "out") for name in ("x", "out", "shares"))
+    kernel = Kernel((Axis("x0", rows),), (Axis("r0", width),), (Stage(True, first), Stage(True, second)), buffers)
+    source = check(kernel, [torch.randn(rows, width), torch.empty(rows, width), torch.empty(rows, width)], tmp_path)
+    assert source.count("tl.debug_barrier()") == 1
+    assert source.index("tl.store(out_ptr") < source.index("tl.debug_barrier()") < source.index("tl.load(out_ptr")
+    if not persistent:  # it does not wait in every round
+        assert source.index("tl.debug_barrier()") < source.rindex("for roffset")
+
+
+def test_threads_meet_before_what_they_read_is_written(tmp_path: Path) -> None:
+    """An argument that is updated in place and read at other places of its row."""
+    body = (Load(0, "x", 64 * X + (63 - R), "float32"), Reduce((1,), "max", 0, "float32"))
+    update = (Load(2, "x", 64 * X + R, "float32"), Compute(3, "sub", (2, 1), "float32"), Store("x", 64 * X + R, 3))
+    kernel = Kernel((Axis("x0", 9),), (Axis("r0", 64),), (Stage(True, body), Stage(True, update)), (KernelBuffer("x", "float32", "inout"),))
+    source = check(kernel, [torch.randn(9, 64)], tmp_path)
+    assert source.index("tl.debug_barrier()") < source.index("tl.store(x_ptr")
+
+
 def test_strided_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column sum: contiguous along the outer axis."""
     monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 0)

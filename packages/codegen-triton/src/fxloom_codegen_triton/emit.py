@@ -132,6 +132,9 @@ class _Emitter:
         self.symbols: dict[str, _Value] = {}  # indirect indices
         self.helpers: dict[str, None] = {}
         self.checks = False
+        # buffers that were read, and written, since the threads of a program last met
+        self.read: set[str] = set()
+        self.written: set[str] = set()
         self.inner_symbols = {axis.name for axis in kernel.inner}
         self.rnumel = product([axis.size for axis in kernel.inner])
         # a static inner range that fills its tile needs no mask
@@ -196,6 +199,8 @@ class _Emitter:
             stride = product([stride, axis.size])
 
     def stage(self, stage: Stage) -> None:
+        if any(isinstance(i, Load) and i.buffer in self.written or isinstance(i, Store) and i.buffer in self.read for i in stage.body):
+            self.meet()  # here, so that no loop does it again and again
         if not stage.inner or self.blocks.persistent:
             for instruction in stage.body:
                 self.instruction(instruction, stage.inner)
@@ -216,6 +221,12 @@ class _Emitter:
         self.known = outside  # values of the loop are gone
         for fold in folds:
             self.close_fold(fold, state[id(fold)])
+
+    def meet(self) -> None:
+        """Have the program's threads wait for each other: which thread has an element differs from one access to the next."""
+        self.writer.line("tl.debug_barrier()")
+        self.read.clear()
+        self.written.clear()
 
     # ---- instructions
 
@@ -294,6 +305,10 @@ class _Emitter:
             address += " + x * 0"
         if extra is not None and inner and not self.varies(instruction.index):
             address += " + r * 0"
+        if instruction.buffer in self.written:
+            self.meet()
+        if self.roles[instruction.buffer] != "in":
+            self.read.add(instruction.buffer)
         text = f"tl.load({address}, {self.mask(inner, extra)}, other=0)"
         wish = instruction.buffer
         unchanging = self.roles[instruction.buffer] == "in"
@@ -308,6 +323,9 @@ class _Emitter:
             address += " + x * 0"
         if wide and not self.varies(index):
             address += " + r * 0"
+        if buffer in self.read:
+            self.meet()
+        self.written.add(buffer)
         function = "tl.atomic_add" if mode == "add" else "tl.store"
         self.writer.line(f"{function}({address}, {text}, {self.mask(wide)})")
 
