@@ -35,7 +35,7 @@ from fxloom_inductor_core.tensors import (
 )
 from fxloom_inductor_core.trace import Loop, Recorder, drop_dead, new_recorder
 from fxloom_interfaces import meta
-from fxloom_interfaces.codegen import Codegen
+from fxloom_interfaces.codegen import Capabilities, Codegen
 from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalError, refused
 from fxloom_interfaces.expr import Expr, Max, free_symbols, normalize, print_expr, symbol
@@ -165,6 +165,10 @@ def as_expr(value: Any) -> Expr:
     return normalize(sympy.sympify(node.expr))
 
 
+class TooManyArguments(GraphRejected):
+    """A loop takes more buffers and sizes than a kernel of its device has arguments."""
+
+
 class Lowering:
     """State of one lowering. node: the graph node being lowered. trains: values are kept for a backward graph."""
 
@@ -190,6 +194,7 @@ class Lowering:
         self._floats: dict[tuple[str, str], Tensor] = {}
         self._mixed = False  # there are tensors on several devices
         self._moved: dict[tuple[Operand, str], Tensor] = {}
+        self._crowded: dict[torch.fx.Node, None] = {}  # nodes whose loop has too many arguments
 
     # ------------------------------------------------------------------------------------------------ the walk
 
@@ -336,12 +341,28 @@ class Lowering:
         beyond = "" if _is_view(node) else self._beyond_kernels(node)
         if beyond and target not in (COMPLEX_RULES if beyond == _COMPLEX else ()) and rule is not library_call:
             rule = None
-        result = NotImplemented if rule is None else rule(self, *args, **kwargs)
+        result = NotImplemented if rule is None else self._apply(rule, args, kwargs)
         if result is NotImplemented:
             reason = "arguments on several devices" if device is not None else "the lowering declines these arguments"
+            reason = "more arguments than a kernel of this device takes" if node in self._crowded else reason
             result = self.fallback(node, beyond or ("no lowering" if self.rules.get(target) is None else reason))
         self._settle(node, result)
         return result
+
+    def _apply(self, rule: Rule, args: Any, kwargs: Any) -> Any:
+        """What the rule makes of the arguments, stored first where its loop would take too many buffers; NotImplemented where it
+        does so even then. What it made before it failed is read by nobody, and goes when kernels are made."""
+        try:
+            return rule(self, *args, **kwargs)
+        except TooManyArguments:
+            for value in tree_leaves((args, kwargs)):
+                if isinstance(value, (Tensor, View)) and value.cost.reads:
+                    self.realize(value)
+        try:
+            return rule(self, *args, **kwargs)
+        except TooManyArguments:
+            self._crowded[self.current] = None
+            return NotImplemented
 
     def _value(self, node: torch.fx.Node) -> Any:
         return self.env[node]
@@ -452,7 +473,8 @@ class Lowering:
         ops: int = 1,
         heavy: bool = False,
     ) -> Tensor:
-        """A tensor given by a body that loads `inputs`."""
+        """A tensor given by a body that loads `inputs`. TooManyArguments where a kernel can't take them, even stored."""
+        self._check_arguments(self._arguments_of(size, inputs), device)
         cost = BodyCost(ops, heavy)
         order = None
         origins: dict[str, None] = {}
@@ -463,7 +485,24 @@ class Lowering:
             if order is None and len(tensor.size) == len(size) == 4 and tensor.size == size and is_channels_last(tensor):
                 order = CHANNELS_LAST
         origins.update(dict.fromkeys(self._origins()))
-        return Tensor(size, dtype, device, body=body, cost=cost, order=order, origins=tuple(origins))
+        return Tensor(size, dtype, device, body=body, cost=cost, order=order, origins=tuple(origins), inputs=tuple(inputs))
+
+    def _arguments_of(self, size: Index, inputs: Sequence[AnyTensor]) -> int:
+        """Launch arguments of a loop over `size` that reads each input out of one buffer."""
+        bases = {id(tensor.base): tensor.base for tensor in inputs if cost_of(tensor).reads}
+        buffers = {base.buffer or number for number, base in bases.items()}
+        sizes = {s for extents in (size, *(base.size for base in bases.values())) for e in extents for s in free_symbols(e)}
+        return len(buffers) + 1 + len(sizes)
+
+    def _check_arguments(self, count: int, device: str) -> None:
+        most = self.most_arguments(device)
+        if count > most:
+            raise TooManyArguments(self.current, f"a kernel with {count} arguments; those of {device} take {most}")
+
+    def most_arguments(self, device: str) -> int:
+        """Launch arguments of a kernel on `device` at most."""
+        plugin = self.codegens.get(device.split(":")[0])
+        return Capabilities().max_arguments if plugin is None else plugin.capabilities.max_arguments
 
     def realize(self, tensor: AnyTensor, order: tuple[int, ...] | None = None) -> None:
         """Store the tensor (a view's base) in a buffer, unless it is stored."""
@@ -474,7 +513,8 @@ class Lowering:
         stride = contiguous_strides(base.size) if wanted is None else strides_in_order(base.size, wanted)
         layout = Layout(base.device, base.dtype, base.size, stride)
         name = self.new_buffer(layout)
-        self._add(Pointwise(Buffer(name, layout), base.body, origins=base.origins or self._origins()))
+        node = Pointwise(Buffer(name, layout), base.body, origins=base.origins or self._origins())
+        self._add(node, lambda: self._store_an_input(base))
         base.store_at(name, layout)
         base.cost = BodyCost(reads=frozenset([name]))
 
@@ -521,10 +561,22 @@ class Lowering:
     def _origins(self) -> tuple[str, ...]:
         return (str(self.current.name),)
 
-    def _add(self, node: Pointwise | Reduction) -> None:
+    def _store_an_input(self, tensor: Tensor) -> bool:
+        """Store the input that a tensor's body computes from most buffers; False where it computes none."""
+        lazy = [value.base for value in tensor.inputs if value.base.body is not None and value.base.cost.reads]
+        if not lazy:
+            return False
+        self.realize(max(lazy, key=lambda base: len(base.cost.reads)))
+        return True
+
+    def _add(self, node: Pointwise | Reduction, relieve: Callable[[], bool] = lambda: False) -> None:
+        """Add a loop. relieve: has the body read fewer buffers, if it can, for when they are too many."""
+        loop = self._trace(node)
+        while loop.arguments() > self.most_arguments(loop.device) and relieve():
+            loop = self._trace(node)
         if self.keep_ir:
             self.out.nodes.append(node)
-        self.out.work.append(self._trace(node))
+        self.add_loop(loop)
 
     def _trace(self, node: Pointwise | Reduction) -> Loop:
         layout = node.out.layout
@@ -561,7 +613,8 @@ class Lowering:
         )
 
     def add_loop(self, loop: Loop) -> None:
-        """A loop traced by a rule itself (scans, scatters)."""
+        """A loop that is traced (by a rule itself: scans)."""
+        self._check_arguments(loop.arguments(), loop.device)
         self.out.work.append(loop)
 
     # ------------------------------------------------------------------------------------------------ calls

@@ -62,6 +62,7 @@ class Tensor:
     """A tensor value. `content` is a Layout with `buffer` set (stored), or a body (not computed yet).
 
     order: preferred dim order, outermost first, for when it gets stored; None: that of the graph's fake tensor.
+    inputs: what the body loads.
     """
 
     size: Index
@@ -73,6 +74,7 @@ class Tensor:
     cost: BodyCost = NOTHING
     order: tuple[int, ...] | None = None
     origins: tuple[str, ...] = ()
+    inputs: tuple[Tensor | View, ...] = ()
 
     @property
     def is_stored(self) -> bool:
@@ -88,7 +90,7 @@ class Tensor:
 
     def store_at(self, buffer: str, layout: Layout) -> None:
         """From now on this tensor is what `buffer` holds."""
-        self.body, self.buffer, self.layout = None, buffer, layout
+        self.body, self.buffer, self.layout, self.inputs = None, buffer, layout, ()
 
     @property
     def base(self) -> Tensor:

@@ -312,6 +312,11 @@ def as_strided(cx: Lowering, x: Any, size: Sequence[Any], stride: Sequence[Any],
 # --------------------------------------------------------------------------------------------------------- joins
 
 
+#: pieces up to which a joined tensor is computed where it is read. Each element asks for each piece whether it lies there, so
+#: more of them cost less as one copy by the library
+_COMPUTED_PIECES = 4
+
+
 @lowering(aten.cat.default)
 def cat(cx: Lowering, tensors: Sequence[Any], dim: int = 0) -> Any:
     fake = cx.fake
@@ -319,6 +324,13 @@ def cat(cx: Lowering, tensors: Sequence[Any], dim: int = 0) -> Any:
     parts = [p for p in tensors if not (len(p.size) == 1 and p.size[0] == 0 and len(layout.size) != 1)]
     rank = len(layout.size)
     dim = dim % rank
+    if not parts:
+        return NotImplemented
+    if len(parts) == 1:
+        return cx.copy_of(parts[0])
+    if len(parts) > min(_COMPUTED_PIECES, cx.most_arguments(layout.device) - 1):
+        pieces = [cx.operand(part) for part in parts]
+        return cx.library("torch.cat", (pieces, dim), [layout], out=True, op="aten.cat")[0]
     starts: list[Expr] = []
     total: Expr = 0
     for part in parts:
@@ -352,10 +364,6 @@ def cat(cx: Lowering, tensors: Sequence[Any], dim: int = 0) -> Any:
             result = ops.where(end, ops.masked(inside, lambda load=load: load(ops, index), 0), result)
         return result
 
-    if not parts:
-        return NotImplemented
-    if len(parts) == 1:
-        return cx.copy_of(parts[0])
     return cx.compute(layout.size, layout.dtype, layout.device, body, parts, ops=3 * len(parts))
 
 
