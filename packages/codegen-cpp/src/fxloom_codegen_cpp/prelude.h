@@ -47,24 +47,25 @@ template <typename T> FXLOOM_INLINE T minimum(T a, T b) {
 
 template <typename T> FXLOOM_INLINE T sign(T a) { return (T)((a > T(0)) - (a < T(0))); }
 
-// Integer division and remainder rounding to minus infinity; b == 0 gives 0 instead of a trap.
-template <typename T> FXLOOM_INLINE T floor_div(T a, T b) {
-    const T d = b == T(0) ? T(1) : b;
-    const T q = (T)(d == T(-1) ? T(0) - a : a / d);
-    return (T)(q - (d != T(-1) && a % d != T(0) && (a < T(0)) != (d < T(0))));
-}
+// Integer division and remainder; b == 0 gives 0 (the remainder: a) instead of a trap, as does the lowest number by -1.
+template <typename T> FXLOOM_INLINE bool is_minus_one(T b) { return T(-1) < T(0) && b == T(-1); }  // no unsigned number is
 template <typename T> FXLOOM_INLINE T trunc_div(T a, T b) {
-    const T d = b == T(0) ? T(1) : b;
-    return (T)(d == T(-1) ? T(0) - a : a / d);
-}
-template <typename T> FXLOOM_INLINE T remainder_int(T a, T b) {
-    const T d = b == T(0) ? T(1) : b;
-    const T r = (T)(d == T(-1) ? T(0) : a % d);
-    return (T)(r != T(0) && (r < T(0)) != (d < T(0)) ? r + d : r);
+    const T d = b == T(0) | is_minus_one(b) ? T(1) : b;
+    const T q = (T)(a / d);
+    return is_minus_one(b) ? (T)(T(0) - q) : q;
 }
 template <typename T> FXLOOM_INLINE T fmod_int(T a, T b) {
-    const T d = b == T(0) ? T(1) : b;
-    return (T)(d == T(-1) ? T(0) : a % d);
+    const T d = b == T(0) | is_minus_one(b) ? T(1) : b;
+    return (T)(a % d);
+}
+// The same rounding to minus infinity.
+template <typename T> FXLOOM_INLINE T floor_div(T a, T b) {
+    const T rest = fmod_int<T>(a, b);
+    return (T)(trunc_div<T>(a, b) - (T)(rest != T(0) & (rest < T(0)) != (b < T(0))));
+}
+template <typename T> FXLOOM_INLINE T remainder_int(T a, T b) {
+    const T rest = fmod_int<T>(a, b);
+    return (T)(rest != T(0) & (rest < T(0)) != (b < T(0)) ? rest + b : rest);
 }
 FXLOOM_INLINE float remainder_float(float a, float b) {
     const float r = __builtin_fmodf(a, b);
