@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 #: The loop IR this emitter was written for.
-_LOOP_IR = Version(1, 0)
+_LOOP_IR = Version(2, 0)
 
 _CAPABILITIES = Capabilities(
     arguments="address",

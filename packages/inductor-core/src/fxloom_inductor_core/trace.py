@@ -49,7 +49,6 @@ class Recorder(ElementwiseOps[int]):
         self._dtypes: list[str] = []
         self._known: dict[Any, Any] = {}
         self._mask: int | None = None
-        self._exact: set[int] = set()
         self._definitions: dict[int, Instruction] = {}
 
     # numbering
@@ -146,22 +145,13 @@ class Recorder(ElementwiseOps[int]):
             raise IRError(f"where of {self.dtype(a)} and {self.dtype(b)}")
         return self._compute("where", (condition, a, b), self.dtype(a))
 
-    def to_dtype(self, value: int, dtype: str, exact: bool = False) -> int:
+    def to_dtype(self, value: int, dtype: str) -> int:
         if self.dtype(value) == dtype:
             return value
         made = self._definitions.get(value)
-        if isinstance(made, Compute) and made.op == "to_dtype":
-            inner = made.args[0]
-            # f32 -> bf16 -> f32: keep the wider value; f32 is what eager computes each op in, so this only gains accuracy
-            narrow = is_low_precision(self.dtype(value)) and value not in self._exact
-            if narrow and self.dtype(inner) == dtype == "float32":
-                return inner
         if isinstance(made, Constant) and not is_low_precision(dtype) and math.isfinite(made.value):
             return self.constant(made.value, dtype)
-        result = self._compute("to_dtype", (value,), dtype)
-        if exact:
-            self._exact.add(result)
-        return result
+        return self._compute("to_dtype", (value,), dtype)
 
     def bitcast(self, value: int, dtype: str) -> int:
         return self._compute("bitcast", (value,), dtype)

@@ -214,10 +214,10 @@ class Ops(Protocol[T]):
         """a where `condition` (bool) holds, else b; a NaN in the branch not taken has no effect."""
         ...
 
-    def to_dtype(self, value: T, dtype: str, exact: bool = False) -> T:
-        """Convert. exact: the rounding is the program's own, so it happens even when the value is widened again; without it
-        a handler may keep more precision than a low-precision float has. Float to integer truncates toward zero (out of
-        range: undefined); to bool: != 0 (NaN is true); float to narrower float rounds to nearest even."""
+    def to_dtype(self, value: T, dtype: str) -> T:
+        """Convert. Integers wrap. Float to integer truncates toward zero (out of range: undefined); to bool: != 0 (NaN is
+        true); float to narrower float rounds to nearest even, also when the value is widened again: eager's operators round
+        each of their results."""
         ...
 
     def bitcast(self, value: T, dtype: str) -> T:

@@ -19,7 +19,7 @@ class ToyCodegen:
 
     name: str = "toy"
     device_types: tuple[str, ...] = ("cpu",)
-    loop_ir: Version = Version(1, 0)  # the version it was written for, not the one that is installed
+    loop_ir: Version = Version(2, 0)  # the version it was written for, not the one that is installed
     capabilities: Capabilities = Capabilities(
         arguments="tensor",
         fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue"}),

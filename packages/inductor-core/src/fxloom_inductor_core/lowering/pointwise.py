@@ -499,7 +499,7 @@ def to_copy(cx: Lowering, x: Any, **kwargs: Any) -> Any:
         x.size,
         dtype,
         x.device,
-        lambda ops, index: ops.to_dtype(x.load(ops, index), dtype, exact=True),
+        lambda ops, index: ops.to_dtype(x.load(ops, index), dtype),
         [x],
         ops=int(dtype != x.dtype),
     )
