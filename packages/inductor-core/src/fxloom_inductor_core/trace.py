@@ -7,15 +7,15 @@ alone. What reads and writes where is read off the instructions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
+import torch
 
 from fxloom_inductor_core.numbers import Float
-from fxloom_interfaces.dtypes import dtype_info, is_low_precision
+from fxloom_interfaces.dtypes import is_low_precision, torch_dtype
 from fxloom_interfaces.errors import IRError
 from fxloom_interfaces.expr import Expr, free_symbols, simplify, substitute, value_symbol
 from fxloom_interfaces.ops import REDUCTION_RESULTS, ElementwiseOps, OpInfo, ReductionKind, StoreMode
@@ -31,6 +31,7 @@ from fxloom_interfaces.program import (
     Store,
     operands_of,
 )
+from fxloom_interfaces.promotion import as_element
 
 
 class Recorder(ElementwiseOps[int]):
@@ -111,8 +112,7 @@ class Recorder(ElementwiseOps[int]):
             return self.to_dtype(self.load(self._buffer_of_float(value), 0), dtype)
         if isinstance(value, sympy.Basic) and not value.is_number:
             return self.to_dtype(self.index_expr(value, "int64"), dtype)
-        kind = dtype_info(dtype).kind
-        literal = bool(value) if kind == "bool" else (float(value) if kind == "float" else int(value))
+        literal = _rounded(value, dtype) if is_low_precision(dtype) or dtype == "float32" else as_element(value, dtype)
         return self._record(("constant", repr(literal), dtype), dtype, lambda r: Constant(r, literal, dtype))
 
     def index_expr(self, expr: Expr, dtype: str) -> int:
@@ -149,7 +149,7 @@ class Recorder(ElementwiseOps[int]):
         if self.dtype(value) == dtype:
             return value
         made = self._definitions.get(value)
-        if isinstance(made, Constant) and not is_low_precision(dtype) and math.isfinite(made.value):
+        if isinstance(made, Constant):
             return self.constant(made.value, dtype)
         return self._compute("to_dtype", (value,), dtype)
 
@@ -178,6 +178,11 @@ class Recorder(ElementwiseOps[int]):
 
     def _compute(self, op: str, args: tuple[int, ...], dtype: str) -> int:
         return self._record((op, args, dtype), dtype, lambda r: Compute(r, op, args, dtype))
+
+
+def _rounded(value: Any, dtype: str) -> float:
+    """A number as an element of a float type narrower than Python's."""
+    return float(torch.tensor(float(value), dtype=torch.float64).float().to(torch_dtype(dtype)))  # in two steps, as torch does it
 
 
 def new_recorder(

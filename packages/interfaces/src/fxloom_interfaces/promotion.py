@@ -1,14 +1,17 @@
 """How a rule's arguments are promoted: declared beside a decomposition or a prim, applied around it.
 
 `Promotion` says in which type the mathematics runs and what the result type is; `compute_dtype` and `result_dtype` are the
-definitions that all layers share.
+definitions that all layers share. `as_element` and `takes_wide_number` say what a Python number is beside tensors of a type.
 """
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 
 import torch
+
+from fxloom_interfaces.dtypes import dtype_info
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -44,3 +47,37 @@ def result_dtype(promotion: Promotion, common: torch.dtype) -> torch.dtype:
     if promotion is Promotion.INT_TO_FLOAT and not (common.is_floating_point or common.is_complex):
         return torch.get_default_dtype()
     return common
+
+
+#: Operators whose kernels for half types take a number beside them in float32, by device type: positions of that operand.
+#: All others convert the number to the half type first.
+_WIDE: dict[str, dict[str, tuple[int, ...]]] = {
+    "cpu": {"mul": (0, 1), "div": (1,), "div_mode": (1,)},
+    "": {"add": (0, 1), "sub": (0, 1), "mul": (0, 1), "div": (0, 1), "div_mode": (1,)},
+}
+
+
+def takes_wide_number(op: str, position: int, device: str) -> bool:
+    """True where the kernel of `op` takes a number (or a tensor without axes on the CPU) at `position` beside half tensors
+    on `device` unrounded, in the type it computes in. div_mode: division with a rounding mode."""
+    return position in _WIDE.get(device.partition(":")[0], _WIDE[""]).get(op, ())
+
+
+def as_element(value: bool | float, dtype: str) -> bool | float:
+    """What a number becomes as an element of `dtype`, a bool, an integer or a float64 or wider type.
+
+    Integers wrap. Floats lose their fraction; one that doesn't fit becomes the lowest int32 (of int64: int64), whose low bits
+    narrower types take, as the conversion instructions of x86 have it. Floats stay as they are: who prints them rounds.
+    """
+    info = dtype_info(dtype)
+    if info.kind == "bool":
+        return bool(value)
+    if info.kind not in ("int", "uint"):
+        return float(value)
+    bits = 8 * info.nbytes
+    if isinstance(value, float):
+        width = max(bits, 32)
+        fits = math.isfinite(value) and -(1 << (width - 1)) <= value < 1 << (width - 1)
+        value = int(value) if fits else -(1 << (width - 1))
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if info.kind == "int" and value >> (bits - 1) else value

@@ -10,7 +10,8 @@ import torch
 
 from fxloom_inductor_core.lowering.promote import elementwise, is_tensor, promote, to_float
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath, torch_dtype
+from fxloom_inductor_core.numbers import Float
+from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath
 from fxloom_interfaces.ops import OPS
 
 if TYPE_CHECKING:
@@ -173,29 +174,39 @@ def rsub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
     dtype = _result(cx)
 
     def function(ops: Any, x: Any, y: Any) -> Any:
-        return ops.sub(y, x if alpha == 1 else ops.mul(x, ops.constant(alpha, opmath(dtype))))
+        return _plus_scaled(ops, y, x, alpha, dtype, "sub")
 
-    return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype)
+    return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype, op="sub")
 
 
 def _scaled(cx: Lowering, a: Any, b: Any, alpha: Any, dtype: str, name: str) -> Any:
     def function(ops: Any, x: Any, y: Any) -> Any:
-        return getattr(ops, name)(x, y if alpha == 1 else ops.mul(y, ops.constant(alpha, opmath(dtype))))
+        return _plus_scaled(ops, x, y, alpha, dtype, name)
 
-    return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype)
+    return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype, op=name)
+
+
+def _plus_scaled(ops: Any, x: Any, y: Any, alpha: Any, dtype: str, name: str) -> Any:
+    """x + alpha * y, or x - alpha * y with the name "sub"; floats are rounded once, as eager's kernels do."""
+    if alpha == 1 and not isinstance(alpha, Float):
+        return getattr(ops, name)(x, y)
+    scale = ops.to_dtype(ops.constant(alpha, dtype), opmath(dtype))
+    if not is_float(dtype):
+        return getattr(ops, name)(x, ops.mul(y, scale))
+    return ops.fma(ops.neg(y) if name == "sub" else y, scale, x)
 
 
 @lowering(aten.mul.Tensor, aten.mul.Scalar)
 def mul(cx: Lowering, a: Any, b: Any) -> Any:
     dtype = _result(cx)
     name = "logical_and" if dtype == "bool" else "mul"
-    return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype)
+    return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, op="mul")
 
 
 @lowering(aten.div.Tensor, aten.div.Scalar)
 def div(cx: Lowering, a: Any, b: Any) -> Any:
     dtype = _result(cx)
-    return elementwise(cx, [a, b], lambda ops, x, y: ops.div(x, y), dtype=dtype, compute=dtype)
+    return elementwise(cx, [a, b], lambda ops, x, y: ops.div(x, y), dtype=dtype, compute=dtype, op="div")
 
 
 def _may_raise(dtype: str, divisor: Any) -> bool:
@@ -203,13 +214,6 @@ def _may_raise(dtype: str, divisor: Any) -> bool:
     if not is_integer(dtype):
         return False
     return divisor.device == "cpu" if is_tensor(divisor) else divisor == 0
-
-
-def _rounded(number: Any, dtype: str) -> Any:
-    """A number as eager's kernels for low precision take it: rounded to the tensor's type before they compute wider."""
-    if isinstance(number, float) and opmath(dtype) != dtype:
-        return float(torch.tensor(number, dtype=torch_dtype(dtype)))
-    return number
 
 
 @lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
@@ -223,9 +227,11 @@ def div_mode(cx: Lowering, a: Any, b: Any, rounding_mode: str | None = None) -> 
         name = "floor_div" if rounding_mode == "floor" else "trunc_div"
         return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=True)
     if rounding_mode == "trunc":
-        return elementwise(cx, [a, b], lambda ops, x, y: ops.trunc(ops.div(x, y)), dtype=dtype, compute=dtype, ops=2)
+        return elementwise(
+            cx, [a, b], lambda ops, x, y: ops.trunc(ops.div(x, y)), dtype=dtype, compute=dtype, op="div_mode", ops=2
+        )
     return elementwise(
-        cx, [a, b], lambda ops, x, y: _float_floor_div(ops, x, y, opmath(dtype)), dtype=dtype, compute=dtype, ops=10
+        cx, [a, b], lambda ops, x, y: _float_floor_div(ops, x, y, opmath(dtype)), dtype=dtype, compute=dtype, op="div_mode", ops=10
     )
 
 
@@ -300,7 +306,7 @@ def _rest_of_division(name: str) -> Callable[..., Any]:
         dtype = _result(cx)
         if dtype == "bool" or _may_raise(dtype, b):
             return NotImplemented
-        return _binary(name)(cx, _rounded(a, dtype), _rounded(b, dtype))
+        return _binary(name)(cx, a, b)
 
     rule.__qualname__ = name
     return rule
@@ -348,7 +354,7 @@ def pow_scalar(cx: Lowering, x: Any, exponent: Any) -> Any:
     if not is_float(dtype):
         return NotImplemented
     return elementwise(
-        cx, [x], lambda ops, a: ops.pow(a, ops.constant(exponent, compute)), dtype=dtype, compute=dtype, heavy=True
+        cx, [x, exponent], lambda ops, a, b: ops.pow(a, b), dtype=dtype, compute=dtype, heavy=True
     )
 
 
@@ -366,8 +372,7 @@ def pow_tensor(cx: Lowering, x: Any, exponent: Any) -> Any:
 def _compare(name: str) -> Callable[..., Any]:
     def rule(cx: Lowering, a: Any, b: Any) -> Any:
         compute = promote([a, b])
-        operands = [_rounded(a, compute), _rounded(b, compute)]
-        return elementwise(cx, operands, lambda ops, x, y: getattr(ops, name)(x, y), dtype="bool", compute=compute)
+        return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype="bool", compute=compute)
 
     rule.__qualname__ = name
     return rule
@@ -382,7 +387,7 @@ def _logical(name: str) -> Callable[..., Any]:
         def function(ops: Any, x: Any, y: Any) -> Any:
             return getattr(ops, name)(ops.to_dtype(x, "bool"), ops.to_dtype(y, "bool"))
 
-        return elementwise(cx, [a, b], function, dtype="bool", compute=[a.dtype, b.dtype])
+        return elementwise(cx, [a, b], function, dtype="bool", compute=promote([a, b]))
 
     rule.__qualname__ = name
     return rule
@@ -475,9 +480,12 @@ def silu(cx: Lowering, x: Any) -> Any:
 def addcmul(cx: Lowering, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     dtype = _result(cx)
 
+    if isinstance(value, Float) and not is_float(dtype):
+        return NotImplemented
+
     def function(ops: Any, s: Any, t: Any, u: Any) -> Any:
-        product = ops.mul(t, u)
-        return ops.add(s, product if value == 1 else ops.mul(ops.constant(value, opmath(dtype)), product))
+        scaled = t if value == 1 else ops.mul(ops.constant(value, opmath(dtype)), t)
+        return ops.add(s, ops.mul(scaled, u))
 
     return elementwise(cx, [x, a, b], function, dtype=dtype, compute=dtype, ops=3)
 

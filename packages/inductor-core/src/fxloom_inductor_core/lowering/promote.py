@@ -14,6 +14,7 @@ from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View
 from fxloom_interfaces.dtypes import dtype_name, is_float, opmath, torch_dtype
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.expr import Expr, at_most_one
+from fxloom_interfaces.promotion import takes_wide_number
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.graph import Lowering
@@ -91,20 +92,23 @@ def elementwise(
     *,
     dtype: str,
     compute: str | Sequence[str],
+    op: str = "",
     ops: int = 1,
     heavy: bool = False,
 ) -> Tensor:
     """A tensor of `function(ops, *values)` over broadcast inputs (tensors, numbers, size expressions).
 
-    compute: the dtype that every value is converted to first (low-precision floats to float32), or one for each.
+    compute: the dtype that every value is converted to first, or one for each; low-precision floats go on to float32. Numbers
+    and tensors without axes skip that first step where `takes_wide_number` says so of `op`.
     """
     device = result_device([v for v in inputs if is_tensor(v)]) if any(map(is_tensor, inputs)) else "cpu"
+    wide = [_is_number_on_cpu(v) and takes_wide_number(op, position, device) for position, v in enumerate(inputs)]
     inputs = [cx.float_tensor(value, device) if isinstance(value, Float) else value for value in inputs]
     tensors: list[AnyTensor] = [v for v in inputs if is_tensor(v)]
     if not tensors:
         raise GraphRejected(cx.current, "elementwise op without a tensor operand")
     size = broadcast_sizes([t.size for t in tensors])
-    wanted = [opmath(compute)] * len(inputs) if isinstance(compute, str) else [opmath(c) for c in compute]
+    wanted = [compute] * len(inputs) if isinstance(compute, str) else list(compute)
     for tensor in tensors:
         if tensor.base.body is not None and tensor.cost.heavy and tensor.size != size:
             cx.realize(tensor)  # broadcast: every repetition would compute it again
@@ -112,10 +116,15 @@ def elementwise(
         return NotImplemented
 
     def body(ops_: Any, index: Index) -> Any:
-        values = [load_as(ops_, v, index, d) for v, d in zip(inputs, wanted, strict=True)]
+        values = [load_as(ops_, v, index, opmath(d) if w else d) for v, d, w in zip(inputs, wanted, wide, strict=True)]
+        values = [ops_.to_dtype(value, opmath(d)) for value, d in zip(values, wanted, strict=True)]
         return ops_.to_dtype(function(ops_, *values), dtype)
 
     return cx.compute(size, dtype, result_device(tensors), body, tensors, ops=ops, heavy=heavy)
+
+
+def _is_number_on_cpu(value: Any) -> bool:
+    return not is_tensor(value) or (value.size == () and value.device == "cpu")
 
 
 def load_as(ops: Any, value: Any, index: Index, dtype: str) -> Any:
