@@ -164,6 +164,8 @@ def _sum(cx: Lowering, x: Any, dims: Any, keepdim: bool, kind: ReductionKind) ->
     if dtype_info(dtype).kind == "complex":
         return NotImplemented
     acc = _accumulator(dtype)
+    if dtype == "bool":
+        kind = "any" if kind == "sum" else "all"
     return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=dtype, acc_dtype=acc, load=_converted(x, acc))
 
 
