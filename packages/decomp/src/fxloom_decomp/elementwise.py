@@ -14,15 +14,16 @@ aten = torch.ops.aten
 Number = float | int | bool
 
 
-@decomposition(aten.rsub.Tensor)
+@decomposition(aten.rsub.Tensor, sets=("core_aten",))
 def rsub(x: Tensor, y: Tensor, alpha: Number = 1) -> Tensor:
     return torch.sub(y, x, alpha=alpha)
 
 
-@decomposition(aten.rsub.Scalar)
+@decomposition(aten.rsub.Scalar, sets=("core_aten",))
 def rsub_scalar(x: Tensor, y: Number, alpha: Number = 1) -> Tensor:
-    scaled = x if alpha == 1 else x * alpha
-    return torch.ops.aten.add.Tensor(torch.neg(scaled), y)
+    common = torch.result_type(x, y)
+    number = torch.full((), y, dtype=common, device=x.device)
+    return torch.sub(number, cast(x, common), alpha=alpha)
 
 
 @decomposition(aten.square.default)
@@ -32,8 +33,10 @@ def square(x: Tensor) -> Tensor:
 
 @decomposition(aten.addcmul.default, promote=OPMATH)
 def addcmul(x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
-    product = a * b
-    return x + (product if value == 1 else a * value * b)
+    if isinstance(value, torch.SymFloat) and not (x.dtype.is_floating_point or x.dtype.is_complex):
+        return NotImplemented
+    scale = value if x.dtype.is_floating_point or x.dtype.is_complex else int(value)  # eager's kernel has it in its own type
+    return x + (a * b if scale == 1 else a * scale * b)
 
 
 @decomposition(aten.addcdiv.default, promote=OPMATH)

@@ -98,7 +98,9 @@ def _promoted(rule: Rule, promote: Promotion) -> Rule:
     def call(*args: Any, **kwargs: Any) -> Any:
         common = common_dtype(args)
         compute, result = compute_dtype(promote, common), result_dtype(promote, common)
-        out = rule(*[_to(value, compute) for value in args], **kwargs)
+        # as eager: to the type that the operands share first, also where a half type goes on to float32 from there
+        shared = common if common.is_floating_point else compute
+        out = rule(*[_to(_to(value, shared), compute) for value in args], **kwargs)
         if isinstance(out, torch.Tensor):
             return _to(out, result)
         if isinstance(out, tuple):
