@@ -1,4 +1,4 @@
-"""Operators that are called, not generated, see the strides that they see in eager: also of axes of one element."""
+"""Operators that are called, not generated, see the strides that they see in eager, also of axes of one element; so do gradients."""
 
 from __future__ import annotations
 
@@ -52,3 +52,27 @@ def test_calls_see_eagers_strides(program: Callable[[Tensor], Tensor]) -> None:
     expected, found = seen
     assert found == expected
     assert fxloom.stats().fallbacks.total() == 1
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp", "inductor"])
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (torch.diag, (10,)),
+        (torch.diag_embed, (5, 5)),
+        (torch.diagflat, (2, 2)),
+        (lambda x: torch.zeros(4, 4).diagonal_scatter(x), (4,)),
+        (lambda x: torch.fft.hfft(x, dim=1), (5, 6, 7)),
+        (lambda x: torch.fft.irfft2(x, dim=(0, -1)), (5, 6, 7)),
+    ],
+    ids=["diag", "diag_embed", "diagflat", "diagonal_scatter", "hfft", "irfft2"],
+)
+def test_gradients_with_gaps(function: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...], backend: str) -> None:
+    """Gradients that are part of a larger tensor, not all of it, have eager's strides."""
+    x = torch.randn(shape, requires_grad=True)
+    expected = function(x)
+    upstream = torch.randn_like(expected)
+    (wanted,) = torch.autograd.grad(expected, x, upstream)
+    (found,) = torch.autograd.grad(fxloom.compile(function, backend=backend)(x), x, upstream)
+    assert found.stride() == wanted.stride()
+    torch.testing.assert_close(found, wanted)

@@ -29,6 +29,7 @@ from fxloom_aot.views import (
     overlap_in_part,
     overlaps_itself,
     replay,
+    with_gaps_of,
     with_strides_of,
     write_back,
 )
@@ -36,7 +37,7 @@ from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalErr
 from fxloom_interfaces.signature import ViewStep
 from fxloom_interfaces.value_checks import may_raise
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
-from fxloom_shapes.descriptor import extent_of
+from fxloom_shapes.descriptor import extent_of, is_empty
 from fxloom_shapes.layout import same_size
 from fxloom_shapes.operators import Op, facts_of
 from fxloom_shapes.size_nodes import symbols_made
@@ -212,10 +213,13 @@ class Functionalizer:
         return argument
 
     def read_laid_out(self, fake: FakeTensor) -> FakeTensor:
-        """The value of `fake` now, with the strides that `fake` has, where these are dense."""
+        """The value of `fake` now, with the strides that `fake` has, unless these have gaps and hold symbols."""
         value: FakeTensor = self.read(fake)
         desc = self.view_of(fake).desc
-        return with_strides_of(self.log, value, desc) if is_dense(desc) else value
+        if is_dense(desc):
+            return with_strides_of(self.log, value, desc)
+        plain = all(type(number) is int for number in (*desc.size, *desc.stride))
+        return with_gaps_of(self.log, value, desc) if plain and not is_empty(desc.size) else value
 
     def write(self, fake: FakeTensor, value: FakeTensor) -> None:
         """Let `fake`, and all that share its memory, hold `value` from now on."""

@@ -137,6 +137,21 @@ def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> 
     return value
 
 
+def with_gaps_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> FakeTensor:
+    """`value`, copied if need be so that its strides are those of `desc`, which is not dense and has plain numbers only."""
+    if _same_places(value.desc, desc):
+        return value
+    repeated = [axis for axis, (extent, step) in enumerate(zip(desc.size, desc.stride, strict=True)) if step == 0 and extent != 1]
+    for axis in repeated:
+        value = log.emit(aten.slice.Tensor, (value, axis, 0, 1))
+    size = list(value.desc.size)
+    length = 1 + sum((extent - 1) * step for extent, step in zip(size, desc.stride, strict=True))
+    memory = log.emit(aten.full.default, ([length], 0), {"dtype": desc.dtype, "device": desc.device, "pin_memory": False})
+    memory = log.emit(aten.as_strided_scatter.default, (memory, value, size, list(desc.stride), 0))
+    result: FakeTensor = log.emit(aten.as_strided.default, (memory, list(desc.size), list(desc.stride), 0))
+    return result
+
+
 def _same_places(a: Descriptor, b: Descriptor) -> bool:
     """True when elements of two layouts of one size are equally far from the first."""
     if surely_same_size(a.stride, b.stride):

@@ -69,18 +69,6 @@ def _slice(x: Tensor, dim: int, start: int, end: int) -> Tensor:
     return torch.ops.aten.slice.Tensor(x, dim, start, end)
 
 
-@decomposition(aten.diagonal.default)
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    dim1, dim2 = dim1 % x.dim(), dim2 % x.dim()
-    others = [axis for axis in range(x.dim()) if axis not in (dim1, dim2)]
-    moved = torch.permute(x, [dim1, dim2, *others])
-    rows, columns = x.shape[dim1], x.shape[dim2]
-    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
-    line = torch.arange(length, dtype=torch.int64, device=x.device)
-    picked = torch.ops.aten.index.Tensor(moved, [line + max(-offset, 0), line + max(offset, 0)])
-    return torch.permute(picked, [*range(1, picked.dim()), 0])
-
-
 @decomposition(aten.repeat.default)
 def repeat(x: Tensor, repeats: list[int]) -> Tensor:
     lead = len(repeats) - x.dim()
