@@ -28,6 +28,9 @@ def test_recorder_counts_every_kind_of_event() -> None:
         telemetry.KernelsBuilt("cpp", ("a", "b"), 1, False),
         telemetry.LibraryCalled("aten.mm", 2),
         telemetry.FellBack("aten.sort", "no lowering"),
+        telemetry.RanEager("capture_fault", "KeyError", site),
+        telemetry.GraphRaised("RuntimeError: first"),
+        telemetry.GraphRaised("RuntimeError: second"),
         telemetry.PhaseEnded("aot.trace", 0.5),
         telemetry.PhaseEnded("aot.trace", 0.25),
         telemetry.ReplaySkipped("cudagraphs", "no device"),
@@ -38,7 +41,8 @@ def test_recorder_counts_every_kind_of_event() -> None:
     assert (stats.graphs, stats.graph_breaks, stats.compiles, stats.compiler_runs) == (1, 1, 2, 1)
     assert stats.kernels == {"cpp": 2}
     assert stats.library_calls == {"aten.mm": 2}
-    assert stats.fallbacks == {"aten.sort": 1}
+    assert stats.fallbacks == {"aten.sort": 1, "capture_fault": 1, "graph_raised": 2}
+    assert stats.fallback_reasons["graph_raised"] == "RuntimeError: second"
     assert stats.seconds["aot.trace"] == 0.75
     assert stats.recompile_reasons == ["f: shape is [3], was [2]"]
     assert "f.py:3 in f: x.item()" in str(stats.break_reasons[0])

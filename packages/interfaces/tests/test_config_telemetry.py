@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import pytest
 
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.config import from_options, read_environment
-from fxloom_interfaces.errors import ConfigError
+from fxloom_interfaces.errors import ConfigError, FallbackWarning, Site
 from fxloom_interfaces.versions import Version
 
 
@@ -47,6 +48,19 @@ def test_listeners_get_events_in_order_and_only_within_the_block() -> None:
     assert [type(event).__name__ for event in events] == ["FellBack", "PhaseEnded"]
     assert isinstance(events[1], telemetry.PhaseEnded)
     assert events[1].seconds >= 0
+
+
+def test_what_runs_in_eager_is_told_each_time_and_shown_once_a_line() -> None:
+    events: list[telemetry.Event] = []
+    with telemetry.listen(events.append), warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for line in (3, 3, 7):
+            telemetry.ran_eager("backend_failed", "KeyError", "f runs in eager: KeyError", Site("f.py", line, "f"))
+    assert [(warning.category, warning.filename, warning.lineno) for warning in shown] == [
+        (FallbackWarning, "f.py", 3),
+        (FallbackWarning, "f.py", 7),
+    ]
+    assert events == [telemetry.RanEager("backend_failed", "KeyError", Site("f.py", line, "f")) for line in (3, 3, 7)]
 
 
 def test_versions() -> None:

@@ -3,6 +3,7 @@
 from fxloom_interfaces.errors import (
     BackendCompilerFailed,
     ConfigError,
+    FallbackWarning,
     FxloomError,
     GraphBreak,
     GraphRejected,
@@ -20,6 +21,7 @@ __all__ = [
     "BackendCompilerFailed",
     "ConfigError",
     "ConstraintViolated",
+    "FallbackWarning",
     "FxloomError",
     "GraphBreak",
     "GraphRejected",

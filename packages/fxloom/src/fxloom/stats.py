@@ -30,8 +30,11 @@ class Stats:
 
     graphs: captured. compiles: cache entries made (frames and continuations). kernels: generated, by plugin.
     compiler_runs: compilers started. cached_builds: graphs whose kernels were all found in the cache.
-    library_calls, fallbacks: per run of the compiled graphs, by operator. seconds: wall time by phase, inner phases
-    included in outer ones. replay_skips: reasons of replayers.
+    library_calls, fallbacks: per run of the compiled graphs, by operator. fallbacks also counts what ran in eager though it was
+    to be compiled, by kind: capture_fault, backend_failed, recompile_limit, break_limit, plugin (left out), graph_raised (calls
+    that ran from their start again since a graph raised) and graph_alone_raised (those of them where eager did not raise).
+    fallback_reasons: the last cause of each. seconds: wall time by phase, inner phases included in outer ones.
+    replay_skips: reasons of replayers.
     """
 
     graphs: int = 0
@@ -73,6 +76,12 @@ class Stats:
             case telemetry.FellBack(op=op, reason=reason, count=count):
                 self.fallbacks[op] += count
                 self.fallback_reasons[op] = reason
+            case telemetry.RanEager(kind=kind, cause=cause):
+                self.fallbacks[kind] += 1
+                self.fallback_reasons[kind] = cause
+            case telemetry.GraphRaised(error=error):
+                self.fallbacks["graph_raised"] += 1
+                self.fallback_reasons["graph_raised"] = error
             case telemetry.ReplaySkipped(reason=reason):
                 self.replay_skips.append(reason)
 

@@ -71,6 +71,10 @@ def refused(node: torch.fx.Node, error: Exception) -> GraphRejected:
     return GraphRejected(node, f"{type(error).__name__}: {error}", raises=True)
 
 
+class FallbackWarning(RuntimeWarning):
+    """Something that was to be compiled runs in eager, or a plugin is left out. The text has the cause and the place."""
+
+
 class UserError(FxloomError):
     """The program or the arguments given to fxloom are at fault; the message says what to change."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fxloom_interfaces.errors import Site
+from fxloom_interfaces.errors import FallbackWarning, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,18 @@ class GraphRaised(Event):
     """A compiled graph raised this; the function runs from its start in eager, with its effects and handlers in order."""
 
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RanEager(Event):
+    """What was to be compiled runs in eager, or a plugin is left out. kind: what it is counted by; cause: in words.
+
+    Kinds: capture_fault, backend_failed, recompile_limit, break_limit, graph_alone_raised, plugin.
+    """
+
+    kind: str
+    cause: str
+    site: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,21 @@ def emit(event: Event) -> None:
     """Hand `event` to every listener; an ArtifactWritten only to those that asked for artefacts."""
     for listener in _artifact_listeners if isinstance(event, ArtifactWritten) else _listeners:
         listener(event)
+
+
+_warned: dict[object, object] = {}  # what `warnings` keeps to show a text once a place
+
+
+def ran_eager(kind: str, cause: str, text: str, site: Site | None = None) -> None:
+    """Emit `RanEager`, and warn with `text` at the user's line; without one, where the caller was called.
+
+    The same text at the same line is shown once, unless the program's filters say otherwise.
+    """
+    emit(RanEager(kind, cause, site))
+    if site is None:
+        warnings.warn(text, FallbackWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(text, FallbackWarning, site.file, site.line, registry=_warned)  # type: ignore[arg-type]  # of str or tuples
 
 
 def wants_artifacts() -> bool:
