@@ -29,7 +29,7 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 class InductorBackendOptions:
     """What `options=` may hold for backend "inductor", beside the fields of inductor-core's own options.
 
-    codegen: name of the code generator to use where several serve a device. replayer: name of the replayer that
+    codegen: name of the code generator to use where several serve a device; None: fxloom's own. replayer: name of the replayer that
     `mode="reduce-overhead"` uses; None records nothing.
     memory_budget: part of the bytes that training has to keep at least from forward to backward that it may keep, 0 to 1;
     below 1 expensive calls are computed again (fxloom_aot.MinCut). eager_numbers: random operators draw the numbers that

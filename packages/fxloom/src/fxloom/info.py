@@ -16,8 +16,8 @@ def collect_info() -> dict[str, Any]:
     """Versions, plugins, compiler, devices and folders."""
     import torch
 
-    from fxloom.api import plugins
     from fxloom_interfaces import versions
+    from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS
 
     compiler = os.environ.get("CXX", "g++")
     return {
@@ -25,7 +25,7 @@ def collect_info() -> dict[str, Any]:
         "platform": platform.platform(),
         "torch": torch.__version__,
         "interfaces": {name.lower(): str(value) for name, value in vars(versions).items() if isinstance(value, versions.Version)},
-        "plugins": [str(found) for found in plugins()],
+        "plugins": [str(found) for registry in (BACKENDS, CODEGENS, REPLAYERS) for found in registry.examine()],
         "compiler": shutil.which(compiler) or f"{compiler}: not found; CPU kernels can't be built",
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
