@@ -15,6 +15,7 @@ from fxloom.demo.resnet import ResNet50
 from fxloom.stats import Recorder
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError, Site
+from fxloom_interfaces.replayer import current_step
 
 
 def test_recorder_counts_every_kind_of_event() -> None:
@@ -136,3 +137,20 @@ def test_a_backend_with_options_keeps_its_name_in_messages() -> None:
 
     with pytest.raises(fxloom.exc.BackendCompilerFailed, match="backend 'wobbly' failed"):
         fxloom.compile(lambda x: x + 1, backend=wobbly, options={"a": 1})(torch.ones(1))
+
+
+def test_steps_are_marked_outside_and_inside_of_graphs() -> None:
+    before = current_step()
+    fxloom.cudagraph_mark_step_begin()
+    assert current_step() == before + 1
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        fxloom.cudagraph_mark_step_begin()
+        return x + 1
+
+    graphs = []
+    compiled = fxloom.compile(step, backend=lambda gm, inputs: graphs.append(gm) or gm.forward, fullgraph=True)
+    for number in range(3):
+        assert compiled(torch.zeros(2)).tolist() == [1.0, 1.0]
+        assert current_step() == before + 2 + number
+    assert len(graphs) == 1

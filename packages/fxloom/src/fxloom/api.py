@@ -16,6 +16,7 @@ from fxloom_dynamo.dynamic import parse_dynamic_shapes
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found, backend_function
+from fxloom_interfaces.replayer import begin_step
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,6 +97,16 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
         dynamic_shapes=dynamic_shapes,
         suppress_errors=bool(suppress_errors),
     )(model)
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Say that a new step begins: a training step, a request, a token.
+
+    As in torch.compile, results of the modes with CUDA graphs are only promised to live until the next step begins, so that a
+    replayer may use their memory again. The builtin replayer hands out copies: what it returned stays valid whether or not steps are
+    marked. Callable anywhere; inside a compiled function it is no graph break, and counts once its graph has run.
+    """
+    begin_step()
 
 
 def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options: Mapping[str, Any] | None) -> Callable[..., Any]:

@@ -53,6 +53,24 @@ class Replayer(Protocol):
         ...
 
 
+_step = 0
+
+
+def begin_step() -> None:
+    """Count a new step of the program: a training step, a request, a token.
+
+    A replayer that hands out the memory of its recordings may write over the results of a step once the next has begun.
+    One that hands out copies has no use for it.
+    """
+    global _step
+    _step += 1
+
+
+def current_step() -> int:
+    """How many steps have begun in this process."""
+    return _step
+
+
 def check_replayer(plugin: Replayer) -> Replayer:
     """`plugin` itself; PluginVersionError when it speaks another major version."""
     if not REPLAYER.accepts(plugin.interface):

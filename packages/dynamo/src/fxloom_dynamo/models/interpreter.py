@@ -22,6 +22,7 @@ from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import FrameObject, Raised
 from fxloom_dynamo.models.tables import FUNCTIONS, METHODS, Args, Kwargs, function
+from fxloom_interfaces.replayer import begin_step
 from fxloom_interfaces.sources import CallSource, Source
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ METHODS[contextvars.ContextVar, "get"] = context_variables.get
 METHODS[contextvars.ContextVar, "set"] = context_variables.put
 METHODS[contextvars.ContextVar, "reset"] = context_variables.reset
 FUNCTIONS[builtins.print] = output.print_
+FUNCTIONS[begin_step] = lambda ev, args, kwargs: output.put_off(ev, begin_step, args, kwargs)
 FUNCTIONS[_warnings.warn] = warned.warn
 FUNCTIONS[_warnings.warn_explicit] = warned.warn_explicit
 FUNCTIONS[logging.getLogger] = output.get_logger
