@@ -531,12 +531,25 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: Any = False) -> Any:
     return input
 
 
+def _opmath(dtype: torch.dtype) -> torch.dtype:
+    """The type that kernels compute in: a half type goes on to float32, and the number beside it is not rounded to the half type."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 @rule(torch.celu, F.celu)
 def celu(input: Tensor, alpha: Any = 1.0, inplace: Any = False) -> Any:
     """Its derivative asks for alpha."""
     if type(alpha) not in SYMBOLIC or inplace or alpha == 0.0:
         return NotImplemented
-    return torch.where(input > 0, input, alpha * torch.expm1(input.clamp(max=0) / alpha))
+    x = input.to(_opmath(input.dtype))
+    return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0) / alpha)).to(input.dtype)
+
+
+@rule(F.softshrink)
+def softshrink(input: Tensor, lambd: Any = 0.5) -> Any:
+    if input.dtype == _opmath(input.dtype) or not lambd >= 0.0:
+        return NotImplemented
+    return F.softshrink(input.to(_opmath(input.dtype)), lambd).to(input.dtype)
 
 
 @rule(torch.round, torch.Tensor.round, torch.special.round)
@@ -558,7 +571,10 @@ def polygamma(n: Any, input: Tensor, *, out: Any = None) -> Any:
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Any:
     if type(weight) not in SYMBOLIC:
         return NotImplemented
-    return torch.lerp(input, end, torch.scalar_tensor(weight, dtype=input.dtype, device=input.device))
+    wide = _opmath(input.dtype)
+    if end.dtype != input.dtype:
+        return NotImplemented  # eager refuses it
+    return torch.lerp(input.to(wide), end.to(wide), torch.scalar_tensor(weight, dtype=wide, device=input.device)).to(input.dtype)
 
 
 def _is_late(*tensors: Tensor) -> bool:
