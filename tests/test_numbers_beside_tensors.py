@@ -40,6 +40,7 @@ PAIRED: dict[str, Callable[[Any, Any], Any]] = {
     "x - n": lambda x, n: x - n,
     "n - x": lambda x, n: n - x,
     "x * n": lambda x, n: x * n,
+    "n * x": lambda x, n: n * x,
     "x / n": lambda x, n: x / n,
     "n / x": lambda x, n: n / x,
     "x // n": lambda x, n: x // n,
@@ -122,7 +123,7 @@ SINGLE: dict[str, Callable[[Any], Any]] = {
 
 #: of these the operand may be a tensor
 TENSOR_OPERANDS = (
-    "x + n", "x - n", "n - x", "x * n", "x / n", "n / x", "x // n", "n // x", "x % n", "n % x", "x ** n", "n ** x", "x & n", "x | n",
+    "x + n", "x - n", "n - x", "x * n", "n * x", "x / n", "n / x", "x // n", "n // x", "x % n", "n % x", "x ** n", "n ** x", "x & n", "x | n",
     "x ^ n", "x << n", "x >> n", "n << x", "x == n", "x != n", "x < n", "x <= n", "x > n", "x >= n", "fmod", "trunc", "floor",
     "add number alpha", "sub number alpha", "rsub number alpha", "clamp min", "clamp max", "where x", "where y", "masked_fill",
     "xlogy", "copysign", "logical_and", "maximum",
@@ -243,6 +244,21 @@ def test_numbers_that_change(dtype: torch.dtype) -> None:
     """Floats that have become inputs of the graph."""
     operands = [Changing(n) for n in (0.1, 2.5, -3.0, 1e-8, 70000.0, 1e10)]
     assert differences(beside(operands, CHANGING), base(dtype)) == []
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("kind", [float, Changing, torch.tensor], ids=["constant", "changing", "without axes"])
+def test_numbers_between_two_halves(dtype: torch.dtype, kind: Callable[[float], Any]) -> None:
+    """Kernels that round the number, and those that don't, give other bits then; for 4,096 halves that are not tiny."""
+    x = torch.cat([torch.linspace(0.001, 5, 2048), torch.linspace(-5, -0.001, 2048)]).to(dtype)
+    names = ("x + n", "x - n", "n - x", "x * n", "n * x", "x / n", "n / x", "x < n", "x >= n", "clamp min", "where y", "masked_fill")
+    numbers = [kind(n) for n in (0.1, 2.3, 0.7)]
+    assert differences(beside(numbers, names), x, exactly=True) == []
+    if kind is not torch.tensor:
+        functional = torch.nn.functional
+        activations = [functional.celu, functional.softshrink, functional.leaky_relu, lambda x, n: functional.threshold(x, n, 3)]
+        expressions = {f"{number}, {n}": (f, (n,)) for number, f in enumerate(activations) for n in numbers}
+        assert differences({**beside(numbers, ("lerp", "addcmul")), **expressions}, x) == []
 
 
 @every_dtype

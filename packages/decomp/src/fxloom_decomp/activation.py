@@ -61,7 +61,7 @@ def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
     return grad * (1 - y * y)
 
 
-@decomposition(aten.threshold.default)
+@decomposition(aten.threshold.default, promote=OPMATH)
 def threshold(x: Tensor, threshold: Number, value: Number) -> Tensor:
     threshold = threshold if x.dtype.is_floating_point else int(threshold)  # eager's kernel has it in its own type
     return torch.where(x <= threshold, torch.full((), value, dtype=x.dtype, device=x.device), x)

@@ -52,7 +52,7 @@ def result_dtype(promotion: Promotion, common: torch.dtype) -> torch.dtype:
 #: Operators whose kernels for half types take a number beside them in float32, by device type: positions of that operand.
 #: All others convert the number to the half type first.
 _WIDE: dict[str, dict[str, tuple[int, ...]]] = {
-    "cpu": {"mul": (0, 1), "div": (1,), "div_mode": (1,)},
+    "cpu": {"mul": (1,), "div": (1,), "div_mode": (1,)},
     "": {"add": (0, 1), "sub": (0, 1), "mul": (0, 1), "div": (0, 1), "div_mode": (1,)},
 }
 
