@@ -5,6 +5,7 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/DispatchKeySet.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -15,6 +16,7 @@
 #include <torch/csrc/autograd/forward_grad.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -128,13 +130,28 @@ private:
     std::vector<std::int64_t> numbers_;
 };
 
+// What autocast would do on each kind of device that has it.
+struct AutocastState {
+    static constexpr const auto& devices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
+
+    // autocast is off where its key is excluded; read at once for all devices
+    std::uint64_t off = (c10::impl::tls_local_dispatch_key_set().excluded_ & c10::autocast_dispatch_keyset).raw_repr();
+    std::array<at::ScalarType, devices.size()> dtype = dtypes();
+
+    bool operator!=(const AutocastState& other) const { return off != other.off || dtype != other.dtype; }
+
+private:
+    static std::array<at::ScalarType, devices.size()> dtypes() {
+        std::array<at::ScalarType, devices.size()> found;
+        for (std::size_t i = 0; i < found.size(); ++i) found[i] = at::autocast::get_autocast_dtype(devices[i]);
+        return found;
+    }
+};
+
 struct Snapshot {
     bool grad_mode = at::GradMode::is_enabled();
     bool inference_mode = c10::InferenceMode::is_enabled();
-    bool autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU);
-    bool autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA);
-    at::ScalarType autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
-    at::ScalarType autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
+    AutocastState autocast;
     bool autocast_cache = at::autocast::is_autocast_cache_enabled();
     at::ScalarType default_dtype = c10::typeMetaToScalarType(c10::get_default_dtype());
     bool deterministic = at::globalContext().deterministicAlgorithms();
@@ -151,10 +168,7 @@ struct Snapshot {
 #define FXLOOM_FIELD(name) if (name != other.name) differs(#name);
         FXLOOM_FIELD(grad_mode)
         FXLOOM_FIELD(inference_mode)
-        FXLOOM_FIELD(autocast_cpu)
-        FXLOOM_FIELD(autocast_cuda)
-        FXLOOM_FIELD(autocast_cpu_dtype)
-        FXLOOM_FIELD(autocast_cuda_dtype)
+        FXLOOM_FIELD(autocast)
         FXLOOM_FIELD(autocast_cache)
         FXLOOM_FIELD(default_dtype)
         FXLOOM_FIELD(deterministic)

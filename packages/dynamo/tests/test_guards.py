@@ -156,6 +156,25 @@ def test_global_state(name: str) -> None:
     assert tree(1) == -1
 
 
+@pytest.mark.parametrize("device", torch._C._autocast_supported_devices())
+def test_autocast_of_every_device(device: str) -> None:
+    """Also of devices that plugins bring and that this machine lacks."""
+    tree = Tree(global_state_guard())
+    dtype = torch.get_autocast_dtype(device)
+    other = torch.bfloat16 if dtype is torch.float16 else torch.float16
+    try:
+        torch.set_autocast_enabled(device, True)
+        assert tree(1) == 0
+        torch.set_autocast_enabled(device, False)
+        assert tree(1) == -1
+        torch.set_autocast_dtype(device, other)
+        assert tree(1) == 0
+    finally:
+        torch.set_autocast_enabled(device, False)
+        torch.set_autocast_dtype(device, dtype)
+    assert tree(1) == -1
+
+
 @pytest.mark.parametrize(
     ("read", "write", "value"),
     [

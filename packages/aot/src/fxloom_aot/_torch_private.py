@@ -13,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "TorchDispatchMode",
+    "any_autocast",
+    "autocast_devices",
     "batch_level",
     "below_autograd",
     "current_autograd_name",
@@ -42,6 +44,12 @@ set_grad_enabled = torch._C._set_grad_enabled
 
 #: whether the running backward pass is of the kind that a reentrant checkpoint can be part of
 is_plain_backward = torch.autograd._is_checkpoint_valid
+
+#: whether autocast is on for some type of device; faster than asking for each
+any_autocast = torch._C._is_any_autocast_enabled
+
+#: names of the device types that have autocast; a device of a plugin by the name that it gave itself
+autocast_devices = torch._C._autocast_supported_devices
 
 #: context manager: below, operators go past autocast; its state stays
 no_autocast = torch._C._DisableAutocast

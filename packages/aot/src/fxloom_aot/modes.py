@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fxloom_aot._torch_private import set_grad_enabled
+from fxloom_aot._torch_private import any_autocast, autocast_devices, set_grad_enabled
 from fxloom_shapes import trace_context
 from fxloom_shapes.devices import absent_devices
 
@@ -39,10 +39,12 @@ def restoring_modes() -> Iterator[None]:
 
 
 def autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
-    """By device type: whether autocast is on, and its dtype."""
-    return {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")}
+    """By type of every device that has autocast: whether it is on, and its dtype."""
+    return {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in autocast_devices()}
 
 
 def autocast_on() -> tuple[tuple[str, torch.dtype], ...]:
     """The device types for which autocast is on, with its dtype."""
-    return tuple([(device, torch.get_autocast_dtype(device)) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)])
+    if not any_autocast():
+        return ()
+    return tuple([(device, torch.get_autocast_dtype(device)) for device in autocast_devices() if torch.is_autocast_enabled(device)])

@@ -140,5 +140,5 @@ MODULE_CALLS = (torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._ca
 
 def has_autocast_rule(op: Any, device: str) -> bool:
     """Whether autocast handles the operator on a type of device."""
-    key = f"Autocast{device.upper()}"
+    key = f"Autocast{torch._C._dispatch_key_for_device(device)}"
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -24,15 +25,37 @@ def draws(recorder: Recorder) -> bool:
     return any(isinstance(target, kinds) and not str(target).startswith(("aten.", "prims.")) for target in targets)
 
 
-def generators(recorder: Recorder) -> list[torch.Generator]:
+def generators(recorder: Recorder) -> list[Generator]:
     """Those of the devices of the graph's tensors; the CPU's is always one."""
     found = [meta.get_fake(node) for node in recorder.graph.nodes]
     devices = {fake.device for fake in found if isinstance(fake, FakeTensor)}
-    indices = sorted({torch.cuda.current_device() if device.index is None else device.index for device in devices if device.type == "cuda"})
-    return [torch.default_generator, *(torch.cuda.default_generators[index] for index in indices)]
+    others = sorted((device for device in devices if device.type not in ("cpu", "meta")), key=str)
+    return [torch.default_generator, *map(DeviceGenerator, others)]
 
 
-def set_back(compiled: Callable[..., Any], of: Iterable[torch.Generator]) -> Callable[..., Any]:
+class Generator(Protocol):
+    """What numbers are drawn from."""
+
+    def get_state(self) -> torch.Tensor: ...
+
+    def set_state(self, state: torch.Tensor) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGenerator:
+    """The generator that operators on a device draw from, by what `torch.random.fork_rng` asks of the device's module as well."""
+
+    device: torch.device
+
+    def get_state(self) -> torch.Tensor:
+        state: torch.Tensor = torch.get_device_module(self.device).get_rng_state(self.device)
+        return state
+
+    def set_state(self, state: torch.Tensor) -> None:
+        torch.get_device_module(self.device).set_rng_state(state, self.device)
+
+
+def set_back(compiled: Callable[..., Any], of: Iterable[Generator]) -> Callable[..., Any]:
     """`compiled`, which leaves the generators as they were where it raises."""
     of = tuple(of)
 
