@@ -19,11 +19,13 @@ __all__ = [
     "below_autograd",
     "current_autograd_name",
     "current_autograd_number",
+    "current_pass",
     "disable_torch_dispatch",
     "in_dual_level",
     "is_plain_backward",
     "next_autograd_number",
     "no_autocast",
+    "pass_keeps_graph",
     "plain_batch_norm",
     "rows_of",
     "saved_without_check",
@@ -50,6 +52,11 @@ any_autocast = torch._C._is_any_autocast_enabled
 
 #: names of the device types that have autocast; a device of a plugin by the name that it gave itself
 autocast_devices = torch._C._autocast_supported_devices
+#: number of the running backward pass
+current_pass = torch._C._current_graph_task_id
+
+#: whether nodes keep what they saved after the running backward pass (`retain_graph`)
+pass_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 
 #: context manager: below, operators go past autocast; its state stays
 no_autocast = torch._C._DisableAutocast

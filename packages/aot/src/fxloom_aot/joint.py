@@ -413,7 +413,7 @@ class Differentiation:
         return Stage(
             tuple(plan.outputs), graph, tuple(plan.tangent_descs), tuple(plan.reached.shared(len(plan.outputs))), tuple(reached),
             (*needed, *[-1] * numbers), (*[self._keep(plan, value, anew) for value in values], *[Keep.MEMORY] * numbers),
-            tuple(self._watched(plan, found, outputs)), backward_of,
+            tuple(self._watched(plan, found, outputs)), tuple(values), backward_of,
         )  # fmt: skip
 
     def _keep(self, plan: Plan, value: FakeTensor, anew: Container[int]) -> Keep:

@@ -162,7 +162,7 @@ class FunctionalLog(TorchDispatchMode):
         args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
         key = None
         if merge and not facts.seeded:
-            key = (op, self.region, _key(args), tuple((name, _key(value)) for name, value in sorted(kwargs.items())))
+            key = (op, self.region, key_of_values(args), tuple((name, key_of_values(value)) for name, value in sorted(kwargs.items())))
             known = self._merged.get(key)
             if known is not None:
                 return known
@@ -195,7 +195,7 @@ class FunctionalLog(TorchDispatchMode):
         """
         args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
         told = tuple(symbols_made(self.fake_mode.env, out))
-        key = (op, self.region, _key(args), tuple((name, _key(value)) for name, value in sorted(kwargs.items())), told)
+        key = (op, self.region, key_of_values(args), tuple((name, key_of_values(value)) for name, value in sorted(kwargs.items())), told)
         known = self._merged.get(key)
         if known is not None:
             return known
@@ -240,7 +240,7 @@ class FunctionalLog(TorchDispatchMode):
             return value
         if not viewable(value.desc, wanted):
             value = self.emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
-        key = (aten.view.default, self.region, id(value), _key(wanted))
+        key = (aten.view.default, self.region, id(value), key_of_values(wanted))
         known = self._merged.get(key)
         if known is None:
             known = propagate(aten.view.default, (value, list(wanted)), {}, self.fake_mode)
@@ -349,12 +349,13 @@ def _like(out: Any) -> Any:
     return out
 
 
-def _key(value: Any) -> Any:
+def key_of_values(value: Any) -> Any:
+    """What is equal for equal arguments of calls: values go by identity."""
     kind = type(value)
     if kind is FakeTensor:
         return id(value)
     if kind is tuple or kind is list:
-        return tuple([_key(item) for item in value])
+        return tuple([key_of_values(item) for item in value])
     if kind in SYMBOLIC:
         return (kind, SymbolicKey(value.node))
     return (kind, value)

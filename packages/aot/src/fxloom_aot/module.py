@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from fxloom_aot.again import Again
 from fxloom_aot.backward import CompiledBackward, Variants
 from fxloom_aot.partition import Partitioner, name_of, save_all
 from fxloom_aot.runtime import Compiled, inference_wrapper
@@ -35,8 +36,9 @@ def aot_graph(
     """A callable with the flat inputs and outputs of `gm`, its graphs compiled by `compiler(gm, signature)`.
 
     partitioner: decides what is kept between forward and backward; `save_all` when None, `MinCut()` keeps the fewest bytes.
-    Trains when grad mode is on and an output requires grad; a second differentiation raises. `compiler` returns a callable
-    of one list (which it may clear) to the flat outputs. Raises GraphRejected for what can't be treated soundly.
+    Trains when grad mode is on and an output requires grad; gradients that are to be differentiated (`create_graph=True`) are
+    made by eager's autograd nodes on what the call kept (`again`). `compiler` returns a callable of one list (which it may clear)
+    to the flat outputs. Raises GraphRejected for what can't be treated soundly.
     """
     traced = export_graph(gm, example_inputs, decompositions=decompositions, partitioner=partitioner)
     if verify_graphs:
@@ -51,11 +53,13 @@ def compile_traced(traced: Traced, compiler: Compiler, backward_compiler: Compil
     if not traced.stages:
         return inference_wrapper(forward, signature, traced.checks, starts_with_grad=traced.starts_with_grad)
     compile_backward = backward_compiler or compiler
+    assert traced.program is not None
     stages = []
     for stage in traced.stages:
         whole = CompiledBackward(_compiled(compile_backward, stage.graph), stage.graph.signature, stage.tangents)
         variants = Variants(whole, stage.reached, partial(_variant, compile_backward, stage))
-        stages.append(CompiledStage(stage, variants, signature, traced.boundaries, traced.only_plain_backward))
+        again = Again(traced.program, stage, signature, traced.boundaries)
+        stages.append(CompiledStage(stage, variants, signature, traced.boundaries, again, traced.only_plain_backward))
     return training_wrapper(forward, stages, signature, traced.checks, starts_with_grad=traced.starts_with_grad)
 
 

@@ -19,9 +19,10 @@ from fxloom_aot.functionalize import Functionalizer, ProgramInput, check_checkpo
 from fxloom_aot.graphs import GraphMaker
 from fxloom_aot.guessed_copies import refuse_guessed_copies
 from fxloom_aot.history import flows_to
+from fxloom_aot.hollow import Given, Program
 from fxloom_aot.joint import Differentiation
 from fxloom_aot.log import Decompositions
-from fxloom_aot.modes import anomalies_unseen, devices_as_captured, restoring_modes
+from fxloom_aot.modes import anomalies_unseen, autocast_state, devices_as_captured, restoring_modes
 from fxloom_aot.outputs import classify_outputs
 from fxloom_aot.partition import Partitioner, save_all
 from fxloom_aot.recorder import Recorder, has_history, run_graph
@@ -88,6 +89,7 @@ class _Tracer:
                 raise GraphRejected(node, "a number as a graph input that capture did not make symbolic")
         fakes = [given.fake for given in self.inputs if given.fake is not None]
         before = {id(fake): (fake.requires_grad, fake.grad_fn) for fake in fakes}
+        given = self._given()
         if self.mode.env is not None:
             recorder = self.recorder
             self.mode.env.hand_over(Tracer(recorder.site, on_deferred=recorder.asserts, either_way=recorder.either_way, told=recorder.told))
@@ -111,9 +113,27 @@ class _Tracer:
         if any(spec.differentiable for spec in found.specs):
             check_checkpoints(self.recorder.checkpoints, forward_entries)
             joint = Differentiation(self.recorder, self.state, maker, self.partitioner, self._rejecting)
-            return joint.trace(found, outputs, [fake for fake in fakes if id(fake) in changed], self._checks)
+            traced = joint.trace(found, outputs, [fake for fake in fakes if id(fake) in changed], self._checks)
+            program = Program(
+                self.gm, given, self.decompositions, self.state.log, tuple(found.values), autocast_state(), torch.is_grad_enabled()
+            )
+            return replace(traced, program=program)
         with phase("aot.build_fx"):
             return Traced(maker.forward(found, self.state.log.live_calls(found.values), []), self._checks())
+
+    def _given(self) -> tuple[Given, ...]:
+        """What the inputs are like, before the program runs."""
+        first: dict[int, int] = {}
+        result = []
+        for number, given in enumerate(self.inputs):
+            fake = given.fake
+            if fake is None:
+                result.append(Given(None, given.number))
+                continue
+            same = first.setdefault(id(fake), number)
+            is_parameter = isinstance(self.examples[number], torch.nn.Parameter)
+            result.append(Given(given.initial, None, fake.storage_token.ident, same, is_parameter, fake.requires_grad))
+        return tuple(result)
 
     def _assert_of_inputs(self, env: SymbolEnv) -> None:
         """Have the graph check what capture took for granted of unbacked sizes of its inputs; here it is a known fact."""

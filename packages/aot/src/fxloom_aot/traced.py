@@ -14,9 +14,10 @@ from enum import Enum
 
 import torch.fx
 
+from fxloom_aot.hollow import Program
 from fxloom_aot.runtime import StorageCheck
 from fxloom_interfaces.signature import GraphSignature
-from fxloom_shapes import Descriptor
+from fxloom_shapes import Descriptor, FakeTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Stage:
     are of the caller's inputs, or of boundaries, which are numbered after these. tangents: what it expects of their gradients.
     shared: by output, those that can't be differentiated after it. reached: by GRADIENT, the outputs that flow to it.
     needed: by saved value, the outputs whose gradients need it. keeps: by saved value, how it is kept. watched: see there.
+    kept: the saved tensors, as values of the functional log.
     backward_of: the graph, and what it expects, for other gradients; raises Declined where none can be made.
     """
 
@@ -90,6 +92,7 @@ class Stage:
     needed: tuple[int, ...]
     keeps: tuple[Keep, ...]
     watched: tuple[Watched, ...]
+    kept: tuple[FakeTensor, ...]
     backward_of: Callable[[Given], tuple[TracedGraph, list[Descriptor]]]
 
 
@@ -104,6 +107,7 @@ class Traced:
     checks: for the runtime wrapper. only_plain_backward: the program refuses `torch.autograd.grad` and `backward(inputs=...)`, as
     reentrant checkpoints do. starts_with_grad: the graph starts with grad mode on; where it starts off, it turns it on itself.
     report: in words, what the partitioner keeps between forward and backward, and why; empty for one without a choice.
+    program: what was traced; where something is differentiated.
     """
 
     forward: TracedGraph
@@ -113,6 +117,7 @@ class Traced:
     only_plain_backward: bool = False
     starts_with_grad: bool = True
     report: str = ""
+    program: Program | None = None
 
     @property
     def backward(self) -> TracedGraph | None:

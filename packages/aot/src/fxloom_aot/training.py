@@ -1,8 +1,8 @@
 """The runtime of a graph with backward parts: nodes of autograd, one for each stage of its outputs (`traced`).
 
 In: the compiled forward graph, compiled backward graphs, what the trace says of them. Out: a callable like `inference_wrapper`'s
-that autograd can differentiate once. A call runs the forward graph, then gives the outputs their histories: stage by stage, each
-stage's node taking as its inputs what its outputs are made of.
+that autograd can differentiate; gradients that are to be differentiated again are eager's (`again`). A call runs the forward
+graph, then gives the outputs their histories: stage by stage, each stage's node taking as its inputs what its outputs are made of.
 
 Lifetimes: saved tensors belong to autograd (`save_for_backward`), which checks that nobody wrote over them, and go when a
 backward pass went through the node; what outputs that were not differentiated yet may need stays on the call (`_Kept`). Of what
@@ -15,8 +15,9 @@ the gradients of the first, so that they are freed before the next are made.
 
 from __future__ import annotations
 
-import weakref
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,13 +25,17 @@ import torch
 from fxloom_aot._torch_private import (
     batch_level,
     below_autograd,
+    current_pass,
     is_plain_backward,
+    pass_keeps_graph,
     rows_of,
     saved_without_check,
     standing_for,
     transforms_active,
 )
+from fxloom_aot.again import Again, Held, Holder, NotAgain, refusal
 from fxloom_aot.backward import Variants
+from fxloom_aot.hollow import History
 from fxloom_aot.modes import autocast_on
 from fxloom_aot.runtime import Compiled, StorageCheck, finishers, input_gatherer
 from fxloom_aot.traced import Boundary, Given, Keep, Stage
@@ -41,9 +46,11 @@ class CompiledStage:
     """A stage, its backward passes, and where what it takes is found at a call. One per compiled graph and stage."""
 
     def __init__(
-        self, stage: Stage, variants: Variants, signature: GraphSignature, boundaries: Sequence[Boundary], only_plain_backward: bool
-    ) -> None:
+        self, stage: Stage, variants: Variants, signature: GraphSignature, boundaries: Sequence[Boundary], again: Again,
+        only_plain_backward: bool,
+    ) -> None:  # fmt: skip
         whole = variants.whole
+        self.again = again
         self.outputs, self.shared, self.variants, self.only_plain_backward = stage.outputs, stage.shared, variants, only_plain_backward
         self.whole, self.parts, self.device = whole, whole.parts, whole.device
         self.everything = (1 << len(stage.outputs)) - 1
@@ -69,20 +76,26 @@ class CompiledStage:
         ]
         self.as_it_is = [keep is Keep.AS_IT_IS for keep in stage.keeps]
         covered = self._checked_by_autograd(signature)
-        self.watched = [
-            (_finder_of(watched.at, signature), watched.outputs)
-            for watched in stage.watched
-            if watched.outputs & ~covered.get(_place(watched.at, signature), 0)
+        watched = [one for one in stage.watched if one.outputs & ~covered.get(_place(one.at, signature), 0)]
+        self.watched = [(_finder_of(one.at, signature), one.outputs, one.at) for one in watched]
+        places = [place for place, is_number in zip(self._places(signature), self.is_number, strict=True) if not is_number]
+        #: the caller's tensors that autograd checks as saved ones, with the number of each of these
+        self.checked = [
+            (one.at, places.index(_place(one.at, signature))) for one in stage.watched if _place(one.at, signature) in places
         ]
 
     def _checked_by_autograd(self, signature: GraphSignature) -> dict[tuple[bool, int], int]:
         """By caller's input (True), or flat output: the outputs that need it as a saved tensor."""
         masks = iter(self.needed)
         return {
-            (of_input, signature.inputs[place].index if of_input else place): 0 if as_it_is else next(masks)
-            for (of_input, place), is_number, as_it_is in zip(self.saved_from, self.is_number, self.as_it_is, strict=True)
+            place: 0 if as_it_is else next(masks)
+            for place, is_number, as_it_is in zip(self._places(signature), self.is_number, self.as_it_is, strict=True)
             if not is_number
         }
+
+    def _places(self, signature: GraphSignature) -> list[tuple[bool, int]]:
+        """By saved value: the caller's input (True) that it is, or the flat output."""
+        return [(of_input, signature.inputs[place].index if of_input else place) for of_input, place in self.saved_from]
 
 
 #: finds a tensor at a call: (the caller's inputs with the histories that they came with, as they are now, the graph's outputs,
@@ -151,16 +164,22 @@ class _Kept:
         ]
 
 
+_putting = threading.Lock()
+
+
 class _Call:
     """One call of a stage: what its node keeps for backward passes beside autograd's saved tensors.
 
-    tensors, outputs: what the node is to save, and to return; only until it is made.
+    tensors, outputs: what the node is to save, and to return; only until it is made. held: of the inputs (`again`). pending: by pass
+    of the engine and place, gradients of gradients on their way through the node; None where all that it has gradients of are leaves.
     """
 
-    __slots__ = ("histories", "kept", "numbers", "originals", "outputs", "stage", "tensors", "versions", "watches")
+    __slots__ = ("held", "kept", "numbers", "outputs", "pending", "stage", "tensors", "versions", "watches")
 
-    def __init__(self, stage: CompiledStage, values: list[Any], outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
-        self.stage = stage
+    def __init__(
+        self, stage: CompiledStage, values: list[Any], outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor], held: Held
+    ) -> None:
+        self.stage, self.held = stage, held
         self.outputs: list[torch.Tensor] | None = outputs
         self.numbers = [value for value, is_number in zip(values, stage.is_number, strict=True) if is_number]
         self.tensors: list[torch.Tensor] | None = [
@@ -169,22 +188,54 @@ class _Call:
         self.versions = [tensor._version for tensor in self.tensors] if len(outputs) > 1 or not stage.shared[0] else None
         self.kept: _Kept | None = None
         self.watches: list[_Watch] = []
-        self.originals = [tensor for tensor in inputs if getattr(tensor.grad_fn, "stands_in", False)]  # nobody else holds these
-        self.histories = [weakref.ref(tensor) for tensor in inputs if tensor.grad_fn is not None]
+        self.pending: dict[int, dict[int, torch.Tensor]] | None = None
+        for tensor in inputs:
+            if tensor.grad_fn is not None:
+                self.pending = {}
+                break
+
+    def put(self, position: int, gradient: torch.Tensor) -> torch.Tensor:
+        """Take a gradient along to the node, and give what goes there in its place."""
+        assert self.pending is not None
+        with _putting:
+            mine = self.pending.setdefault(current_pass(), {})
+            mine[position] = mine[position] + gradient if position in mine else gradient
+        return torch.empty(0)
+
+    def take(self) -> dict[int, torch.Tensor]:
+        """What was put there in this pass, by position."""
+        return {} if self.pending is None else self.pending.pop(current_pass(), {})
 
     def saved(self, ctx: Any, chosen: Sequence[int]) -> list[Any]:
         """The saved values for gradients of the outputs `chosen`, in order. RuntimeError, as autograd's, where eager has none."""
+        stage = self.stage
+        each, numbers = iter(self.saved_tensors(ctx, chosen)), iter(self.numbers)
+        return [next(numbers) if is_number else next(each) for is_number in stage.is_number]
+
+    def saved_tensors(self, ctx: Any, chosen: Sequence[int]) -> Sequence[Any]:
+        """Those of them that are tensors."""
         stage = self.stage
         asked = sum(1 << number for number in chosen)
         for watch in self.watches:
             if watch.outputs & asked:
                 watch.check()
         tensors, possible = self._tensors(ctx, asked)
+        tensors = tensors[: len(stage.needed)]
         for number in chosen:
             possible &= ~stage.shared[number]
         self.kept = _Kept(tensors, stage.needed, possible) if possible else None
-        each, numbers = iter(tensors), iter(self.numbers)
-        return [next(numbers) if is_number else next(each) for is_number in stage.is_number]
+        return tensors
+
+    def checks(self, tensors: Sequence[Any]) -> dict[Boundary, Callable[[], None]]:
+        """What raises when a tensor of the caller's is written from now on that eager's nodes hold. tensors: the saved ones."""
+        stage = self.stage
+        result: dict[Boundary, Callable[[], None]] = {
+            at: partial(_check_version, tensors[number], tensors[number]._version)
+            for at, number in stage.checked
+            if tensors[number] is not None and not tensors[number].is_inference()
+        }
+        result.update({at: watch.check for watch, (_, _, at) in zip(self.watches, stage.watched, strict=True)})
+        return result
 
     def _tensors(self, ctx: Any, asked: int) -> tuple[Sequence[torch.Tensor | None], int]:
         """The saved tensors, and the outputs that could be differentiated before this pass."""
@@ -208,6 +259,11 @@ class _Call:
                 raise _written(tuple(tensor.shape), tensor._version, version)
 
 
+def _check_version(tensor: torch.Tensor, version: int) -> None:
+    if tensor._version != version:
+        raise _written(tuple(tensor.shape), tensor._version, version)
+
+
 class CompiledFunction(torch.autograd.Function):
     """The node of a stage. Inputs: the call, a token of the next part, what the (first part of the) gradients are of."""
 
@@ -215,9 +271,11 @@ class CompiledFunction(torch.autograd.Function):
     def forward(ctx: Any, call: _Call, token: torch.Tensor | None, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         assert call.tensors is not None and call.outputs is not None
         ctx.call = call
-        ctx.save_for_backward(*call.tensors)
+        # what gradients of gradients of tensors with a history come by (`_Call.put`): nothing else leads back here
+        way = () if call.pending is None else (torch.empty(0),)
+        ctx.save_for_backward(*call.tensors, *way)
         ctx.set_materialize_grads(False)
-        outputs = tuple(call.outputs)
+        outputs = (*call.outputs, *way)
         call.tensors = call.outputs = None
         return outputs
 
@@ -230,14 +288,23 @@ class CompiledFunction(torch.autograd.Function):
                 "a checkpoint with use_reentrant=True is incompatible with torch.autograd.grad() and with backward(inputs=...); "
                 "use_reentrant=False is compatible with both"
             )
+        count = len(stage.outputs)
+        more = call.take() if len(gradients) > count and gradients[count] is not None else {}
+        gradients = gradients[:count]
         chosen = [number for number, gradient in enumerate(gradients) if gradient is not None]
-        if not chosen:  # the engine came by way of another output of what this was handed to
+        if not chosen and not more:  # the engine came by way of another output of what this was handed to
             return (None,) * (2 + len(stage.parts[0]))
         again = torch.is_grad_enabled()  # create_graph=True
-        with torch.no_grad():
-            running = _running(ctx, call, gradients, chosen)
-            if again:
-                running = _all_at_once(running, stage.parts, lambda all_of_them: _refusing_more(ctx, gradients, all_of_them))
+        if not chosen:
+            running = iter(_split([None] * len(stage.sources), stage.parts))
+        elif again:
+            running = iter(_split(_differentiable(ctx, call, gradients, chosen), stage.parts))
+        else:
+            with torch.no_grad():
+                running = _running(ctx, call, gradients, chosen)
+        if more:
+            running = _with_more(running, more, stage.parts)
+        with torch.set_grad_enabled(again):
             made = _taken(running)
         return (None, _token(running, stage.device) if ctx.needs_input_grad[1] else None, *made)
 
@@ -247,7 +314,6 @@ class _History(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        ctx.stands_in = True
         ctx.set_materialize_grads(False)  # what nothing reaches has no gradient, which is not one of zeros
         return tensor.new_empty(()).expand(tensor.shape)
 
@@ -337,7 +403,7 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(_TWICE)
+        raise refusal("a transform of torch.func is at work")
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], run: Callable[..., Any], *tensors: torch.Tensor | None) -> tuple[Any, Any]:
@@ -364,12 +430,14 @@ def training_wrapper(
     stage_of = {position: number for number, stage in enumerate(stages) for position in stage.outputs}
     finish = finishers(signature, stage_of)
     count = len(signature.results)
+    hold = Holder(signature)
     # the history of what one stage writes is another for the next
     written = {spec.index for spec in signature.outputs if spec.kind is OutputKind.NEW_VALUE and spec.differentiable}
     rewritten = sorted(written & {number for stage in stages[1:] for number in stage.whole.gradient_of})
 
     def run(*args: Any) -> list[Any]:
         inputs = gather(args)
+        held = hold(args)
         with torch.no_grad(), below_autograd():  # an output that is a view of something in the graph must not look like one
             outputs = list(forward(list(inputs)))  # the compiled graph may clear the list that it is given
         given: Sequence[Any] = args
@@ -382,11 +450,11 @@ def training_wrapper(
             finish[0](args, outputs, results)
         calls = []
         for number, stage in enumerate(stages):
-            calls.append(_with_histories(stage, given, args, inputs, outputs, results))
+            calls.append(_with_histories(stage, given, args, held, inputs, outputs, results))
             if finish is not None:
                 finish[1 + number](args, outputs, results)
         for call in calls:  # only now, when all that the program writes is written
-            call.watches = [_Watch(find(args, args, outputs, results), needing) for find, needing in call.stage.watched]
+            call.watches = [_Watch(find(args, args, outputs, results), needing) for find, needing, _ in call.stage.watched]
         return results if finish is not None else outputs[:count]
 
     def run_with_grad(*args: Any) -> list[Any]:
@@ -397,8 +465,9 @@ def training_wrapper(
 
 
 def _with_histories(
-    stage: CompiledStage, given: Sequence[Any], args: Sequence[Any], inputs: Sequence[Any], outputs: list[Any], results: Sequence[Any]
-) -> _Call:
+    stage: CompiledStage, given: Sequence[Any], args: Sequence[Any], held: Held, inputs: Sequence[Any], outputs: list[Any],
+    results: Sequence[Any],
+) -> _Call:  # fmt: skip
     """Replace the stage's outputs by what autograd has a history of."""
     sources = [find(given, args, outputs, results) for find in stage.sources]
     values = [inputs[place] if of_input else outputs[place] for of_input, place in stage.saved_from]
@@ -407,12 +476,12 @@ def _with_histories(
             values[number] = values[number].data
         elif apart:
             values[number] = values[number].detach()
-    call = _Call(stage, values, [outputs[position] for position in stage.outputs], sources)
+    call = _Call(stage, values, [outputs[position] for position in stage.outputs], sources, held)
     token = None
     for part in reversed(stage.parts[1:]):
         token = Part.apply(stage.device, token, *[sources[position] for position in part])
     shown = CompiledFunction.apply(call, token, *[sources[position] for position in stage.parts[0]])
-    for position, output in zip(stage.outputs, shown, strict=True):
+    for position, output in zip(stage.outputs, shown, strict=False):  # and the way back to the node
         outputs[position] = output
     return call
 
@@ -436,51 +505,62 @@ def _taken(running: Iterator[list[Any]]) -> list[Any]:
     return gradients
 
 
-def _all_at_once(
-    running: Iterator[list[Any]], parts: Sequence[Sequence[int]], treat: Callable[[Sequence[Any]], Sequence[Any]]
+def _with_more(
+    running: Iterator[list[Any]], more: dict[int, torch.Tensor], parts: Sequence[Sequence[int]]
 ) -> Iterator[list[Any]]:
-    """The parts of what `treat` makes of all gradients."""
-    gradients: list[Any] = [None] * sum(map(len, parts))
+    """The parts with further gradients, by position, added."""
     for positions, part in zip(parts, running, strict=True):
-        for position, gradient in zip(positions, part, strict=True):
-            gradients[position] = gradient
-    with torch.enable_grad():
-        return iter(_split(treat(gradients), parts))
+        for place, position in enumerate(positions):
+            further = more.pop(position, None)
+            if further is not None:
+                part[place] = further if part[place] is None else part[place] + further
+        yield part
 
 
-_TWICE = (
-    "a graph that fxloom compiled is differentiated twice: its gradients were made with create_graph=True and are "
-    "differentiated again, and a compiled graph has a first derivative only. Run this part with "
-    "fxloom.disable(function), or compile it with backend='eager'."
-)
+def _differentiable(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | None], chosen: Sequence[int]) -> Sequence[Any]:
+    """The gradients that the stage gives, with a history."""
+    stage = call.stage
+    histories = _histories(ctx, call)
+    try:
+        if transforms_active():
+            raise NotAgain("a transform of torch.func is at work")
+        tensors = call.saved_tensors(ctx, chosen)
+        return stage.again.gradients(call.held, tensors, call.checks(tensors), histories, gradients, pass_keeps_graph())
+    except NotAgain as reason:  # to use them is fine
+        with torch.no_grad():
+            order = [position for positions in stage.parts for position in positions]
+            made = dict(zip(order, [gradient for part in _running(ctx, call, gradients, chosen) for gradient in part], strict=True))
+        depends = [history.tensor for history in histories.values()] + [g for g in gradients if g is not None and g.requires_grad]
+        return _NotTwice.apply(str(reason), len(depends), *depends, *[made[position] for position in range(len(order))])  # type: ignore[no-any-return]  # a tuple
 
 
-def _refusing_more(ctx: Any, tangents: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """The gradients as results of all that they depend on, so that every way of differentiating them meets the refusal."""
-    depends = list(_leaves_of(ctx))
-    inputs = [reference() for reference in ctx.call.histories]
-    if any(tensor is None for tensor in inputs):  # gone, and with it the handle on its history
-        raise RuntimeError(_TWICE)
-    depends += [tensor for tensor in [*inputs, *tangents] if tensor is not None and tensor.requires_grad]
-    return tuple(_DifferentiatedTwice.apply(len(depends), *depends, *gradients))
+def _histories(ctx: Any, call: _Call) -> dict[int, History]:
+    """By position, what the gradients are of, for the history that it had at the call."""
+    node, parts = ctx, call.stage.parts
+    histories: dict[int, History] = {}
+    for number, positions in enumerate(parts):
+        edges = node.next_functions
+        if number + 1 < len(parts):
+            (node, _), *edges = edges
+        for position, (below, _) in zip(positions, edges, strict=True):
+            if hasattr(below, "variable"):
+                histories[position] = History(below.variable)
+            elif below is not None:
+                try:
+                    histories[position] = History(ctx.saved_tensors[-1], partial(call.put, position))
+                except RuntimeError as error:
+                    raise refusal("what it saved was freed, or written since") from error
+    return histories
 
 
-def _leaves_of(node: Any) -> Iterator[torch.Tensor]:
-    """The leaves among the inputs of a node and of the parts behind it."""
-    for below, _ in node.next_functions:
-        if getattr(below, "is_part", False):
-            yield from _leaves_of(below)
-        elif hasattr(below, "variable"):
-            yield below.variable
-
-
-class _DifferentiatedTwice(torch.autograd.Function):
-    """Gradients made with `create_graph=True`: to use them is fine, to differentiate them raises."""
+class _NotTwice(torch.autograd.Function):
+    """Gradients that can't be differentiated, as results of all that they depend on: to use them is fine."""
 
     @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, reason: str, count: int, *tensors: Any) -> tuple[Any, ...]:
+        ctx.reason = reason
         return tuple([g.view_as(g) if isinstance(g, torch.Tensor) else g for g in tensors[count:]])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(_TWICE)
+        raise refusal(ctx.reason)

@@ -1,0 +1,440 @@
+"""Gradients that are to be differentiated (`create_graph=True`): eager's autograd nodes, on the values of the compiled call.
+
+In: the program (`hollow.Program`), what a call kept for its backward pass, the gradients that came. Out: the gradients, with
+eager's own history, so that derivatives of any order, their `None`s and their errors are eager's.
+
+The program runs once more on hollow tensors (`hollow`), which computes nothing and draws nothing; then autograd differentiates it,
+starting from the real gradients. What its nodes saved is asked for one by one: taken from what the call kept, else computed from that
+(`wanted`), else from the caller's inputs, where they are alive, were not written since, and give what the call kept. So nothing
+is kept for second derivatives that the first does not need. Where a value can't be had, `NotAgain` says why; a program that is
+to be derived twice can have all kept that eager keeps (`keep_for_again`).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from fxloom_aot.functionalize import Functionalizer, ProgramInput
+from fxloom_aot.hollow import Given, History, Program, Recording, Saved, concrete, new_recorder, record
+from fxloom_aot.late import late
+from fxloom_aot.log import Call, FunctionalLog, has_effect, key_of_values
+from fxloom_aot.outputs import classify_outputs
+from fxloom_aot.runtime import whole_storage
+from fxloom_aot.traced import Boundary, Stage
+from fxloom_aot.wanted import NotAtHand, Values
+from fxloom_interfaces.errors import FxloomError
+from fxloom_interfaces.signature import FromConstant, GraphSignature, InputKind, OutputKind
+from fxloom_shapes import FakeTensor, symbolic_kernels
+from fxloom_shapes.numbers import symbol_names
+from fxloom_shapes.propagate import SYMBOLIC
+
+#: of one stage, for different sizes
+_MOST_PLANS = 32
+
+
+class NotAgain(Exception):
+    """The gradients can't be made so that they can be differentiated; says why."""
+
+
+def refusal(reason: str) -> RuntimeError:
+    """What is raised where a derivative of a derivative can't be made."""
+    return RuntimeError(
+        f"a graph that fxloom compiled is differentiated twice, and a value that this needs can't be had: {reason}. Run this part with "
+        "fxloom.disable(function), or compile it with backend='eager'."
+    )
+
+
+class Holder:
+    """Makes what each call holds of its inputs: weak references and counts of writes. One per compiled graph."""
+
+    def __init__(self, signature: GraphSignature) -> None:
+        numbers = {spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
+        self._numbers = sorted(numbers)
+        self._tensors = sorted({spec.index for spec in signature.inputs if spec.index >= 0} - numbers)
+
+    def __call__(self, args: Sequence[Any]) -> Held:
+        tensors = [args[number] for number in self._tensors]
+        try:
+            versions = [tensor._version for tensor in tensors]
+        except RuntimeError:  # those of inference mode don't count
+            versions = [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
+        return Held(self, [weakref.ref(tensor) for tensor in tensors], versions, [args[number] for number in self._numbers])
+
+    def place(self, number: int) -> int:
+        return self._tensors.index(number)
+
+    def by_input(self, numbers: Sequence[Any]) -> dict[int, Any]:
+        return dict(zip(self._numbers, numbers, strict=True))
+
+
+class Held:
+    """What a call holds of its inputs."""
+
+    __slots__ = ("holder", "numbers", "references", "versions")
+
+    def __init__(self, holder: Holder, references: list[Any], versions: list[int], numbers: list[Any]) -> None:
+        self.holder, self.references, self.versions, self.numbers = holder, references, versions, numbers
+
+    def tensor(self, number: int) -> torch.Tensor | None:
+        """Input `number` of the caller's as it is; None where it is gone."""
+        return self.references[self.holder.place(number)]()  # type: ignore[no-any-return]  # a weak reference
+
+    def unwritten(self, number: int) -> torch.Tensor:
+        """Input `number` of the caller's, as it was. NotAtHand where it is gone, or was written."""
+        place = self.holder.place(number)
+        tensor = self.tensor(number)
+        if tensor is None:
+            raise NotAtHand(f"input {number} is gone")
+        if self.versions[place] != (-1 if tensor.is_inference() else tensor._version):
+            raise NotAtHand(f"input {number} was written since")
+        return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a node saved. value: in the log of the plan; None where it is not known. at: the caller's tensor that it is part of.
+
+    input: the caller's that it is; -1 for none.
+    """
+
+    value: FakeTensor | None
+    stride: tuple[int, ...]
+    at: Boundary | None
+    input: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to do it for some sizes. known: by saved value of the stage, the value in `log`; None where there is none."""
+
+    descs: list[Any]
+    log: FunctionalLog
+    inputs: list[tuple[int, bool]]
+    wanted: list[Wanted]
+    known: list[FakeTensor | None]
+    programs: list[Callable[[Recording], FakeTensor]]
+    cuts: dict[int, torch.fx.Node]
+
+
+class Again:
+    """For one stage. boundaries: of the program. One per compiled graph and stage."""
+
+    def __init__(self, program: Program, stage: Stage, signature: GraphSignature, boundaries: Sequence[Boundary]) -> None:
+        self._program, self._stage, self._signature = program, stage, signature
+        self._gradient_of = [spec.index for spec in stage.graph.signature.outputs]
+        self._boundaries = {number: boundaries[number - signature.caller_inputs] for number in self._gradient_of if number >= signature.caller_inputs}
+        self._symbols = {spec.symbol: spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
+        saved = [spec for spec in stage.graph.signature.inputs if spec.kind is InputKind.SAVED and not spec.symbol]
+        outputs = signature.outputs
+        #: by saved value: nobody but the compiled graph could have written to it
+        self._private = [not spec.of_input and outputs[spec.index].kind is OutputKind.SAVED for spec in saved]
+        self._written = {spec.input for spec in outputs if spec.kind is OutputKind.NEW_VALUE}
+        self._plans: dict[tuple[Any, ...], Plan | str] = {}
+        self._lock = threading.Lock()
+
+    def gradients(
+        self, held: Held, saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]],
+        histories: Mapping[int, History], gradients: Sequence[torch.Tensor | None], keep_graph: bool,
+    ) -> list[torch.Tensor | None]:  # fmt: skip
+        """The gradients, in the order of the stage's. NotAgain where these can't be made so.
+
+        saved: the saved tensors. checks: raise where the caller wrote to a tensor of theirs. histories: of what the gradients are of, by
+        position. gradients: those that came, by output of the stage. keep_graph: whether the nodes stay, as the running pass has it.
+        """
+        numbers = held.holder.by_input(held.numbers)
+        plan = self._plan_for(numbers)
+        inputs = {number: histories[place] for place, number in enumerate(self._gradient_of) if number < self._signature.caller_inputs}
+        cuts = {plan.cuts[number]: histories[place] for place, number in enumerate(self._gradient_of) if number in plan.cuts}
+        recording = record(self._program, plan.descs, self._numbers(numbers), inputs, cuts, new_recorder())
+        if len(recording.saved) != len(plan.wanted):
+            raise NotAgain("it saved other tensors than before")
+        for original, node in [(recording.originals[node], node) for node in cuts]:
+            if original._version:
+                raise NotAgain(f"it writes to {node}, which it returns")
+        targets = [*self._targets(recording, plan)]
+        programs = [found(recording) for found in plan.programs]
+        recording.saved.clear()
+        first = [True]  # in this pass a refusal is one of having a history, not of the gradients
+        recording.fill(self._values(plan, held, saved, checks, first))
+        pairs = [(y, g) for y, g in zip(programs, gradients, strict=True) if g is not None and y.requires_grad]
+        if not pairs:
+            return [None] * len(targets)
+        with torch.enable_grad():
+            found = torch.autograd.grad(
+                [y for y, _ in pairs], targets, [g for _, g in pairs], create_graph=True, retain_graph=keep_graph, allow_unused=True
+            )
+        first[0] = False
+        if any(type(one) is FakeTensor for one in found):
+            raise NotAgain("it keeps tensors where autograd does not see them")
+        return list(found)
+
+    def _targets(self, recording: Recording, plan: Plan) -> Any:
+        shown = self._signature.caller_inputs
+        for number in self._gradient_of:
+            if number < shown:
+                yield recording.edges[number]
+            else:
+                yield recording.cut_edges[plan.cuts[number]]
+
+    def _values(
+        self, plan: Plan, held: Held, saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]], first: list[bool]
+    ) -> Callable[[int], torch.Tensor]:
+        pairs = [(value, tensor) for value, tensor in zip(plan.known, saved, strict=True) if value is not None]
+        private = [value for value, own in zip(plan.known, self._private, strict=True) if value is not None and own]
+
+        def input_of(placeholder: int) -> torch.Tensor:
+            number, flat = plan.inputs[placeholder]
+            if placeholder in self._written:
+                raise NotAtHand(f"the program itself writes to input {number}")
+            tensor = held.unwritten(number)
+            return whole_storage(tensor) if flat else tensor.detach()
+
+        values = Values(plan.log, {id(value): tensor.detach() for value, tensor in pairs}, private, input_of)
+        lock = threading.RLock()
+
+        def value_of(number: int) -> torch.Tensor:
+            wanted = plan.wanted[number]
+            check = checks.get(wanted.at) if wanted.at is not None else None
+            if check is not None:
+                check()
+                if wanted.input >= 0 and wanted.at == Boundary(input=wanted.input):  # eager saves the very tensor
+                    own = held.tensor(wanted.input)
+                    if own is not None:
+                        return own.detach()
+            try:
+                if wanted.value is None:
+                    raise NotAtHand("it is not known in the graph")
+                with lock:
+                    value = values.get(wanted.value)
+            except NotAtHand as reason:
+                raise (NotAgain(str(reason)) if first[0] else refusal(str(reason))) from None
+            if value.stride() != wanted.stride and value.numel():
+                with torch.no_grad():
+                    value = torch.empty_strided(value.shape, wanted.stride, dtype=value.dtype, device=value.device).copy_(value)
+            return value
+
+        return value_of
+
+    def _numbers(self, numbers: Mapping[int, Any]) -> list[Any]:
+        """By input: the number that it is at this call."""
+        result: list[Any] = []
+        for number, given in enumerate(self._program.given):
+            known = numbers.get(number)
+            if known is None and given.desc is None and type(given.number) in SYMBOLIC:
+                known = late(given.number, {name: place for place, name in enumerate(self._symbols)})([numbers[at] for at in self._symbols.values()])
+            result.append(given.number if known is None else known)
+        return result
+
+    # --- once for some sizes ---
+
+    def _plan_for(self, numbers: Mapping[int, Any]) -> Plan:
+        key = tuple(numbers.values())
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                if len(self._plans) >= _MOST_PLANS:
+                    self._plans.clear()
+                try:
+                    plan = self._planned(numbers)
+                except NotAgain as reason:
+                    plan = str(reason)
+                except FxloomError as error:
+                    plan = f"it can't be recorded again: {error}"
+                self._plans[key] = plan
+        if isinstance(plan, str):
+            raise NotAgain(plan)
+        return plan
+
+    def _planned(self, numbers: Mapping[int, Any]) -> Plan:
+        program = self._program
+        symbols = {name: numbers[at] for name, at in self._symbols.items()}
+        cuts = self._cuts()
+        dummy = History(torch.empty(0, requires_grad=True))
+        recorder = new_recorder()
+        descs = concrete(program, symbols)
+        recording = record(program, descs, self._numbers(numbers), {}, dict.fromkeys(cuts.values(), dummy), recorder)
+        inputs = [
+            ProgramInput(fake, fake.desc, fake.storage_token, version=fake._version) if fake is not None else ProgramInput(None, None, None, 0)
+            for fake in recording.fakes
+        ]
+        for given, desc in zip(inputs, descs, strict=True):
+            given.initial = desc
+        with torch.no_grad(), symbolic_kernels(False):
+            state = Functionalizer(recorder.fake_mode, program.decompositions, inputs, recorder.constants, recorder.made)
+            state.start(list(recorder.log))
+            values = self._values_saved(state, recorder.log, recording.saved)
+            changed = {
+                id(fake) for number, fake in enumerate(recording.fakes)
+                if fake is not None and fake.requires_grad and number in recording.edges and fake.grad_fn is not recording.edges[number].node
+            }  # fmt: skip
+            originals = self._uncut(recording)
+            found = classify_outputs(state, originals, changed)
+        known = self._corresponding(state.log, found.values, symbols)
+        at = self._places(recording, originals, found.results)
+        wanted = [
+            Wanted(value, saved.fake.stride(), at.get(saved.fake.storage_token.ident), _input(recording, descs, saved.fake))
+            for value, saved in zip(values, recording.saved, strict=True)
+        ]
+        programs = [_locator(found.programs[position], recording, originals, self._nodes()) for position in self._stage.outputs]
+        places = [(place.input, place.flat) for place in state.placeholders]
+        return Plan(descs, state.log, places, wanted, known, programs, cuts)
+
+    def _nodes(self) -> list[Any]:
+        output = next(iter(reversed(self._program.gm.graph.nodes))).args[0]
+        return list(output) if isinstance(output, (tuple, list)) else [output]
+
+    def _cuts(self) -> dict[int, torch.fx.Node]:
+        nodes = self._nodes()
+        cuts: dict[int, torch.fx.Node] = {}
+        for number, boundary in self._boundaries.items():
+            if boundary.result < 0:
+                raise NotAgain("it writes to an input that later results are made of")
+            if boundary.result >= len(nodes) or not isinstance(nodes[boundary.result], torch.fx.Node):
+                raise NotAgain("results are made of results")
+            cuts[number] = nodes[boundary.result]
+        return cuts
+
+    def _uncut(self, recording: Recording) -> list[Any]:
+        """The outputs of the program as they were before something was cut."""
+        nodes = self._nodes()
+        if not recording.originals:
+            return list(recording.outputs)
+        return [recording.originals.get(node, value) for node, value in zip(nodes, recording.outputs, strict=True)]
+
+    @staticmethod
+    def _values_saved(state: Functionalizer, entries: Sequence[Any], saved: Sequence[Saved]) -> list[FakeTensor | None]:
+        """What each saved tensor held when it was saved."""
+        values: list[FakeTensor | None] = []
+        done = 0
+        for one in saved:
+            state.run(list(entries[done : one.position]), backward=False)
+            done = max(done, one.position)
+            values.append(_read(state, one.fake))
+        state.run(list(entries[done:]), backward=False)
+        return values
+
+    def _places(self, recording: Recording, outputs: Sequence[Any], results: Sequence[Any]) -> dict[int, Boundary]:
+        """By memory: the tensor of the caller's that is on it."""
+        at: dict[int, Boundary] = {}
+        for number, fake in enumerate(recording.fakes):
+            if fake is not None:
+                at.setdefault(fake.storage_token.ident, Boundary(input=number))
+        for number, (output, what) in enumerate(zip(outputs, results, strict=True)):
+            if type(output) is FakeTensor and not isinstance(what, FromConstant):
+                at.setdefault(output.storage_token.ident, Boundary(result=number))
+        return at
+
+    def _corresponding(self, new: FunctionalLog, results: Sequence[Any], symbols: Mapping[str, Any]) -> list[FakeTensor | None]:
+        """What the kept values are in another log of the program. NotAgain when that is not of the same program."""
+        old, stage = self._program.log, self._stage
+        places = {name: place for place, name in enumerate(symbols)}
+        matched: dict[int, FakeTensor] = {id(a): b for a, b in zip(old.placeholders, new.placeholders, strict=False)}
+        by_real = {id(real): value for value, real in new.constants}
+        for value, real in old.constants:
+            if id(real) in by_real:
+                matched[id(value)] = by_real[id(real)]
+
+        def key_of(nest: Any) -> Any:
+            kind = type(nest)
+            if kind is FakeTensor:
+                other = matched.get(id(nest))
+                return _Unmatched if other is None else id(other)
+            if kind is tuple or kind is list:
+                return tuple([key_of(item) for item in nest])
+            if kind in SYMBOLIC:
+                if not set(symbol_names([nest])) <= set(places):
+                    return _Unmatched
+                number = late(nest, places)(list(symbols.values()))
+                return (type(number), number)
+            return (kind, nest)
+
+        calls: dict[Any, list[int]] = {}
+        for number, call in enumerate(new.calls):
+            named = tuple((name, key_of_values(value)) for name, value in sorted(call.kwargs.items()))
+            calls.setdefault((call.op, key_of_values(call.args), named), []).append(number)
+        originals = list(stage.kept)
+        needed = set(old.calls_for(originals))
+        for number, call in enumerate(old.calls):
+            if call.backward and number not in needed:
+                continue
+            named = tuple((name, key_of(value)) for name, value in sorted(call.kwargs.items()))
+            same = calls.get((call.op, key_of(call.args), named))
+            if same:
+                made = new.calls[same[0] if len(same) == 1 else same.pop(0)].out
+            elif call.backward and not has_effect(call.op):  # of a derivative, and kept rather than what it is made of
+                made = self._emitted(new, call, matched, symbols, places)
+            else:
+                continue
+            a = call.out if isinstance(call.out, (tuple, list)) else [call.out]
+            b = made if isinstance(made, (tuple, list)) else [made]
+            matched.update({id(x): y for x, y in zip(a, b, strict=False) if type(x) is FakeTensor})
+        for mine, theirs in zip(self._program.values, results, strict=True):
+            if type(mine) is FakeTensor and matched.get(id(mine)) is not theirs:
+                raise NotAgain("it does something else when it is recorded again")
+        return [matched.get(id(value)) for value in originals]
+
+
+    @staticmethod
+    def _emitted(new: FunctionalLog, call: Call, matched: Mapping[int, FakeTensor], symbols: Mapping[str, Any], places: Mapping[str, int]) -> Any:
+        """What a call of the other log gives in this one, where it is made there, too; None where what it takes is not there."""
+
+        def filled(nest: Any) -> Any:
+            kind = type(nest)
+            if kind is FakeTensor:
+                return matched[id(nest)]
+            if kind is tuple or kind is list:
+                return kind([filled(item) for item in nest])
+            if kind in SYMBOLIC:
+                return late(nest, places)(list(symbols.values()))
+            return nest
+
+        try:
+            with torch.no_grad():
+                return new.emit(call.op, filled(call.args), {name: filled(value) for name, value in call.kwargs.items()})
+        except (KeyError, FxloomError):
+            return None
+
+
+class _Unmatched:
+    """Equal to nothing in the other log."""
+
+
+def _input(recording: Recording, descs: Sequence[Any], fake: FakeTensor) -> int:
+    """The input that `fake` is, or was when it was saved; -1 for none."""
+    for number, (given, desc) in enumerate(zip(recording.fakes, descs, strict=True)):
+        if given is not None and given.storage_token is fake.storage_token and fake.desc == desc:
+            return number
+    return -1
+
+
+def _read(state: Functionalizer, fake: FakeTensor) -> FakeTensor | None:
+    try:
+        value = state.read(fake)
+    except FxloomError:
+        return None
+    return value if type(value) is FakeTensor else None
+
+
+def _locator(program: Any, recording: Recording, outputs: Sequence[Any], nodes: Sequence[Any]) -> Callable[[Recording], Any]:
+    """Where the tensor is found in a recording that is in `recording`."""
+    for number, output in enumerate(outputs):
+        if output is program:
+            node = nodes[number] if number < len(nodes) else None
+            return lambda other: other.originals.get(node, other.outputs[number])
+        if type(output) is FakeTensor and output._base is program and program is not None:
+            node = nodes[number] if number < len(nodes) else None
+            return lambda other: other.originals.get(node, other.outputs[number])._base
+    for number, fake in enumerate(recording.fakes):
+        if fake is program:
+            return lambda other: other.fakes[number]
+    raise NotAgain("it returns views of a tensor that is not found again")
+
+
+__all__ = ["Again", "Given", "Held", "Holder", "NotAgain", "Recording"]

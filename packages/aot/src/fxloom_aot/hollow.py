@@ -1,0 +1,224 @@
+"""A program once more, on hollow tensors: what autograd records of it, without computing anything.
+
+In: the program as a torch-dialect graph (`Program`), the sizes of a call, what its inputs are to have as their history. Out: a
+`Recording`: fakes of the results whose history is the one that eager would have, node for node, but that what the nodes save has
+no elements until somebody asks (`Recording.fill`). So gradients of fakes can be asked for with real gradients to start from, and
+with `create_graph=True`; derivatives of any order are eager's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from fxloom_aot.late import late
+from fxloom_aot.log import Decompositions, FunctionalLog
+from fxloom_aot.modes import anomalies_unseen, devices_as_captured, restoring_modes
+from fxloom_aot.recorder import Recorder, run_graph
+from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe, make_fake, symbolic_kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a flat input of the program was like. desc: None for a number. same: the first input that was the very same tensor.
+
+    storage: inputs that share memory have the same number.
+    """
+
+    desc: Descriptor | None
+    number: Any = None
+    storage: int = -1
+    same: int = -1
+    is_parameter: bool = False
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What was traced, and what came of it. given: its inputs. log, values: the functional log, and the flat outputs in it.
+
+    autocast: by device type, whether it was on around the graph, and its dtype. starts_with_grad: grad mode there.
+    """
+
+    gm: torch.fx.GraphModule
+    given: tuple[Given, ...]
+    decompositions: Decompositions
+    log: FunctionalLog
+    values: Sequence[Any]
+    autocast: Mapping[str, tuple[bool, torch.dtype]]
+    starts_with_grad: bool
+
+
+@dataclass(slots=True)
+class Saved:
+    """What a node saved: the fake, how often it had been written, how many operators had run."""
+
+    recording: Recording
+    number: int
+    fake: FakeTensor
+    version: int
+    position: int
+
+
+class WrittenInBetween(RuntimeError):
+    """As autograd's: what a node saved was written since."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """fakes: of the inputs, None for numbers. outputs: of the program. originals: by place in `cuts`, what was cut there.
+
+    edges, cut_edges: where gradients of inputs, by number, and of what is behind a cut end.
+
+    saved: what nodes saved, in order; for who plans, and empty afterwards.
+    """
+
+    fakes: list[FakeTensor | None] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    originals: dict[torch.fx.Node, FakeTensor] = field(default_factory=dict)
+    edges: dict[int, GradientEdge] = field(default_factory=dict)
+    cut_edges: dict[torch.fx.Node, GradientEdge] = field(default_factory=dict)
+    saved: list[Saved] = field(default_factory=list)
+    value_of: Callable[[int], torch.Tensor] | None = None
+    position: Callable[[], int] = lambda: 0
+
+    def fill(self, value_of: Callable[[int], torch.Tensor]) -> None:
+        """From now on nodes get the values that `value_of` has for what they saved, by number."""
+        self.value_of = value_of
+
+    def pack(self, tensor: Any) -> Any:
+        if type(tensor) is not FakeTensor:
+            return tensor
+        packed = Saved(self, len(self.saved), tensor, tensor._version, self.position())
+        self.saved.append(packed)
+        return packed
+
+    def unpack(self, packed: Any) -> Any:
+        if type(packed) is not Saved:
+            return packed
+        if self.value_of is None:  # the program differentiates something itself
+            return packed.fake
+        if packed.fake._version != packed.version:
+            raise WrittenInBetween(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"a tensor of shape {tuple(packed.fake.shape)} is at version {packed.fake._version}; expected version {packed.version} instead"
+            )
+        return self.value_of(packed.number)
+
+
+
+class _Joined(torch.autograd.Function):
+    """A fake with the history of another tensor, to which it hands its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, history: torch.Tensor, holder: list[Any], take: Callable[[torch.Tensor], torch.Tensor] | None) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.take = take
+        return holder.pop()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> Any:
+        if gradient is None or not ctx.needs_input_grad[0]:
+            return None, None, None
+        if type(gradient) is FakeTensor:
+            raise RuntimeError("a derivative of a graph that fxloom compiled keeps tensors where autograd does not see them")
+        return gradient if ctx.take is None else ctx.take(gradient), None, None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What gradients go to. tensor: its history. take: what its gradient is made of a gradient; None for that one itself."""
+
+    tensor: torch.Tensor
+    take: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def give(self, fake: FakeTensor) -> FakeTensor:
+        with torch.enable_grad():
+            return _Joined.apply(self.tensor, [fake], self.take)  # type: ignore[no-any-return]  # a tensor
+
+
+def concrete(program: Program, numbers: Mapping[str, Any]) -> list[Descriptor | None]:
+    """By input: its metadata where the symbols are these numbers."""
+    places = {name: place for place, name in enumerate(numbers)}
+    values = list(numbers.values())
+    result: list[Descriptor | None] = []
+    for given in program.given:
+        desc = given.desc
+        if desc is not None and desc.env is not None:
+            size, stride, offset = late((desc.size, desc.stride, desc.offset), places)(values)
+            desc = describe(size, stride, desc.dtype, desc.device, offset)
+        result.append(desc)
+    return result
+
+
+def record(
+    program: Program,
+    descs: Sequence[Descriptor | None],
+    numbers: Sequence[Any],
+    histories: Mapping[int, History],
+    cuts: Mapping[torch.fx.Node, History],
+    recorder: Recorder,
+) -> Recording:
+    """Run the program. descs, numbers: by input. histories: of inputs, by number; others that require grad get one of no use.
+
+    cuts: nodes whose results have another history for what comes after them.
+    """
+    recording = Recording()
+    recording.position = lambda: len(recorder.log)
+    storages: dict[int, FakeStorage] = {}
+    values: list[Any] = []
+    hooks = torch.autograd.graph.saved_tensors_hooks(recording.pack, recording.unpack)
+    with (
+        torch.inference_mode(False), restoring_modes(), devices_as_captured(), anomalies_unseen(), symbolic_kernels(False),
+        torch.autograd.set_multithreading_enabled(False), hooks, ExitStack() as stack,
+    ):  # fmt: skip
+        for device, (enabled, dtype) in program.autocast.items():
+            stack.enter_context(torch.autocast(device, dtype, enabled))
+        for number, given in enumerate(program.given):
+            desc = descs[number]
+            if desc is None:
+                values.append(numbers[number])
+                recording.fakes.append(None)
+                continue
+            if given.same < number:
+                fake = recording.fakes[given.same]
+            else:
+                with torch.no_grad():
+                    fake = make_fake(desc, storages.setdefault(given.storage, FakeStorage()), False)
+                if given.requires_grad:
+                    fake = (histories.get(number) or History(torch.empty(0, requires_grad=True))).give(fake)
+                    recording.edges[number] = get_gradient_edge(fake)
+                if given.is_parameter:
+                    fake._is_param = True  # type: ignore[attr-defined]  # what isinstance(fake, Parameter) asks
+            values.append(fake)
+            recording.fakes.append(fake)
+        torch.set_grad_enabled(program.starts_with_grad)
+        recorder.replaces = _cutting(recording, cuts) if cuts else None
+        recording.outputs = run_graph(program.gm, values, recorder)
+    return recording
+
+
+def _cutting(recording: Recording, cuts: Mapping[torch.fx.Node, History]) -> Callable[[torch.fx.Node, Any], Any]:
+    def replaces(node: torch.fx.Node, value: Any) -> Any:
+        history = cuts.get(node)
+        if history is None or type(value) is not FakeTensor:
+            return value
+        recording.originals[node] = value
+        with torch.no_grad():
+            alias = value.detach()
+        joined = history.give(alias)  # type: ignore[arg-type]  # a fake
+        recording.cut_edges[node] = get_gradient_edge(joined)
+        return joined
+
+    return replaces
+
+
+def new_recorder() -> Recorder:
+    """For one recording with sizes that are plain numbers."""
+    return Recorder(FakeMode(None))

@@ -1,0 +1,143 @@
+"""Values of a functional log that are computed when somebody wants them.
+
+In: a functional log with plain sizes, values that are at hand, the caller's inputs. Out: the values asked for. What is at hand is
+taken as it is; the rest is computed by the calls of the log, one by one, from what is at hand, as far as that suffices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fxloom_aot._torch_private import no_autocast
+from fxloom_aot.log import FunctionalLog, has_effect
+from fxloom_aot.partition import inputs_of
+from fxloom_shapes import FakeTensor
+
+
+class NotAtHand(Exception):
+    """A value can't be had; says why."""
+
+
+class Values:
+    """The values of one call. at_hand: by identity in the log. input_of: the caller's, by placeholder; raises NotAtHand.
+
+    private: by identity, those at hand that nobody but the compiled graph could have written to.
+    """
+
+    def __init__(
+        self, log: FunctionalLog, at_hand: dict[int, torch.Tensor], private: Sequence[FakeTensor], input_of: Callable[[int], torch.Tensor]
+    ) -> None:
+        self._log, self._known, self._private, self._input_of = log, dict(at_hand), list(private), input_of
+        self._at_hand = at_hand
+
+    def get(self, value: FakeTensor) -> torch.Tensor:
+        """The value, with grad mode off. NotAtHand where it can't be had."""
+        known = self._known.get(id(value))
+        if known is not None:
+            return known
+        made, inputs = self._computed(value, self._known)
+        if inputs and self._log.origins[id(value)].placeholder < 0:
+            self._verify(value, made, inputs)
+        self._known[id(value)] = made
+        return made
+
+    def _computed(self, value: FakeTensor, known: dict[int, torch.Tensor]) -> tuple[torch.Tensor, set[int]]:
+        """The value, from what is known, and the placeholders that it was made of beside."""
+        log = self._log
+        calls: set[int] = set()
+        inputs: set[int] = set()
+        values: dict[int, Any] = {}
+        todo = [value]
+        while todo:
+            one = todo.pop()
+            if id(one) in values:
+                continue
+            origin = log.origins[id(one)]
+            if id(one) in known:
+                values[id(one)] = known[id(one)]
+            elif origin.placeholder >= 0:
+                values[id(one)] = self._input_of(origin.placeholder)
+                inputs.add(origin.placeholder)
+            elif origin.call < 0:
+                values[id(one)] = next(real for fake, real in log.constants if fake is one)
+            elif origin.call not in calls:
+                if has_effect(log.calls[origin.call].op):
+                    raise NotAtHand("random numbers that the program drew were not kept")
+                calls.add(origin.call)
+                todo += inputs_of(log, origin.call)
+        with torch.no_grad(), no_autocast():
+            for number in sorted(calls):
+                call = log.calls[number]
+                args = _filled(call.args, values)
+                kwargs = {name: _filled(argument, values) for name, argument in call.kwargs.items()}
+                _bind(call.out, call.op(*args, **kwargs), values)
+        made: torch.Tensor = values[id(value)]
+        return made.detach() if made.requires_grad else made, inputs
+
+    def _verify(self, value: FakeTensor, made: torch.Tensor, inputs: set[int]) -> None:
+        """Raise NotAtHand unless what was computed from the caller's tensors is what the call had.
+
+        Writes that autograd does not count (`.data`) leave no other trace than that what the call kept is no longer what follows
+        from its inputs.
+        """
+        below = self._made_of(value)
+        seen = False
+        for one in self._private:
+            if id(one) in below:
+                known = {key: tensor for key, tensor in self._known.items() if key != id(one)} | {id(value): made}
+                try:
+                    again, _ = self._computed(one, known)
+                except NotAtHand:
+                    continue
+                seen = True
+                if not _alike(again, self._known[id(one)]):
+                    raise NotAtHand("an input was written since, unseen by autograd (`.data`)")
+        if not seen:
+            raise NotAtHand("it is not kept, and nothing is that would show whether the inputs which it follows from were written since")
+
+    def _made_of(self, value: FakeTensor) -> set[int]:
+        """The values, by identity, that are made of `value`."""
+        found = {id(value)}
+        for number in range(len(self._log.calls)):
+            if any(id(one) in found for one in inputs_of(self._log, number)):
+                out = self._log.calls[number].out
+                found.update(id(one) for one in (out if isinstance(out, (tuple, list)) else [out]))
+        return found - {id(value)}
+
+
+def _filled(nest: Any, values: dict[int, Any]) -> Any:
+    kind = type(nest)
+    if kind is FakeTensor:
+        return values[id(nest)]
+    if kind is tuple or kind is list:
+        return kind([_filled(item, values) for item in nest])
+    return nest
+
+
+def _bind(out: Any, result: Any, values: dict[int, Any]) -> None:
+    if type(out) is FakeTensor:
+        values.setdefault(id(out), result)
+    elif isinstance(out, (tuple, list)):
+        for fake, item in zip(out, result, strict=True):
+            if type(fake) is FakeTensor:
+                values.setdefault(id(fake), item)
+
+
+def _alike(again: torch.Tensor, kept: torch.Tensor) -> bool:
+    """The same up to what another order of arithmetic makes, in relation to the largest element."""
+    if kept.numel() == 0:
+        return True
+    if not (kept.is_floating_point() or kept.is_complex()):
+        return int((again != kept).sum()) <= kept.numel() // 1000  # a rounding may turn a comparison
+    wide = torch.complex128 if kept.is_complex() else torch.float64
+    a, b = again.detach().to(wide), kept.detach().to(wide)
+    difference = (a - b).abs()
+    finite = difference.isfinite()
+    if not torch.equal(a.isnan(), b.isnan()):
+        return False
+    size = b.abs()[finite].max() if bool(finite.any()) else torch.zeros(())
+    tolerance = torch.finfo(kept.dtype).eps ** 0.5
+    return not bool((difference[finite] > tolerance * size).any())

@@ -1,0 +1,348 @@
+"""Gradients of gradients through compiled functions: eager's values and `None`s, to any order, and eager's errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import fxloom
+
+BACKENDS = ["aot_eager", "inductor"]
+#: of what compiles in a moment only; the others take `aot_eager`, whose way to the second derivative is the same
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    fxloom.reset()
+
+
+def double(*shape: int, seed: int = 0, leaf: bool = True) -> Tensor:
+    made = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return made.requires_grad_(leaf)
+
+
+def both(ask: Callable[[Any], Any], make: Callable[[], Any], backend: str) -> None:
+    """`ask` sees the same of a program and of the compiled one; errors by how they begin."""
+    seen = []
+    for compiles in (False, True):
+        program = make()
+        run = fxloom.compile(program, backend=backend) if compiles else program
+        try:
+            seen.append(ask(run))
+        except RuntimeError as error:
+            seen.append(str(error)[:60])
+    assert fxloom.stats().graphs
+    if isinstance(seen[0], str) or isinstance(seen[1], str):
+        assert seen[1] == seen[0]
+        return
+    theirs, ours = torch.utils._pytree.tree_leaves(seen[0]), torch.utils._pytree.tree_leaves(seen[1])
+    assert [value is None for value in ours] == [value is None for value in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        if other is not None:
+            torch.testing.assert_close(mine, other, equal_nan=True)
+
+
+# ---- programs ---------------------------------------------------------------------------------------------------------
+
+
+def curve(x: Tensor, w: Tensor) -> Any:
+    return torch.tanh(x @ w).sin()
+
+
+def of_result(x: Tensor, w: Tensor) -> Any:
+    y = (x @ w).exp()
+    return y, (y * x.sum()).sum()
+
+
+def several(x: Tensor, w: Tensor) -> Any:
+    return x.sin() @ w, w.exp() * 2
+
+
+def as_views(x: Tensor, w: Tensor) -> Any:
+    y = (x * 2).exp() @ w
+    return y[0], y.t()
+
+
+def linear(x: Tensor, w: Tensor) -> Any:
+    return x @ w * 3
+
+
+def norm(x: Tensor, w: Tensor) -> Any:
+    return F.gelu(F.layer_norm(x @ w, [3]))
+
+
+def normal_batch(x: Tensor, w: Tensor) -> Any:
+    return F.batch_norm(x @ w, None, None, training=True).softmax(-1)
+
+
+def branches(x: Tensor, w: Tensor) -> Any:
+    return F.relu(x @ w) * torch.where(x.sum() > 0, x.sum(), w.sum()).clamp(-1)
+
+
+def checkpointed(x: Tensor, w: Tensor) -> Any:
+    return checkpoint(lambda x, w: torch.tanh(x @ w).exp(), x, w, use_reentrant=False)
+
+
+def in_place(x: Tensor, w: Tensor) -> Any:
+    y = x @ w
+    y.mul_(2).tanh_()
+    return y
+
+
+def attention(x: Tensor, w: Tensor) -> Any:
+    q, k = x @ w, x.sin() @ w
+    return (q @ k.t()).softmax(-1) @ k
+
+
+PROGRAMS = [
+    curve, of_result, several, as_views, linear, norm, normal_batch, branches, checkpointed, in_place, attention,
+]  # fmt: skip
+
+
+def total(results: Any) -> Any:
+    results = results if isinstance(results, tuple) else (results,)
+    return sum((result * torch.arange(1.0, result.numel() + 1).view(result.shape)).sum() for result in results)
+
+
+def inputs_of(kind: str) -> tuple[list[Tensor], list[Tensor]]:
+    """Leaves, and what the program gets."""
+    x, w = double(3, 3), double(3, 3, seed=1)
+    if kind == "history":  # and what is given is gone when the gradients are asked for
+        return [x, w], [x * 1.5, w.sin()]
+    if kind == "one":
+        return [x], [x, w.detach()]
+    return [x, w], [x, w]
+
+
+@pytest.mark.parametrize("kind", ["leaves", "history", "one"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_up_to_the_third_derivative(program: Any, backend: str, kind: str) -> None:
+    def ask(run: Any) -> Any:
+        leaves, given = inputs_of(kind)
+        seen: list[Any] = []
+        value = total(run(*given))
+        for _ in range(3):
+            grads = torch.autograd.grad(value, leaves, create_graph=True, allow_unused=True)
+            seen += [None if grad is None else grad.detach() for grad in grads]
+            value = sum((grad.square() * 0.5).sum() for grad in grads if grad is not None)
+        return seen
+
+    both(ask, lambda: program, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_result_that_nobody_keeps(backend: str) -> None:
+    def ask(run: Any) -> Any:
+        x, w = double(3, 3), double(3, 3, seed=1)
+        loss = run(x, w)[1]
+        (first,) = torch.autograd.grad(loss, x, create_graph=True)
+        return first.detach(), torch.autograd.grad(first.sum(), [x, w])
+
+    both(ask, lambda: of_result, backend)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_of_several_results(number: int) -> None:
+    def ask(run: Any) -> Any:
+        x, w = double(3, 3), double(3, 3, seed=1)
+        first = torch.autograd.grad(run(x, w)[number].sum(), [x, w], create_graph=True, allow_unused=True)
+        return [
+            None if grad is None else torch.autograd.grad(grad.sum(), [x, w], allow_unused=True, retain_graph=True) for grad in first
+        ]
+
+    both(ask, lambda: several, "aot_eager")
+
+
+# ---- what people do with them -----------------------------------------------------------------------------------------
+
+
+def mlp(outputs: int = 1) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 8), nn.Softplus(), nn.Linear(8, outputs)).double()
+
+
+def grads_of(module: nn.Module) -> list[Any]:
+    return [parameter.grad for parameter in module.parameters()]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gradient_penalty(backend: str) -> None:
+    def ask(run: Any) -> Any:
+        x = double(5, 2)
+        score = run(x)
+        (slope,) = torch.autograd.grad(score, x, torch.ones_like(score), create_graph=True)
+        (score.mean() + (slope.norm(dim=1) - 1).square().mean()).backward()
+        return x.grad, grads_of(run)
+
+    both(ask, mlp, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_physics_informed_net(backend: str) -> None:
+    def ask(run: Any) -> Any:
+        x, t = double(5, 1), double(5, 1, seed=1)
+        u = run(torch.cat([x, t], 1))
+        ones = torch.ones_like(u)
+        u_x, u_t = torch.autograd.grad(u, [x, t], ones, create_graph=True)
+        (u_xx,) = torch.autograd.grad(u_x, x, ones, create_graph=True)
+        (u_t + u * u_x - 0.1 * u_xx).square().mean().backward()
+        return grads_of(run)
+
+    both(ask, mlp, backend)
+
+
+def test_forces_from_energies() -> None:
+    def ask(run: Any) -> Any:
+        positions = double(4, 2)
+        energy = run(positions).sum()
+        forces = -torch.autograd.grad(energy, positions, create_graph=True)[0]
+        (energy.square() + forces.square().sum()).backward()
+        return forces, grads_of(run)
+
+    both(ask, mlp, "aot_eager")
+
+
+def test_meta_learning() -> None:
+    def ask(run: Any) -> Any:
+        w, b = double(2, 1), double(1, seed=1)
+        x, y = double(6, 2, seed=2, leaf=False), double(6, 1, seed=3, leaf=False)
+        fast = [w, b]
+        for _ in range(3):
+            loss = run(x, y, *fast)
+            fast = [value - 0.1 * grad for value, grad in zip(fast, torch.autograd.grad(loss, fast, create_graph=True), strict=True)]
+        return torch.autograd.grad(run(x, y, *fast), [w, b])
+
+    both(ask, lambda: lambda x, y, w, b: (torch.tanh(x @ w + b) - y).square().mean(), "aot_eager")
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_functions_of_torch_autograd(vectorize: bool) -> None:
+    def ask(run: Any) -> Any:
+        functional = torch.autograd.functional
+        x = double(3, leaf=False)
+        v = double(3, seed=1, leaf=False)
+        return [
+            functional.hessian(run, x, vectorize=vectorize), functional.jacobian(run, x, vectorize=vectorize, create_graph=True).detach(),
+            functional.jvp(run, x, v), functional.hvp(run, x, v), functional.vhp(run, x, v),
+        ]  # fmt: skip
+
+    both(ask, lambda: lambda x: (x.sin() * x.exp().sum()).sum(), "aot_eager")
+
+
+def test_gradcheck_of_second_derivatives() -> None:
+    run = fxloom.compile(curve, backend="aot_eager")
+    assert torch.autograd.gradgradcheck(run, (double(3, 3), double(3, 3, seed=1)))
+
+
+@pytest.mark.parametrize("make", [lambda: nn.LSTM(2, 3, batch_first=True).double(), lambda: nn.GRU(2, 3).double()])
+def test_recurrent_layers(make: Any) -> None:
+    def made() -> Any:
+        torch.manual_seed(0)
+        return make()
+
+    def ask(run: Any) -> Any:
+        x = double(4, 5, 2)
+        (first,) = torch.autograd.grad(run(x)[0].square().sum(), x, create_graph=True)
+        return first, torch.autograd.grad(first.square().sum(), x)
+
+    both(ask, made, "aot_eager")
+
+
+def test_numbers_that_change() -> None:
+    run = fxloom.compile(lambda x, p: F.elu(x, alpha=p).exp() * p, backend="aot_eager")
+    for p in (0.5, 0.25, 1.5, 2.5):
+        x = double(5)
+        (first,) = torch.autograd.grad(run(x, p).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        (theirs,) = torch.autograd.grad((F.elu(x, alpha=p).exp() * p).sum(), x, create_graph=True)
+        torch.testing.assert_close(first, theirs)
+        torch.testing.assert_close(second, torch.autograd.grad(theirs.sum(), x)[0])
+    assert fxloom.stats().graphs < 4
+
+
+def test_sizes_that_change() -> None:
+    run = fxloom.compile(curve, backend="aot_eager", dynamic=True)
+    for rows in (4, 7, 2):
+        x, w = double(rows, 3), double(3, 3, seed=1)
+        ours, theirs = (
+            torch.autograd.grad(torch.autograd.grad(f(x, w).sum(), x, create_graph=True)[0].sum(), [x, w]) for f in (run, curve)
+        )
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_running_statistics_are_updated_once() -> None:
+    def ask(run: Any) -> Any:
+        x = double(6, 3)
+        (first,) = torch.autograd.grad(run(x).square().sum(), x, create_graph=True)
+        first.square().sum().backward()
+        return x.grad, run.running_mean.clone(), run.running_var.clone(), run.num_batches_tracked.clone(), run.weight.grad
+
+    both(ask, lambda: nn.BatchNorm1d(3).double(), "aot_eager")
+
+
+def test_autocast_of_the_forward_pass() -> None:
+    def ask(run: Any) -> Any:
+        x, w = torch.linspace(-1, 1, 9).view(3, 3).requires_grad_(), torch.eye(3).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            y = run(x, w)
+        (first,) = torch.autograd.grad(y.float().sum(), x, create_graph=True)
+        return first.detach(), torch.autograd.grad(first.sum(), [x, w])
+
+    both(ask, lambda: curve, "aot_eager")
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("when", ["before", "between"])
+@pytest.mark.parametrize("program", [curve, lambda x, w: (x * 2 + w).exp(), lambda x, w: x * w])
+def test_a_write(program: Any, when: str, place: int) -> None:
+    """Before the first derivative is asked for, or between the two."""
+
+    def ask(run: Any) -> Any:
+        x, w = double(3, 3), double(3, 3, seed=1)
+        y = run(x, w)
+        written = [x, w, y][place]
+        for now in ("before", "between"):
+            if now == "between":
+                first = torch.autograd.grad(y.sum(), [x, w], create_graph=True)
+            if now == when:
+                with torch.no_grad():
+                    written.add_(1)
+        return [grad.detach() for grad in first], torch.autograd.grad(sum(grad.square().sum() for grad in first), [x, w])
+
+    both(ask, lambda: program, "aot_eager")
+
+
+def test_random_numbers_are_refused_when_it_is_differentiated_twice() -> None:
+    run = fxloom.compile(lambda x: F.dropout(x.sin(), 0.5), backend="aot_eager")
+    x = double(20)
+    (first,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+    assert first.requires_grad, "as in eager: it may be added to a loss"
+    with pytest.raises(RuntimeError, match=r"random numbers.*backend='eager'"):
+        first.sum().backward()
+
+
+# ---- costs ------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_more_is_kept_for_it() -> None:
+    """The input with a history, which only its sine's derivative would need, is freed as soon as the program lets it go."""
+    run = fxloom.compile(lambda x: x.tanh() * 2, backend="aot_eager")
+    kept = []
+    x = torch.randn(5000, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):  # type: ignore[func-returns-value]
+        with contextlib.suppress(Exception):
+            y = run(x.add(1))
+    assert kept == [5000]
+    storages = {y.untyped_storage().data_ptr()}
+    assert y.grad_fn is not None and len(storages) == 1
