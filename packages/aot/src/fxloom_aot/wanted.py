@@ -32,6 +32,8 @@ class Values:
     ) -> None:
         self._log, self._known, self._private, self._input_of = log, dict(at_hand), list(private), input_of
         self._at_hand = at_hand
+        #: placeholders that are known to be as they were
+        self._verified: set[int] = set()
 
     def get(self, value: FakeTensor) -> torch.Tensor:
         """The value, with grad mode off. NotAtHand where it can't be had."""
@@ -39,8 +41,8 @@ class Values:
         if known is not None:
             return known
         made, inputs = self._computed(value, self._known)
-        if inputs and self._log.origins[id(value)].placeholder < 0:
-            self._verify(value, made, inputs)
+        if self._log.origins[id(value)].placeholder < 0:
+            self._verify(inputs - self._verified)
         self._known[id(value)] = made
         return made
 
@@ -77,35 +79,39 @@ class Values:
         made: torch.Tensor = values[id(value)]
         return made.detach() if made.requires_grad else made, inputs
 
-    def _verify(self, value: FakeTensor, made: torch.Tensor, inputs: set[int]) -> None:
-        """Raise NotAtHand unless what was computed from the caller's tensors is what the call had.
+    def _verify(self, inputs: set[int]) -> None:
+        """Raise NotAtHand unless the caller's tensors, by placeholder, are what the call had.
 
         Writes that autograd does not count (`.data`) leave no other trace than that what the call kept is no longer what follows
         from its inputs.
         """
-        below = self._made_of(value)
-        seen = False
-        for one in self._private:
-            if id(one) in below:
-                known = {key: tensor for key, tensor in self._known.items() if key != id(one)} | {id(value): made}
+        if not inputs:
+            return
+        below = self._made_of(inputs)
+        witnesses = [one for one in self._private if id(one) in below]
+        independent = {key: tensor for key, tensor in self._at_hand.items() if key not in below}
+        for one in witnesses:
+            others = {key: tensor for key, tensor in self._at_hand.items() if key != id(one)}
+            for known in (independent, others):  # what was drawn can't be computed, only taken
                 try:
-                    again, _ = self._computed(one, known)
+                    again, used = self._computed(one, known)
                 except NotAtHand:
                     continue
-                seen = True
-                if not _alike(again, self._known[id(one)]):
+                if not _alike(again, self._at_hand[id(one)]):
                     raise NotAtHand("an input was written since, unseen by autograd (`.data`)")
-        if not seen:
+                self._verified |= used
+                break
+        if inputs - self._verified:
             raise NotAtHand("it is not kept, and nothing is that would show whether the inputs which it follows from were written since")
 
-    def _made_of(self, value: FakeTensor) -> set[int]:
-        """The values, by identity, that are made of `value`."""
-        found = {id(value)}
+    def _made_of(self, placeholders: set[int]) -> set[int]:
+        """The values, by identity, that are made of some placeholders."""
+        found = {id(self._log.placeholders[number]) for number in placeholders}
         for number in range(len(self._log.calls)):
             if any(id(one) in found for one in inputs_of(self._log, number)):
                 out = self._log.calls[number].out
                 found.update(id(one) for one in (out if isinstance(out, (tuple, list)) else [out]))
-        return found - {id(value)}
+        return found
 
 
 def _filled(nest: Any, values: dict[int, Any]) -> Any:
