@@ -127,7 +127,7 @@ def frozen(run: Any, model: nn.Module, x: Tensor) -> None:
 def test_as_in_eager(ask: Any, parts_seen: list[int]) -> None:
     got, wanted = both(ask)
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
-    assert parts_seen and max(parts_seen) > 3
+    assert ask is create_graph or (parts_seen and max(parts_seen) > 3)  # those that have a history are eager's
 
 
 def test_gradients_of_some_outputs() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 import torch.fx
 
 from fxloom_aot.functionalize import Functionalizer, ProgramInput
-from fxloom_aot.hollow import Given, History, Program, Recording, Saved, concrete, new_recorder, record
+from fxloom_aot.hollow import History, Program, Recording, Saved, concrete, new_recorder, record
 from fxloom_aot.late import late
 from fxloom_aot.log import Call, FunctionalLog, has_effect, key_of_values
 from fxloom_aot.outputs import classify_outputs
@@ -52,49 +52,47 @@ def refusal(reason: str) -> RuntimeError:
 
 
 class Holder:
-    """Makes what each call holds of its inputs: weak references and counts of writes. One per compiled graph."""
+    """Makes what each call holds of its inputs. One per compiled graph.
 
-    def __init__(self, signature: GraphSignature) -> None:
+    saved: the caller's inputs that every stage saves as they are.
+    """
+
+    def __init__(self, signature: GraphSignature, saved: Collection[int]) -> None:
         numbers = {spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
         self._numbers = sorted(numbers)
-        self._tensors = sorted({spec.index for spec in signature.inputs if spec.index >= 0} - numbers)
+        self._tensors = sorted({spec.index for spec in signature.inputs if spec.index >= 0} - numbers - set(saved))
 
-    def __call__(self, args: Sequence[Any]) -> Held:
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        """What a call holds: weak references, counts of writes, numbers."""
         tensors = [args[number] for number in self._tensors]
         try:
-            versions = [tensor._version for tensor in tensors]
+            held = [(weakref.ref(tensor), tensor._version) for tensor in tensors]
         except RuntimeError:  # those of inference mode don't count
-            versions = [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
-        return Held(self, [weakref.ref(tensor) for tensor in tensors], versions, [args[number] for number in self._numbers])
+            held = [(weakref.ref(tensor), _writes_to(tensor)) for tensor in tensors]
+        return held + [args[number] for number in self._numbers] if self._numbers else held
 
-    def place(self, number: int) -> int:
-        return self._tensors.index(number)
+    def numbers(self, held: Sequence[Any]) -> dict[int, Any]:
+        """By input: the number that it was."""
+        return dict(zip(self._numbers, held[len(self._tensors) :], strict=True))
 
-    def by_input(self, numbers: Sequence[Any]) -> dict[int, Any]:
-        return dict(zip(self._numbers, numbers, strict=True))
+    def tensor(self, held: Sequence[Any], number: int) -> torch.Tensor | None:
+        """Input `number` as it is; None where it is gone, or not held."""
+        if number not in self._tensors:
+            return None
+        return held[self._tensors.index(number)][0]()  # type: ignore[no-any-return]  # a weak reference
 
-
-class Held:
-    """What a call holds of its inputs."""
-
-    __slots__ = ("holder", "numbers", "references", "versions")
-
-    def __init__(self, holder: Holder, references: list[Any], versions: list[int], numbers: list[Any]) -> None:
-        self.holder, self.references, self.versions, self.numbers = holder, references, versions, numbers
-
-    def tensor(self, number: int) -> torch.Tensor | None:
-        """Input `number` of the caller's as it is; None where it is gone."""
-        return self.references[self.holder.place(number)]()  # type: ignore[no-any-return]  # a weak reference
-
-    def unwritten(self, number: int) -> torch.Tensor:
-        """Input `number` of the caller's, as it was. NotAtHand where it is gone, or was written."""
-        place = self.holder.place(number)
-        tensor = self.tensor(number)
+    def unwritten(self, held: Sequence[Any], number: int) -> torch.Tensor:
+        """Input `number` as it was. NotAtHand where it is gone, or was written."""
+        tensor = self.tensor(held, number)
         if tensor is None:
             raise NotAtHand(f"input {number} is gone")
-        if self.versions[place] != (-1 if tensor.is_inference() else tensor._version):
+        if held[self._tensors.index(number)][1] != _writes_to(tensor):
             raise NotAtHand(f"input {number} was written since")
         return tensor
+
+
+def _writes_to(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +138,15 @@ class Again:
         self._lock = threading.Lock()
 
     def gradients(
-        self, held: Held, saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]],
+        self, holder: Holder, held: Sequence[Any], saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]],
         histories: Mapping[int, History], gradients: Sequence[torch.Tensor | None], keep_graph: bool,
     ) -> list[torch.Tensor | None]:  # fmt: skip
         """The gradients, in the order of the stage's. NotAgain where these can't be made so.
 
-        saved: the saved tensors. checks: raise where the caller wrote to a tensor of theirs. histories: of what the gradients are of, by
+        held: what the call holds of its inputs. saved: the saved tensors. checks: raise where the caller wrote to a tensor of theirs. histories: of what the gradients are of, by
         position. gradients: those that came, by output of the stage. keep_graph: whether the nodes stay, as the running pass has it.
         """
-        numbers = held.holder.by_input(held.numbers)
+        numbers = holder.numbers(held)
         plan = self._plan_for(numbers)
         inputs = {number: histories[place] for place, number in enumerate(self._gradient_of) if number < self._signature.caller_inputs}
         cuts = {plan.cuts[number]: histories[place] for place, number in enumerate(self._gradient_of) if number in plan.cuts}
@@ -162,7 +160,7 @@ class Again:
         programs = [found(recording) for found in plan.programs]
         recording.saved.clear()
         first = [True]  # in this pass a refusal is one of having a history, not of the gradients
-        recording.fill(self._values(plan, held, saved, checks, first))
+        recording.fill(self._values(plan, holder, held, saved, checks, first))
         pairs = [(y, g) for y, g in zip(programs, gradients, strict=True) if g is not None and y.requires_grad]
         if not pairs:
             return [None] * len(targets)
@@ -184,8 +182,9 @@ class Again:
                 yield recording.cut_edges[plan.cuts[number]]
 
     def _values(
-        self, plan: Plan, held: Held, saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]], first: list[bool]
-    ) -> Callable[[int], torch.Tensor]:
+        self, plan: Plan, holder: Holder, held: Sequence[Any], saved: Sequence[torch.Tensor],
+        checks: Mapping[Boundary, Callable[[], None]], first: list[bool],
+    ) -> Callable[[int], torch.Tensor]:  # fmt: skip
         pairs = [(value, tensor) for value, tensor in zip(plan.known, saved, strict=True) if value is not None]
         private = [value for value, own in zip(plan.known, self._private, strict=True) if value is not None and own]
 
@@ -193,7 +192,7 @@ class Again:
             number, flat = plan.inputs[placeholder]
             if placeholder in self._written:
                 raise NotAtHand(f"the program itself writes to input {number}")
-            tensor = held.unwritten(number)
+            tensor = holder.unwritten(held, number)
             return whole_storage(tensor) if flat else tensor.detach()
 
         values = Values(plan.log, {id(value): tensor.detach() for value, tensor in pairs}, private, input_of)
@@ -205,7 +204,7 @@ class Again:
             if check is not None:
                 check()
                 if wanted.input >= 0 and wanted.at == Boundary(input=wanted.input):  # eager saves the very tensor
-                    own = held.tensor(wanted.input)
+                    own = holder.tensor(held, wanted.input)
                     if own is not None:
                         return own.detach()
             try:
@@ -435,6 +434,3 @@ def _locator(program: Any, recording: Recording, outputs: Sequence[Any], nodes: 
         if fake is program:
             return lambda other: other.fakes[number]
     raise NotAgain("it returns views of a tensor that is not found again")
-
-
-__all__ = ["Again", "Given", "Held", "Holder", "NotAgain", "Recording"]

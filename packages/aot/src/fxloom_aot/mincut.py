@@ -267,6 +267,8 @@ def _price_of_computing(log: FunctionalLog, number: int) -> float:
     call = log.calls[number]
     if is_view(call.op) or is_constant(log, number):
         return 0.0
+    if call.backward:  # a derivative's own: it is computed once, in whichever part
+        return 0.0
     size = sum(_bytes(value) for value in values_of([call.out]))
     name = call.op._schema.name.partition("::")[2]
     if torch.Tag.pointwise in call.op.tags:

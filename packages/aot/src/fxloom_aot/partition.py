@@ -75,7 +75,9 @@ def save_all(joint: Joint) -> Partition:
         seen.add((id(value), checkpoint))
         call = log.calls[number] if number >= 0 else None
         within = call is not None and checkpoint is not None and call.checkpoint == checkpoint and not has_effect(call.op)
-        if call is not None and (within or is_view(call.op) or is_constant(log, number)):
+        # what a derivative makes of forward values it makes in backward, as in eager: what is kept suffices for the next derivative
+        derivative = call is not None and call.backward and not has_effect(call.op)
+        if call is not None and (within or derivative or is_view(call.op) or is_constant(log, number)):
             again.add(number)
             todo.extend((used, checkpoint) for used in inputs_of(log, number))
         elif not is_constant_value(log, value):

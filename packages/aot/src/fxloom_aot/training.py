@@ -33,7 +33,7 @@ from fxloom_aot._torch_private import (
     standing_for,
     transforms_active,
 )
-from fxloom_aot.again import Again, Held, Holder, NotAgain, refusal
+from fxloom_aot.again import Again, Holder, NotAgain, refusal
 from fxloom_aot.backward import Variants
 from fxloom_aot.hollow import History
 from fxloom_aot.modes import autocast_on
@@ -78,6 +78,9 @@ class CompiledStage:
         covered = self._checked_by_autograd(signature)
         watched = [one for one in stage.watched if one.outputs & ~covered.get(_place(one.at, signature), 0)]
         self.watched = [(_finder_of(one.at, signature), one.outputs, one.at) for one in watched]
+        self.saved_as_they_are = self._saved_as_they_are(signature)
+        #: positions of gradients of what is not saved with its history
+        self.loose = [place for place, number in enumerate(whole.gradient_of) if number not in self.saved_as_they_are]
         places = [place for place, is_number in zip(self._places(signature), self.is_number, strict=True) if not is_number]
         #: the caller's tensors that autograd checks as saved ones, with the number of each of these
         self.checked = [
@@ -91,6 +94,15 @@ class CompiledStage:
             place: 0 if as_it_is else next(masks)
             for place, is_number, as_it_is in zip(self._places(signature), self.is_number, self.as_it_is, strict=True)
             if not is_number
+        }
+
+    def _saved_as_they_are(self, signature: GraphSignature) -> dict[int, int]:
+        """By caller's input that is saved itself, with its history: which of the saved tensors it is."""
+        written = {spec.index for spec in signature.outputs if spec.kind is OutputKind.NEW_VALUE}
+        kinds = zip(self._places(signature), self.is_number, self.apart, self.as_it_is, strict=True)
+        tensors = [(place, apart or as_it_is) for place, is_number, apart, as_it_is in kinds if not is_number]
+        return {
+            index: number for number, ((of_input, index), other) in enumerate(tensors) if of_input and not other and index not in written
         }
 
     def _places(self, signature: GraphSignature) -> list[tuple[bool, int]]:
@@ -171,15 +183,17 @@ class _Call:
     """One call of a stage: what its node keeps for backward passes beside autograd's saved tensors.
 
     tensors, outputs: what the node is to save, and to return; only until it is made. held: of the inputs (`again`). pending: by pass
-    of the engine and place, gradients of gradients on their way through the node; None where all that it has gradients of are leaves.
+    of the engine and place, gradients of gradients on their way through the node; None where all that it has gradients of is a leaf, or
+    saved with its history.
     """
 
-    __slots__ = ("held", "kept", "numbers", "outputs", "pending", "stage", "tensors", "versions", "watches")
+    __slots__ = ("held", "holder", "kept", "numbers", "outputs", "pending", "stage", "tensors", "versions", "watches")
 
     def __init__(
-        self, stage: CompiledStage, values: list[Any], outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor], held: Held
-    ) -> None:
-        self.stage, self.held = stage, held
+        self, stage: CompiledStage, values: list[Any], outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor], holder: Holder,
+        held: Sequence[Any],
+    ) -> None:  # fmt: skip
+        self.stage, self.holder, self.held = stage, holder, held
         self.outputs: list[torch.Tensor] | None = outputs
         self.numbers = [value for value, is_number in zip(values, stage.is_number, strict=True) if is_number]
         self.tensors: list[torch.Tensor] | None = [
@@ -189,8 +203,8 @@ class _Call:
         self.kept: _Kept | None = None
         self.watches: list[_Watch] = []
         self.pending: dict[int, dict[int, torch.Tensor]] | None = None
-        for tensor in inputs:
-            if tensor.grad_fn is not None:
+        for position in stage.loose:
+            if inputs[position].grad_fn is not None:
                 self.pending = {}
                 break
 
@@ -430,7 +444,7 @@ def training_wrapper(
     stage_of = {position: number for number, stage in enumerate(stages) for position in stage.outputs}
     finish = finishers(signature, stage_of)
     count = len(signature.results)
-    hold = Holder(signature)
+    hold = Holder(signature, set.intersection(*[set(stage.saved_as_they_are) for stage in stages]))
     # the history of what one stage writes is another for the next
     written = {spec.index for spec in signature.outputs if spec.kind is OutputKind.NEW_VALUE and spec.differentiable}
     rewritten = sorted(written & {number for stage in stages[1:] for number in stage.whole.gradient_of})
@@ -450,7 +464,7 @@ def training_wrapper(
             finish[0](args, outputs, results)
         calls = []
         for number, stage in enumerate(stages):
-            calls.append(_with_histories(stage, given, args, held, inputs, outputs, results))
+            calls.append(_with_histories(stage, given, args, hold, held, inputs, outputs, results))
             if finish is not None:
                 finish[1 + number](args, outputs, results)
         for call in calls:  # only now, when all that the program writes is written
@@ -465,8 +479,8 @@ def training_wrapper(
 
 
 def _with_histories(
-    stage: CompiledStage, given: Sequence[Any], args: Sequence[Any], held: Held, inputs: Sequence[Any], outputs: list[Any],
-    results: Sequence[Any],
+    stage: CompiledStage, given: Sequence[Any], args: Sequence[Any], holder: Holder, held: Sequence[Any], inputs: Sequence[Any],
+    outputs: list[Any], results: Sequence[Any],
 ) -> _Call:  # fmt: skip
     """Replace the stage's outputs by what autograd has a history of."""
     sources = [find(given, args, outputs, results) for find in stage.sources]
@@ -476,7 +490,7 @@ def _with_histories(
             values[number] = values[number].data
         elif apart:
             values[number] = values[number].detach()
-    call = _Call(stage, values, [outputs[position] for position in stage.outputs], sources, held)
+    call = _Call(stage, values, [outputs[position] for position in stage.outputs], sources, holder, held)
     token = None
     for part in reversed(stage.parts[1:]):
         token = Part.apply(stage.device, token, *[sources[position] for position in part])
@@ -525,7 +539,7 @@ def _differentiable(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | No
         if transforms_active():
             raise NotAgain("a transform of torch.func is at work")
         tensors = call.saved_tensors(ctx, chosen)
-        return stage.again.gradients(call.held, tensors, call.checks(tensors), histories, gradients, pass_keeps_graph())
+        return stage.again.gradients(call.holder, call.held, tensors, call.checks(tensors), histories, gradients, pass_keeps_graph())
     except NotAgain as reason:  # to use them is fine
         with torch.no_grad():
             order = [position for positions in stage.parts for position in positions]
@@ -546,8 +560,10 @@ def _histories(ctx: Any, call: _Call) -> dict[int, History]:
             if hasattr(below, "variable"):
                 histories[position] = History(below.variable)
             elif below is not None:
+                number = call.stage.saved_as_they_are.get(call.stage.whole.gradient_of[position])
                 try:
-                    histories[position] = History(ctx.saved_tensors[-1], partial(call.put, position))
+                    tensors = ctx.saved_tensors
+                    histories[position] = History(tensors[-1], partial(call.put, position)) if number is None else History(tensors[number])
                 except RuntimeError as error:
                     raise refusal("what it saved was freed, or written since") from error
     return histories
