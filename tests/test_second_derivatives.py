@@ -185,6 +185,61 @@ def test_a_gradient_penalty(backend: str) -> None:
     both(ask, mlp, backend)
 
 
+class Critic(nn.Module):
+    """With all that draws, or counts, in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(64, 8)
+        self.last = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.leaky_relu(self.norm(self.first(x)), 0.2)
+        x = F.dropout(F.relu(self.second(x.flatten(1)), inplace=True), 0.5, self.training)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("backend", ["eager", *BACKENDS])
+def test_the_penalty_of_a_critic_in_training(backend: str) -> None:
+    """With eager's random numbers where the backend has them, and each call with the draws and statistics that it had."""
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return Critic().double()
+
+    def ask(run: Any) -> Any:
+        torch.manual_seed(1)
+        x = double(5, 1, 4, 4)
+        for _ in range(2):
+            score = run(x)
+            torch.rand(3)
+            (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+            (score.mean() + (slope.flatten(1).norm(dim=1) - 1).square().mean()).backward()
+            with torch.no_grad():
+                for parameter in run.parameters():
+                    parameter -= 0.01 * parameter.grad
+        return x.grad, grads_of(run), [buffer.clone() for buffer in run.buffers()]
+
+    if backend != "inductor":
+        both(ask, make, backend)
+        return
+    grads, buffers = ask(fxloom.compile(make(), backend=backend))[1:]
+    assert all(grad is not None for grad in grads) and int(buffers[2]) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_random_numbers_are_those_of_the_call(backend: str) -> None:
+    run = fxloom.compile(lambda x: F.dropout(x, 0.5).pow(3), backend=backend)
+    x = double(50)
+    y = run(x)
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    kept = (y != 0).double()
+    torch.testing.assert_close(y, kept * (2 * x).pow(3))
+    torch.testing.assert_close(first, kept * 24 * x.square())
+    torch.testing.assert_close(second, kept * 48 * x)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_physics_informed_net(backend: str) -> None:
     def ask(run: Any) -> Any:
@@ -240,20 +295,6 @@ def test_functions_of_torch_autograd(vectorize: bool) -> None:
 def test_gradcheck_of_second_derivatives() -> None:
     run = fxloom.compile(curve, backend="aot_eager")
     assert torch.autograd.gradgradcheck(run, (double(3, 3), double(3, 3, seed=1)))
-
-
-@pytest.mark.parametrize("make", [lambda: nn.LSTM(2, 3, batch_first=True).double(), lambda: nn.GRU(2, 3).double()])
-def test_recurrent_layers(make: Any) -> None:
-    def made() -> Any:
-        torch.manual_seed(0)
-        return make()
-
-    def ask(run: Any) -> Any:
-        x = double(4, 5, 2)
-        (first,) = torch.autograd.grad(run(x)[0].square().sum(), x, create_graph=True)
-        return first, torch.autograd.grad(first.square().sum(), x)
-
-    both(ask, made, "aot_eager")
 
 
 def test_numbers_that_change() -> None:

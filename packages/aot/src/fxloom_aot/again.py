@@ -6,8 +6,7 @@ eager's own history, so that derivatives of any order, their `None`s and their e
 The program runs once more on hollow tensors (`hollow`), which computes nothing and draws nothing; then autograd differentiates it,
 starting from the real gradients. What its nodes saved is asked for one by one: taken from what the call kept, else computed from that
 (`wanted`), else from the caller's inputs, where they are alive, were not written since, and give what the call kept. So nothing
-is kept for second derivatives that the first does not need. Where a value can't be had, `NotAgain` says why; a program that is
-to be derived twice can have all kept that eager keeps (`keep_for_again`).
+is kept for second derivatives that the first does not need. Where a value can't be had, `NotAgain` says why.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,34 +59,40 @@ class Holder:
 
     def __init__(self, signature: GraphSignature, saved: Collection[int]) -> None:
         numbers = {spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
-        self._numbers = sorted(numbers)
-        self._tensors = sorted({spec.index for spec in signature.inputs if spec.index >= 0} - numbers - set(saved))
+        # parameters and buffers live on anyway; a weak reference to one would keep `torch.utils.swap_tensors` from exchanging it
+        static = {spec.index for spec in signature.inputs if spec.static_address or spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)}
+        others = {spec.index for spec in signature.inputs if spec.index >= 0} - numbers - set(saved)
+        self._static, self._user, self._numbers = sorted(others & static), sorted(others - static), sorted(numbers)
+        self._place = {number: place for place, number in enumerate([*self._static, *self._user, *self._numbers])}
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """What a call holds: weak references, counts of writes, numbers."""
-        tensors = [args[number] for number in self._tensors]
+        """What a call holds: tensors or weak references to them, each with its count of writes; numbers."""
         try:
-            held = [(weakref.ref(tensor), tensor._version) for tensor in tensors]
+            held: list[Any] = [(args[number], args[number]._version) for number in self._static]
+            held += [(weakref.ref(args[number]), args[number]._version) for number in self._user]
         except RuntimeError:  # those of inference mode don't count
-            held = [(weakref.ref(tensor), _writes_to(tensor)) for tensor in tensors]
+            held = [(args[number], _writes_to(args[number])) for number in self._static]
+            held += [(weakref.ref(args[number]), _writes_to(args[number])) for number in self._user]
         return held + [args[number] for number in self._numbers] if self._numbers else held
 
     def numbers(self, held: Sequence[Any]) -> dict[int, Any]:
         """By input: the number that it was."""
-        return dict(zip(self._numbers, held[len(self._tensors) :], strict=True))
+        return {number: held[self._place[number]] for number in self._numbers}
 
     def tensor(self, held: Sequence[Any], number: int) -> torch.Tensor | None:
         """Input `number` as it is; None where it is gone, or not held."""
-        if number not in self._tensors:
+        place = self._place.get(number)
+        if place is None:
             return None
-        return held[self._tensors.index(number)][0]()  # type: ignore[no-any-return]  # a weak reference
+        tensor = held[place][0]
+        return tensor() if isinstance(tensor, weakref.ref) else tensor  # type: ignore[no-any-return]  # a tensor or None
 
     def unwritten(self, held: Sequence[Any], number: int) -> torch.Tensor:
         """Input `number` as it was. NotAtHand where it is gone, or was written."""
         tensor = self.tensor(held, number)
         if tensor is None:
             raise NotAtHand(f"input {number} is gone")
-        if held[self._tensors.index(number)][1] != _writes_to(tensor):
+        if held[self._place[number]][1] != _writes_to(tensor):
             raise NotAtHand(f"input {number} was written since")
         return tensor
 
@@ -127,7 +133,8 @@ class Again:
     def __init__(self, program: Program, stage: Stage, signature: GraphSignature, boundaries: Sequence[Boundary]) -> None:
         self._program, self._stage, self._signature = program, stage, signature
         self._gradient_of = [spec.index for spec in stage.graph.signature.outputs]
-        self._boundaries = {number: boundaries[number - signature.caller_inputs] for number in self._gradient_of if number >= signature.caller_inputs}
+        count = signature.caller_inputs
+        self._boundaries = {number: boundaries[number - count] for number in self._gradient_of if number >= count}
         self._symbols = {spec.symbol: spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
         saved = [spec for spec in stage.graph.signature.inputs if spec.kind is InputKind.SAVED and not spec.symbol]
         outputs = signature.outputs
@@ -143,8 +150,9 @@ class Again:
     ) -> list[torch.Tensor | None]:  # fmt: skip
         """The gradients, in the order of the stage's. NotAgain where these can't be made so.
 
-        held: what the call holds of its inputs. saved: the saved tensors. checks: raise where the caller wrote to a tensor of theirs. histories: of what the gradients are of, by
-        position. gradients: those that came, by output of the stage. keep_graph: whether the nodes stay, as the running pass has it.
+        held: what the call holds of its inputs. saved: the saved tensors. checks: raise where the caller wrote to a tensor of theirs.
+        histories: of what the gradients are of, by position. gradients: those that came, by output of the stage. keep_graph: whether
+        the nodes stay, as the running pass has it.
         """
         numbers = holder.numbers(held)
         plan = self._plan_for(numbers)
@@ -227,7 +235,8 @@ class Again:
         for number, given in enumerate(self._program.given):
             known = numbers.get(number)
             if known is None and given.desc is None and type(given.number) in SYMBOLIC:
-                known = late(given.number, {name: place for place, name in enumerate(self._symbols)})([numbers[at] for at in self._symbols.values()])
+                places = {name: place for place, name in enumerate(self._symbols)}
+                known = late(given.number, places)([numbers[at] for at in self._symbols.values()])
             result.append(given.number if known is None else known)
         return result
 
@@ -260,19 +269,18 @@ class Again:
         descs = concrete(program, symbols)
         recording = record(program, descs, self._numbers(numbers), {}, dict.fromkeys(cuts.values(), dummy), recorder)
         inputs = [
-            ProgramInput(fake, fake.desc, fake.storage_token, version=fake._version) if fake is not None else ProgramInput(None, None, None, 0)
-            for fake in recording.fakes
+            ProgramInput(None, None, None, 0) if fake is None else ProgramInput(fake, desc, fake.storage_token)
+            for fake, desc in zip(recording.fakes, descs, strict=True)
         ]
-        for given, desc in zip(inputs, descs, strict=True):
-            given.initial = desc
         with torch.no_grad(), symbolic_kernels(False):
             state = Functionalizer(recorder.fake_mode, program.decompositions, inputs, recorder.constants, recorder.made)
             state.start(list(recorder.log))
             values = self._values_saved(state, recorder.log, recording.saved)
             changed = {
-                id(fake) for number, fake in enumerate(recording.fakes)
-                if fake is not None and fake.requires_grad and number in recording.edges and fake.grad_fn is not recording.edges[number].node
-            }  # fmt: skip
+                id(fake)
+                for number, fake in enumerate(recording.fakes)
+                if fake is not None and number in recording.edges and fake.grad_fn is not recording.edges[number].node
+            }
             originals = self._uncut(recording)
             found = classify_outputs(state, originals, changed)
         known = self._corresponding(state.log, found.values, symbols)
@@ -381,7 +389,9 @@ class Again:
 
 
     @staticmethod
-    def _emitted(new: FunctionalLog, call: Call, matched: Mapping[int, FakeTensor], symbols: Mapping[str, Any], places: Mapping[str, int]) -> Any:
+    def _emitted(
+        new: FunctionalLog, call: Call, matched: Mapping[int, FakeTensor], symbols: Mapping[str, Any], places: Mapping[str, int]
+    ) -> Any:
         """What a call of the other log gives in this one, where it is made there, too; None where what it takes is not there."""
 
         def filled(nest: Any) -> Any:
@@ -422,15 +432,26 @@ def _read(state: Functionalizer, fake: FakeTensor) -> FakeTensor | None:
 
 
 def _locator(program: Any, recording: Recording, outputs: Sequence[Any], nodes: Sequence[Any]) -> Callable[[Recording], Any]:
-    """Where the tensor is found in a recording that is in `recording`."""
+    """Where the tensor is found in another recording; `program` is one of `recording`, `outputs` are its outputs uncut."""
     for number, output in enumerate(outputs):
+        node = nodes[number] if len(nodes) == len(outputs) else None  # one that gives a tuple is never cut
         if output is program:
-            node = nodes[number] if number < len(nodes) else None
-            return lambda other: other.originals.get(node, other.outputs[number])
-        if type(output) is FakeTensor and output._base is program and program is not None:
-            node = nodes[number] if number < len(nodes) else None
-            return lambda other: other.originals.get(node, other.outputs[number])._base
+            return partial(_output, number, node)
+        if type(output) is FakeTensor and output._base is program:
+            return partial(_base, number, node)
     for number, fake in enumerate(recording.fakes):
         if fake is program:
-            return lambda other: other.fakes[number]
+            return partial(_input_of, number)
     raise NotAgain("it returns views of a tensor that is not found again")
+
+
+def _output(number: int, node: Any, recording: Recording) -> Any:
+    return recording.originals.get(node, recording.outputs[number])
+
+
+def _base(number: int, node: Any, recording: Recording) -> Any:
+    return _output(number, node, recording)._base
+
+
+def _input_of(number: int, recording: Recording) -> Any:
+    return recording.fakes[number]

@@ -66,8 +66,12 @@ class Saved:
     position: int
 
 
-class WrittenInBetween(RuntimeError):
-    """As autograd's: what a node saved was written since."""
+def written(shape: tuple[int, ...], version: int, expected: int) -> RuntimeError:
+    """As autograd's, where what a node saved was written since."""
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"a tensor of shape {shape} is at version {version}; expected version {expected} instead"
+    )
 
 
 @dataclass(slots=True)
@@ -105,10 +109,7 @@ class Recording:
         if self.value_of is None:  # the program differentiates something itself
             return packed.fake
         if packed.fake._version != packed.version:
-            raise WrittenInBetween(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"a tensor of shape {tuple(packed.fake.shape)} is at version {packed.fake._version}; expected version {packed.version} instead"
-            )
+            raise written(tuple(packed.fake.shape), packed.fake._version, packed.version)
         return self.value_of(packed.number)
 
 

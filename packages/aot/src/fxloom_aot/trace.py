@@ -89,7 +89,7 @@ class _Tracer:
                 raise GraphRejected(node, "a number as a graph input that capture did not make symbolic")
         fakes = [given.fake for given in self.inputs if given.fake is not None]
         before = {id(fake): (fake.requires_grad, fake.grad_fn) for fake in fakes}
-        given = self._given()
+        like = self._given()
         if self.mode.env is not None:
             recorder = self.recorder
             self.mode.env.hand_over(Tracer(recorder.site, on_deferred=recorder.asserts, either_way=recorder.either_way, told=recorder.told))
@@ -115,7 +115,7 @@ class _Tracer:
             joint = Differentiation(self.recorder, self.state, maker, self.partitioner, self._rejecting)
             traced = joint.trace(found, outputs, [fake for fake in fakes if id(fake) in changed], self._checks)
             program = Program(
-                self.gm, given, self.decompositions, self.state.log, tuple(found.values), autocast_state(), torch.is_grad_enabled()
+                self.gm, like, self.decompositions, self.state.log, tuple(found.values), autocast_state(), torch.is_grad_enabled()
             )
             return replace(traced, program=program)
         with phase("aot.build_fx"):

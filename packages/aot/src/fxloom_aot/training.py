@@ -35,7 +35,7 @@ from fxloom_aot._torch_private import (
 )
 from fxloom_aot.again import Again, Holder, NotAgain, refusal
 from fxloom_aot.backward import Variants
-from fxloom_aot.hollow import History
+from fxloom_aot.hollow import History, written
 from fxloom_aot.modes import autocast_on
 from fxloom_aot.runtime import Compiled, StorageCheck, finishers, input_gatherer
 from fxloom_aot.traced import Boundary, Given, Keep, Stage
@@ -153,14 +153,7 @@ class _Watch:
     def check(self) -> None:
         """RuntimeError, as autograd's, when it was written."""
         if self._counter._version != self._version:
-            raise _written(self.shape, self._counter._version, self._version)
-
-
-def _written(shape: tuple[int, ...], version: int, expected: int) -> RuntimeError:
-    return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"a tensor of shape {shape} is at version {version}; expected version {expected} instead"
-    )
+            raise written(self.shape, self._counter._version, self._version)
 
 
 class _Kept:
@@ -270,12 +263,12 @@ class _Call:
     def _check(self, tensors: Sequence[torch.Tensor | None], asked: int) -> None:
         for tensor, version, mask in zip(tensors, self.versions or (), self.stage.needed, strict=False):
             if tensor is not None and mask & asked and tensor._version != version:
-                raise _written(tuple(tensor.shape), tensor._version, version)
+                raise written(tuple(tensor.shape), tensor._version, version)
 
 
 def _check_version(tensor: torch.Tensor, version: int) -> None:
     if tensor._version != version:
-        raise _written(tuple(tensor.shape), tensor._version, version)
+        raise written(tuple(tensor.shape), tensor._version, version)
 
 
 class CompiledFunction(torch.autograd.Function):
@@ -560,10 +553,10 @@ def _histories(ctx: Any, call: _Call) -> dict[int, History]:
             if hasattr(below, "variable"):
                 histories[position] = History(below.variable)
             elif below is not None:
-                number = call.stage.saved_as_they_are.get(call.stage.whole.gradient_of[position])
+                saved = call.stage.saved_as_they_are.get(call.stage.whole.gradient_of[position])
                 try:
                     tensors = ctx.saved_tensors
-                    histories[position] = History(tensors[-1], partial(call.put, position)) if number is None else History(tensors[number])
+                    histories[position] = History(tensors[-1], partial(call.put, position)) if saved is None else History(tensors[saved])
                 except RuntimeError as error:
                     raise refusal("what it saved was freed, or written since") from error
     return histories
