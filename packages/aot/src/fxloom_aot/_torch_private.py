@@ -52,6 +52,7 @@ any_autocast = torch._C._is_any_autocast_enabled
 
 #: names of the device types that have autocast; a device of a plugin by the name that it gave itself
 autocast_devices = torch._C._autocast_supported_devices
+
 #: number of the running backward pass
 current_pass = torch._C._current_graph_task_id
 

@@ -20,12 +20,14 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from fxloom_aot.functionalize import Functionalizer, ProgramInput
-from fxloom_aot.hollow import History, Program, Recording, Saved, concrete, new_recorder, record
+from fxloom_aot.hollow import Program, Recording, Saved, concrete, new_recorder, record
 from fxloom_aot.late import late
 from fxloom_aot.log import Call, FunctionalLog, has_effect, key_of_values
 from fxloom_aot.outputs import classify_outputs
+from fxloom_aot.outside import History, outside
 from fxloom_aot.runtime import whole_storage
 from fxloom_aot.traced import Boundary, Stage
 from fxloom_aot.wanted import NotAtHand, Values
@@ -116,7 +118,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to do it for some sizes. known: by saved value of the stage, the value in `log`; None where there is none."""
+    """How to do it for some sizes. known: by saved value of the stage, the value in `log`; None where there is none.
+
+    programs: by output of the stage, where it is in a recording. is_saved: some node saved it.
+    """
 
     descs: list[Any]
     log: FunctionalLog
@@ -124,6 +129,7 @@ class Plan:
     wanted: list[Wanted]
     known: list[FakeTensor | None]
     programs: list[Callable[[Recording], FakeTensor]]
+    is_saved: list[bool]
     cuts: dict[int, torch.fx.Node]
 
 
@@ -146,30 +152,30 @@ class Again:
 
     def gradients(
         self, holder: Holder, held: Sequence[Any], saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]],
-        histories: Mapping[int, History], gradients: Sequence[torch.Tensor | None], keep_graph: bool,
+        histories: Mapping[int, History], results: Sequence[torch.Tensor | None], gradients: Sequence[torch.Tensor | None],
+        keep_graph: bool,
     ) -> list[torch.Tensor | None]:  # fmt: skip
         """The gradients, in the order of the stage's. NotAgain where these can't be made so.
 
         held: what the call holds of its inputs. saved: the saved tensors. checks: raise where the caller wrote to a tensor of theirs.
-        histories: of what the gradients are of, by position. gradients: those that came, by output of the stage. keep_graph: whether
-        the nodes stay, as the running pass has it.
+        histories: of what the gradients are of, by position. results, gradients: what the caller has of the outputs of the stage, and
+        what came for it. keep_graph: whether the nodes stay, as the running pass has it.
         """
         numbers = holder.numbers(held)
         plan = self._plan_for(numbers)
-        inputs = {number: histories[place] for place, number in enumerate(self._gradient_of) if number < self._signature.caller_inputs}
-        cuts = {plan.cuts[number]: histories[place] for place, number in enumerate(self._gradient_of) if number in plan.cuts}
-        recording = record(self._program, plan.descs, self._numbers(numbers), inputs, cuts, new_recorder())
+        recording = record(self._program, plan.descs, self._numbers(numbers), set(plan.cuts.values()), new_recorder())
         if len(recording.saved) != len(plan.wanted):
             raise NotAgain("it saved other tensors than before")
-        for original, node in [(recording.originals[node], node) for node in cuts]:
+        for node, original in recording.originals.items():
             if original._version:
                 raise NotAgain(f"it writes to {node}, which it returns")
-        targets = [*self._targets(recording, plan)]
+        targets = self._targets(recording, plan)
         programs = [found(recording) for found in plan.programs]
         recording.saved.clear()
         first = [True]  # in this pass a refusal is one of having a history, not of the gradients
         recording.fill(self._values(plan, holder, held, saved, checks, first))
-        pairs = [(y, g) for y, g in zip(programs, gradients, strict=True) if g is not None and y.requires_grad]
+        starts = [None if g is None else g.detach().requires_grad_() if g.requires_grad else g for g in gradients]
+        pairs = [(y, g) for y, g in zip(programs, starts, strict=True) if g is not None and y.requires_grad]
         if not pairs:
             return [None] * len(targets)
         with torch.enable_grad():
@@ -179,15 +185,23 @@ class Again:
         first[0] = False
         if any(type(one) is FakeTensor for one in found):
             raise NotAgain("it keeps tensors where autograd does not see them")
-        return list(found)
+        ends: list[Any] = [targets[place] for place in histories]
+        outer = list(histories.values())
+        for start, gradient in zip(starts, gradients, strict=True):
+            if start is not None and start is not gradient:
+                assert gradient is not None
+                ends.append(start)
+                outer.append(History(gradient))
+        for program, result, is_saved in zip(programs, results, plan.is_saved, strict=True):
+            if result is not None and is_saved:  # gradients of gradients come to the caller's tensor, and go on from there
+                ends.append(_ending(program))
+                outer.append(History(result))
+        with torch.enable_grad():
+            return outside(found, ends, outer)
 
-    def _targets(self, recording: Recording, plan: Plan) -> Any:
-        shown = self._signature.caller_inputs
-        for number in self._gradient_of:
-            if number < shown:
-                yield recording.edges[number]
-            else:
-                yield recording.cut_edges[plan.cuts[number]]
+    def _targets(self, recording: Recording, plan: Plan) -> list[Any]:
+        count = self._signature.caller_inputs
+        return [recording.edges[n] if n < count else recording.cut_edges[plan.cuts[n]] for n in self._gradient_of]
 
     def _values(
         self, plan: Plan, holder: Holder, held: Sequence[Any], saved: Sequence[torch.Tensor],
@@ -264,10 +278,9 @@ class Again:
         program = self._program
         symbols = {name: numbers[at] for name, at in self._symbols.items()}
         cuts = self._cuts()
-        dummy = History(torch.empty(0, requires_grad=True))
         recorder = new_recorder()
         descs = concrete(program, symbols)
-        recording = record(program, descs, self._numbers(numbers), {}, dict.fromkeys(cuts.values(), dummy), recorder)
+        recording = record(program, descs, self._numbers(numbers), set(cuts.values()), recorder)
         inputs = [
             ProgramInput(None, None, None, 0) if fake is None else ProgramInput(fake, desc, fake.storage_token)
             for fake, desc in zip(recording.fakes, descs, strict=True)
@@ -291,7 +304,9 @@ class Again:
         ]
         programs = [_locator(found.programs[position], recording, originals, self._nodes()) for position in self._stage.outputs]
         places = [(place.input, place.flat) for place in state.placeholders]
-        return Plan(descs, state.log, places, wanted, known, programs, cuts)
+        memories = {saved.fake.storage_token.ident for saved in recording.saved}
+        is_saved = [program(recording).storage_token.ident in memories for program in programs]
+        return Plan(descs, state.log, places, wanted, known, programs, is_saved, cuts)
 
     def _nodes(self) -> list[Any]:
         output = next(iter(reversed(self._program.gm.graph.nodes))).args[0]
@@ -409,6 +424,17 @@ class Again:
                 return new.emit(call.op, filled(call.args), {name: filled(value) for name, value in call.kwargs.items()})
         except (KeyError, FxloomError):
             return None
+
+
+def _ending(fake: FakeTensor) -> GradientEdge:
+    """Where gradients come to `fake`, and from now on end."""
+    edge = get_gradient_edge(fake)
+
+    def stop(gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([None if number == edge.output_nr else gradient for number, gradient in enumerate(gradients)])
+
+    edge.node.register_prehook(stop)
+    return edge
 
 
 class _Unmatched:

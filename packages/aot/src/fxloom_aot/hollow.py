@@ -8,8 +8,7 @@ with `create_graph=True`; derivatives of any order are eager's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,34 +113,21 @@ class Recording:
 
 
 
-class _Joined(torch.autograd.Function):
-    """A fake with the history of another tensor, to which it hands its gradients."""
+class _NonLeaf(torch.autograd.Function):
+    """A fake that autograd takes for the result of an operator."""
 
     @staticmethod
-    def forward(ctx: Any, history: torch.Tensor, holder: list[Any], take: Callable[[torch.Tensor], torch.Tensor] | None) -> Any:
-        ctx.set_materialize_grads(False)
-        ctx.take = take
+    def forward(ctx: Any, leaf: torch.Tensor, holder: list[FakeTensor]) -> FakeTensor:
         return holder.pop()
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor | None) -> Any:
-        if gradient is None or not ctx.needs_input_grad[0]:
-            return None, None, None
-        if type(gradient) is FakeTensor:
-            raise RuntimeError("a derivative of a graph that fxloom compiled keeps tensors where autograd does not see them")
-        return gradient if ctx.take is None else ctx.take(gradient), None, None
+    def backward(ctx: Any, gradient: Any) -> Any:  # gradients end here
+        return None, None
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """What gradients go to. tensor: its history. take: what its gradient is made of a gradient; None for that one itself."""
-
-    tensor: torch.Tensor
-    take: Callable[[torch.Tensor], torch.Tensor] | None = None
-
-    def give(self, fake: FakeTensor) -> FakeTensor:
-        with torch.enable_grad():
-            return _Joined.apply(self.tensor, [fake], self.take)  # type: ignore[no-any-return]  # a tensor
+def _non_leaf(fake: FakeTensor) -> FakeTensor:
+    with torch.enable_grad():
+        return _NonLeaf.apply(torch.empty(0, requires_grad=True), [fake])  # type: ignore[no-any-return]  # a tensor
 
 
 def concrete(program: Program, numbers: Mapping[str, Any]) -> list[Descriptor | None]:
@@ -162,14 +148,10 @@ def record(
     program: Program,
     descs: Sequence[Descriptor | None],
     numbers: Sequence[Any],
-    histories: Mapping[int, History],
-    cuts: Mapping[torch.fx.Node, History],
+    cuts: Collection[torch.fx.Node],
     recorder: Recorder,
 ) -> Recording:
-    """Run the program. descs, numbers: by input. histories: of inputs, by number; others that require grad get one of no use.
-
-    cuts: nodes whose results have another history for what comes after them.
-    """
+    """Run the program. descs, numbers: by input. cuts: nodes whose results have no history for what comes after them."""
     recording = Recording()
     recording.position = lambda: len(recorder.log)
     storages: dict[int, FakeStorage] = {}
@@ -177,10 +159,11 @@ def record(
     hooks = torch.autograd.graph.saved_tensors_hooks(recording.pack, recording.unpack)
     with (
         torch.inference_mode(False), restoring_modes(), devices_as_captured(), anomalies_unseen(), symbolic_kernels(False),
-        torch.autograd.set_multithreading_enabled(False), hooks, ExitStack() as stack,
+        torch.autograd.set_multithreading_enabled(False), hooks,
     ):  # fmt: skip
         for device, (enabled, dtype) in program.autocast.items():
-            stack.enter_context(torch.autocast(device, dtype, enabled))
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
         for number, given in enumerate(program.given):
             desc = descs[number]
             if desc is None:
@@ -193,7 +176,7 @@ def record(
                 with torch.no_grad():
                     fake = make_fake(desc, storages.setdefault(given.storage, FakeStorage()), False)
                 if given.requires_grad:
-                    fake = (histories.get(number) or History(torch.empty(0, requires_grad=True))).give(fake)
+                    fake = _non_leaf(fake)
                     recording.edges[number] = get_gradient_edge(fake)
                 if given.is_parameter:
                     fake._is_param = True  # type: ignore[attr-defined]  # what isinstance(fake, Parameter) asks
@@ -205,17 +188,16 @@ def record(
     return recording
 
 
-def _cutting(recording: Recording, cuts: Mapping[torch.fx.Node, History]) -> Callable[[torch.fx.Node, Any], Any]:
+def _cutting(recording: Recording, cuts: Collection[torch.fx.Node]) -> Callable[[torch.fx.Node, Any], Any]:
     def replaces(node: torch.fx.Node, value: Any) -> Any:
-        history = cuts.get(node)
-        if history is None or type(value) is not FakeTensor:
+        if node not in cuts or type(value) is not FakeTensor:
             return value
         recording.originals[node] = value
         with torch.no_grad():
             alias = value.detach()
-        joined = history.give(alias)  # type: ignore[arg-type]  # a fake
-        recording.cut_edges[node] = get_gradient_edge(joined)
-        return joined
+        cut = _non_leaf(alias)  # type: ignore[arg-type]  # a fake
+        recording.cut_edges[node] = get_gradient_edge(cut)
+        return cut
 
     return replaces
 

@@ -16,6 +16,7 @@ the gradients of the first, so that they are freed before the next are made.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -35,7 +36,8 @@ from fxloom_aot._torch_private import (
 )
 from fxloom_aot.again import Again, Holder, NotAgain, refusal
 from fxloom_aot.backward import Variants
-from fxloom_aot.hollow import History, written
+from fxloom_aot.hollow import written
+from fxloom_aot.outside import History
 from fxloom_aot.modes import autocast_on
 from fxloom_aot.runtime import Compiled, StorageCheck, finishers, input_gatherer
 from fxloom_aot.traced import Boundary, Given, Keep, Stage
@@ -175,12 +177,12 @@ _putting = threading.Lock()
 class _Call:
     """One call of a stage: what its node keeps for backward passes beside autograd's saved tensors.
 
-    tensors, outputs: what the node is to save, and to return; only until it is made. held: of the inputs (`again`). pending: by pass
+    tensors, outputs: what the node is to save, and to return; only until it is made. results: what it returned. held: of the inputs (`again`). pending: by pass
     of the engine and place, gradients of gradients on their way through the node; None where all that it has gradients of is a leaf, or
     saved with its history.
     """
 
-    __slots__ = ("held", "holder", "kept", "numbers", "outputs", "pending", "stage", "tensors", "versions", "watches")
+    __slots__ = ("held", "holder", "kept", "numbers", "outputs", "pending", "results", "stage", "tensors", "versions", "watches")
 
     def __init__(
         self, stage: CompiledStage, values: list[Any], outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor], holder: Holder,
@@ -194,6 +196,7 @@ class _Call:
         ]
         self.versions = [tensor._version for tensor in self.tensors] if len(outputs) > 1 or not stage.shared[0] else None
         self.kept: _Kept | None = None
+        self.results: list[weakref.ref[torch.Tensor]] = []
         self.watches: list[_Watch] = []
         self.pending: dict[int, dict[int, torch.Tensor]] | None = None
         for position in stage.loose:
@@ -490,6 +493,7 @@ def _with_histories(
     shown = CompiledFunction.apply(call, token, *[sources[position] for position in stage.parts[0]])
     for position, output in zip(stage.outputs, shown, strict=False):  # and the way back to the node
         outputs[position] = output
+        call.results.append(weakref.ref(output))
     return call
 
 
@@ -532,13 +536,21 @@ def _differentiable(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | No
         if transforms_active():
             raise NotAgain("a transform of torch.func is at work")
         tensors = call.saved_tensors(ctx, chosen)
-        return stage.again.gradients(call.holder, call.held, tensors, call.checks(tensors), histories, gradients, pass_keeps_graph())
+        results = [_as_given(reference(), ctx) for reference in call.results]
+        return stage.again.gradients(
+            call.holder, call.held, tensors, call.checks(tensors), histories, results, gradients, pass_keeps_graph()
+        )
     except NotAgain as reason:  # to use them is fine
         with torch.no_grad():
             order = [position for positions in stage.parts for position in positions]
             made = dict(zip(order, [gradient for part in _running(ctx, call, gradients, chosen) for gradient in part], strict=True))
         depends = [history.tensor for history in histories.values()] + [g for g in gradients if g is not None and g.requires_grad]
         return _NotTwice.apply(str(reason), len(depends), *depends, *[made[position] for position in range(len(order))])  # type: ignore[no-any-return]  # a tuple
+
+
+def _as_given(result: torch.Tensor | None, ctx: Any) -> torch.Tensor | None:
+    """What the caller has of an output, where it still has the history that the node gave it."""
+    return result if result is not None and result.grad_fn is ctx else None
 
 
 def _histories(ctx: Any, call: _Call) -> dict[int, History]:

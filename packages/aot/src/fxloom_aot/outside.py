@@ -1,0 +1,84 @@
+"""Tensors of one autograd graph as results in another.
+
+In: results that autograd has a history of (the inner graph), where that ends, and by place the tensors of the outer graph that
+stand for these ends. Out: the same values as results of the outer tensors. Their gradients are asked of the inner graph, for the ends
+that the running pass needs, and so are the gradients of gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What gradients go to in the outer graph. take: makes of a gradient what goes there; None for the gradient itself."""
+
+    tensor: torch.Tensor
+    take: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Inner:
+    """results: with a history. ends: tensors or edges, one for each of `histories`."""
+
+    results: list[torch.Tensor]
+    ends: list[Any]
+    histories: list[History]
+
+
+def outside(results: Sequence[torch.Tensor | None], ends: Sequence[Any], histories: Sequence[History]) -> list[torch.Tensor | None]:
+    """See the module's docstring. Results that have no history, and None, are returned as they are."""
+    places = [place for place, result in enumerate(results) if result is not None and result.requires_grad]
+    if not places:
+        return list(results)
+    inner = _Inner([result for result in results if result is not None and result.requires_grad], list(ends), list(histories))
+    shown = _Outside.apply(inner, *[history.tensor for history in histories])
+    found = list(results)
+    for place, result in zip(places, shown, strict=True):
+        found[place] = result
+    return found
+
+
+class _Outside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inner: _Inner, *outer: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.inner = inner
+        # the inner graph stays while a pass comes to it by several ways; that the pass freed what it held is told by this
+        ctx.save_for_backward(torch.empty(0))
+        ctx.set_materialize_grads(False)
+        return tuple([result.detach() for result in inner.results])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
+        inner: _Inner = ctx.inner
+        ctx.saved_tensors  # noqa: B018  # raises, as autograd does, where an earlier pass freed it
+        found: list[Any] = [None] * (1 + len(inner.ends))
+        wanted = [place for place in range(len(inner.ends)) if ctx.needs_input_grad[1 + place]]
+        came = [(result, gradient) for result, gradient in zip(inner.results, gradients, strict=True) if gradient is not None]
+        if not came or not wanted:
+            return tuple(found)
+        results, given = [result for result, _ in came], [gradient for _, gradient in came]
+        ends = [inner.ends[place] for place in wanted]
+        if torch.is_grad_enabled():
+            starts = [gradient.detach().requires_grad_() if gradient.requires_grad else gradient for gradient in given]
+            made = _grad(results, ends, starts, create_graph=True)
+            further = [(start, gradient) for start, gradient in zip(starts, given, strict=True) if start is not gradient]
+            shown = outside(
+                made, [*inner.ends, *[start for start, _ in further]],
+                [*inner.histories, *[History(gradient) for _, gradient in further]],
+            )  # fmt: skip
+        else:
+            shown = list(_grad(results, ends, given, create_graph=False))
+        for place, gradient in zip(wanted, shown, strict=True):
+            take = inner.histories[place].take
+            found[1 + place] = gradient if take is None or gradient is None else take(gradient)
+        return tuple(found)
+
+
+def _grad(results: Any, ends: Any, given: Any, create_graph: bool) -> Sequence[torch.Tensor | None]:
+    return torch.autograd.grad(results, ends, given, create_graph=create_graph, retain_graph=True, allow_unused=True)
