@@ -101,8 +101,61 @@ def attention(x: Tensor, w: Tensor) -> Any:
     return (q @ k.t()).softmax(-1) @ k
 
 
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad * 3 * x * x
+
+
+def custom(x: Tensor, w: Tensor) -> Any:
+    return Cube.apply(x.sin()) @ w
+
+
+def hooked(x: Tensor, w: Tensor) -> Any:
+    y = x * w
+    y.register_hook(lambda grad: grad * 2)
+    return y.sin()
+
+
+def aliases(x: Tensor, w: Tensor) -> Any:
+    return x, x.view(-1), (x * w).sin() * x, w.t()
+
+
+def inner_derivative(x: Tensor, w: Tensor) -> Any:
+    (first,) = torch.autograd.grad(torch.tanh(x @ w).sum(), x, create_graph=True)
+    return first.square()
+
+
+def without_grad(x: Tensor, w: Tensor) -> Any:
+    with torch.no_grad():
+        scale = x.exp()
+    return (x * scale * w).sin()
+
+
+def losses(x: Tensor, w: Tensor) -> Any:
+    y = x @ w
+    return F.mse_loss(y.sigmoid(), x.tanh()) + F.huber_loss(y, x.detach()) + F.cross_entropy(y, torch.tensor([0, 1, 2]))
+
+
+def chosen(x: Tensor, w: Tensor) -> Any:
+    values, places = x.topk(2)
+    return (values * w.gather(1, places)).exp().sum() + x.sort().values.pow(3).sum() + w.max() ** 2
+
+
+def attended(x: Tensor, w: Tensor) -> Any:
+    q = (x @ w).view(1, 1, 3, 3)
+    return F.scaled_dot_product_attention(q, q.sin(), x.view(1, 1, 3, 3), is_causal=True)
+
+
 PROGRAMS = [
-    curve, of_result, several, as_views, linear, norm, normal_batch, branches, checkpointed, in_place, attention,
+    curve, of_result, several, as_views, linear, norm, normal_batch, branches, checkpointed, in_place, attention, custom, hooked, aliases,
+    inner_derivative, without_grad, losses, chosen, attended,
 ]  # fmt: skip
 
 
@@ -159,6 +212,72 @@ def test_one_of_several_results(number: int) -> None:
         ]
 
     both(ask, lambda: several, "aot_eager")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [curve, of_result, as_views, lambda x, w: (x @ w).exp()])
+def test_at_the_results(program: Any, backend: str) -> None:
+    """Nodes save what they give: gradients of gradients come to the tensor that the caller has, its hooks, and what it is made of."""
+
+    def ask(run: Any) -> Any:
+        x, w = double(3, 3), double(3, 3, seed=1)
+        results = run(x, w)
+        results = results if isinstance(results, tuple) else (results,)
+        seen: list[Any] = []
+        results[0].register_hook(lambda grad: seen.append(grad.detach()))
+        ends = [x, w, results[0]]
+        value = results[-1].square().sum()
+        for _ in range(3):
+            grads = torch.autograd.grad(value, ends, create_graph=True, allow_unused=True)
+            seen += [None if grad is None else grad.detach() for grad in grads]
+            value = sum((grad.square() * 0.5).sum() for grad in grads if grad is not None)
+        return seen
+
+    both(ask, lambda: program, backend)
+
+
+@pytest.mark.parametrize("keep", [True, False, None])
+def test_what_is_freed(keep: bool | None) -> None:
+    """A pass that frees leaves as much as eager's."""
+
+    def ask(run: Any) -> Any:
+        x, w = double(3), double(3, seed=1)
+        (first,) = torch.autograd.grad(run(x, w).sum(), x, create_graph=True, retain_graph=keep)
+        first.sum().backward(retain_graph=True)
+        first.sum().backward()
+        seen = [x.grad.clone(), w.grad.clone()]
+        with pytest.raises(RuntimeError, match="second time"):
+            first.sum().backward()
+        return seen
+
+    both(ask, lambda: lambda x, w: (x.sin() * w).exp(), "aot_eager")
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_gradients_that_stand_for_many(batched: bool) -> None:
+    def ask(run: Any) -> Any:
+        x = double(3)
+        eye = torch.eye(3, dtype=torch.float64)
+        y = run(x)
+        (rows,) = torch.autograd.grad(y, x, eye, create_graph=True, is_grads_batched=True)
+        (second,) = torch.autograd.grad(rows[0], x, eye, is_grads_batched=batched, retain_graph=True) if batched else (None,)
+        return rows.detach(), second, torch.autograd.grad(rows.square().sum(), x)
+
+    both(ask, lambda: lambda x: x.sin() * x.exp().sum(), "aot_eager")
+
+
+def test_inputs_that_are_gone() -> None:
+    def ask(run: Any) -> Any:
+        w, b = double(10, 3), double(3, seed=1)
+        value = run(torch.cat([double(900, 5), double(900, 5, seed=2)], 1).detach(), w * 2, b)
+        seen: list[Any] = []
+        for _ in range(3):
+            grads = torch.autograd.grad(value, [w, b], create_graph=True)
+            seen += [grad.detach() for grad in grads]
+            value = sum(grad.square().sum() for grad in grads)
+        return seen
+
+    both(ask, lambda: lambda x, w, b: F.softplus(x @ w + b).mean(), "aot_eager")
 
 
 # ---- what people do with them -----------------------------------------------------------------------------------------

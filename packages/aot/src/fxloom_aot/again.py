@@ -27,7 +27,7 @@ from fxloom_aot.hollow import Program, Recording, Saved, concrete, new_recorder,
 from fxloom_aot.late import late
 from fxloom_aot.log import Call, FunctionalLog, has_effect, key_of_values
 from fxloom_aot.outputs import classify_outputs
-from fxloom_aot.outside import History, outside
+from fxloom_aot.outside import History, outside, refusal
 from fxloom_aot.runtime import whole_storage
 from fxloom_aot.traced import Boundary, Stage
 from fxloom_aot.wanted import NotAtHand, Values
@@ -43,14 +43,6 @@ _MOST_PLANS = 32
 
 class NotAgain(Exception):
     """The gradients can't be made so that they can be differentiated; says why."""
-
-
-def refusal(reason: str) -> RuntimeError:
-    """What is raised where a derivative of a derivative can't be made."""
-    return RuntimeError(
-        f"a graph that fxloom compiled is differentiated twice, and a value that this needs can't be had: {reason}. Run this part with "
-        "fxloom.disable(function), or compile it with backend='eager'."
-    )
 
 
 class Holder:
@@ -358,24 +350,26 @@ class Again:
         old, stage = self._program.log, self._stage
         places = {name: place for place, name in enumerate(symbols)}
         matched: dict[int, FakeTensor] = {id(a): b for a, b in zip(old.placeholders, new.placeholders, strict=False)}
-        by_real = {id(real): value for value, real in new.constants}
         for value, real in old.constants:
-            if id(real) in by_real:
-                matched[id(value)] = by_real[id(real)]
+            other = next((one for one, made in new.constants if made is real), None)
+            if other is None:  # the program makes it, of numbers
+                other = next((one for one, made in new.constants if _same(made, real)), None)
+            if other is not None:
+                matched[id(value)] = other
 
         def key_of(nest: Any) -> Any:
             kind = type(nest)
             if kind is FakeTensor:
-                other = matched.get(id(nest))
-                return _Unmatched if other is None else id(other)
+                found = matched.get(id(nest))
+                return _Unmatched if found is None else id(found)
             if kind is tuple or kind is list:
                 return tuple([key_of(item) for item in nest])
             if kind in SYMBOLIC:
                 if not set(symbol_names([nest])) <= set(places):
                     return _Unmatched
                 number = late(nest, places)(list(symbols.values()))
-                return (type(number), number)
-            return (kind, nest)
+                return key_of_values(number)
+            return key_of_values(nest)
 
         calls: dict[Any, list[int]] = {}
         for number, call in enumerate(new.calls):
@@ -424,6 +418,10 @@ class Again:
                 return new.emit(call.op, filled(call.args), {name: filled(value) for name, value in call.kwargs.items()})
         except (KeyError, FxloomError):
             return None
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and a.shape == b.shape and a.stride() == b.stride() and torch.equal(a, b)
 
 
 def _ending(fake: FakeTensor) -> GradientEdge:

@@ -358,6 +358,8 @@ def key_of_values(value: Any) -> Any:
         return tuple([key_of_values(item) for item in value])
     if kind in SYMBOLIC:
         return (kind, SymbolicKey(value.node))
+    if kind is float or kind is complex:  # NaN equals itself here, and 0.0 is not -0.0
+        return (kind, repr(value))
     return (kind, value)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from fxloom_aot._torch_private import batch_level
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -29,6 +31,14 @@ class _Inner:
     results: list[torch.Tensor]
     ends: list[Any]
     histories: list[History]
+
+
+def refusal(reason: str) -> RuntimeError:
+    """What is raised where a derivative of a derivative can't be made."""
+    return RuntimeError(
+        f"a graph that fxloom compiled is differentiated twice, and a value that this needs can't be had: {reason}. Run this part with "
+        "fxloom.disable(function), or compile it with backend='eager'."
+    )
 
 
 def outside(results: Sequence[torch.Tensor | None], ends: Sequence[Any], histories: Sequence[History]) -> list[torch.Tensor | None]:
@@ -65,6 +75,8 @@ class _Outside(torch.autograd.Function):
         results, given = [result for result, _ in came], [gradient for _, gradient in came]
         ends = [inner.ends[place] for place in wanted]
         if torch.is_grad_enabled():
+            if batch_level():  # what stands for many does not tell whether it has a history
+                raise refusal("gradients of gradients that stand for many (`is_grads_batched`) are to have a history")
             starts = [gradient.detach().requires_grad_() if gradient.requires_grad else gradient for gradient in given]
             made = _grad(results, ends, starts, create_graph=True)
             further = [(start, gradient) for start, gradient in zip(starts, given, strict=True) if start is not gradient]

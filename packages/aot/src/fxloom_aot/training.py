@@ -34,11 +34,11 @@ from fxloom_aot._torch_private import (
     standing_for,
     transforms_active,
 )
-from fxloom_aot.again import Again, Holder, NotAgain, refusal
+from fxloom_aot.again import Again, Holder, NotAgain
 from fxloom_aot.backward import Variants
 from fxloom_aot.hollow import written
-from fxloom_aot.outside import History
 from fxloom_aot.modes import autocast_on
+from fxloom_aot.outside import History, refusal
 from fxloom_aot.runtime import Compiled, StorageCheck, finishers, input_gatherer
 from fxloom_aot.traced import Boundary, Given, Keep, Stage
 from fxloom_interfaces.signature import FromOutput, GraphSignature, OutputKind
@@ -177,9 +177,9 @@ _putting = threading.Lock()
 class _Call:
     """One call of a stage: what its node keeps for backward passes beside autograd's saved tensors.
 
-    tensors, outputs: what the node is to save, and to return; only until it is made. results: what it returned. held: of the inputs (`again`). pending: by pass
-    of the engine and place, gradients of gradients on their way through the node; None where all that it has gradients of is a leaf, or
-    saved with its history.
+    tensors, outputs: what the node is to save, and to return; only until it is made. results: what it returned. held: of the inputs
+    (`again`). pending: by pass of the engine and place, gradients of gradients on their way through the node; None where all that it
+    has gradients of is a leaf, or saved with its history.
     """
 
     __slots__ = ("held", "holder", "kept", "numbers", "outputs", "pending", "results", "stage", "tensors", "versions", "watches")
@@ -387,6 +387,13 @@ def _row_by_row(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | None],
     if transforms_active():
         return _Rows.apply(run, *gradients)  # type: ignore[no-any-return]  # a tuple
     level = batch_level()
+    return _each_row(run, gradients, level)
+
+
+def _each_row(
+    run: Callable[[Sequence[torch.Tensor | None]], Sequence[Any]], gradients: Sequence[torch.Tensor | None], level: int
+) -> Sequence[Any]:
+    """What `run` makes of gradients that stand for many."""
     rows = [None if gradient is None else rows_of(gradient, level) for gradient in gradients]
     count = max(len(stacked) for stacked in rows if stacked is not None)
     made = [run([None if stacked is None else stacked[row % len(stacked)] for stacked in rows]) for row in range(count)]
@@ -532,15 +539,21 @@ def _differentiable(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | No
     """The gradients that the stage gives, with a history."""
     stage = call.stage
     histories = _histories(ctx, call)
+    level = batch_level()
     try:
         if transforms_active():
             raise NotAgain("a transform of torch.func is at work")
         tensors = call.saved_tensors(ctx, chosen)
         results = [_as_given(reference(), ctx) for reference in call.results]
-        return stage.again.gradients(
-            call.holder, call.held, tensors, call.checks(tensors), histories, results, gradients, pass_keeps_graph()
-        )
+
+        def run(given: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:
+            checks = call.checks(tensors)
+            return stage.again.gradients(call.holder, call.held, tensors, checks, histories, results, given, pass_keeps_graph())
+
+        return _each_row(run, gradients, level) if level else run(gradients)
     except NotAgain as reason:  # to use them is fine
+        if level:
+            raise refusal(str(reason)) from reason
         with torch.no_grad():
             order = [position for positions in stage.parts for position in positions]
             made = dict(zip(order, [gradient for part in _running(ctx, call, gradients, chosen) for gradient in part], strict=True))
