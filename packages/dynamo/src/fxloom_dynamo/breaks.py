@@ -24,7 +24,9 @@ _KINDS = (
     BreakKind(
         "data_dependent",
         "Python asked for the values of a tensor, which are known only when the graph has run.",
-        "Keep the decision in tensors (torch.where, masks), or move the question out of the compiled region.",
+        "Keep the decision in tensors (torch.where, masks), or move the question out of the compiled region. Numbers (.item(), .tolist()) "
+        "and shapes (nonzero, masks) stay in the graph with the options capture_scalar_outputs and capture_dynamic_output_shape_ops, "
+        "which fullgraph=True sets for backends that take integers.",
     ),
     BreakKind(
         "specialized",

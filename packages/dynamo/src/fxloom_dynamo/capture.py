@@ -253,11 +253,15 @@ class _Attempt:
         self.config = config
         self.breaks = breaks
         self.number = number
+        takes_numbers = config.backend is None or takes_integers(config.backend)  # others would trace with the numbers at hand
+        by_itself = config.fullgraph and takes_numbers
+        scalars, shapes = config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops
         env = SymbolEnv(
             EnvOptions(
                 duck=config.duck_shapes,
-                capture_scalars=config.capture_scalar_outputs or history.updates_by_numbers,
-                capture_shapes=config.capture_dynamic_output_shape_ops,
+                capture_scalars=(by_itself if scalars is None else scalars) or history.updates_by_numbers,
+                capture_shapes=by_itself if shapes is None else shapes,
+                capture_indices=takes_numbers,
                 one_graph=config.fullgraph,
                 reluctant={} if config.fullgraph else history.specialized,
             )

@@ -20,8 +20,9 @@ class CaptureConfig:
     recompile_limit: entries per code object before the frame runs eager.
     dynamic: None decides by what is seen; False keeps every size static; True makes sizes symbolic at once.
     dynamic_shapes: which dimensions of which arguments are dynamic; see `dynamic.parse_dynamic_shapes`.
-    capture_scalar_outputs: `.item()` and `.tolist()` stay in the graph, as numbers that only running it tells.
-    capture_dynamic_output_shape_ops: so do operators whose shapes depend on values (`nonzero`, `x[mask]`, `unique`).
+    capture_scalar_outputs: `.item()` and `.tolist()` stay in the graph, as numbers that only running it tells. None: with
+        `fullgraph`, where anything else is an error, for a backend that takes integers.
+    capture_dynamic_output_shape_ops: so do operators whose shapes depend on values (`nonzero`, `x[mask]`, `unique`). None as above.
     duck_shapes: sizes that are equal in the call at hand are taken for one size, which saves guards; False takes them for
         several, for programs whose sizes are equal by chance.
     suppress_errors: a backend's failure runs eager instead of raising.
@@ -37,8 +38,8 @@ class CaptureConfig:
     recompile_limit: int = 8
     dynamic: bool | None = None
     dynamic_shapes: Mapping[str, Any] | None = None
-    capture_scalar_outputs: bool = False
-    capture_dynamic_output_shape_ops: bool = False
+    capture_scalar_outputs: bool | None = None
+    capture_dynamic_output_shape_ops: bool | None = None
     duck_shapes: bool = True
     suppress_errors: bool = False
     runs: bool = True

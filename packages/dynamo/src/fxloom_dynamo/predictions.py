@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo.frame import Lazy
+from fxloom_dynamo.random_state import Generator
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _record(recorder: Recorder, value: torch.Tensor, expected: bool) -> None:
     recorder.predicted = truth if recorder.predicted is None else recorder.predicted.logical_and(truth)
 
 
-def checked(compiled: Callable[..., Any], generators: Sequence[torch.Generator]) -> Callable[..., Any]:
+def checked(compiled: Callable[..., Any], generators: Sequence[Generator]) -> Callable[..., Any]:
     """`compiled`, whose last output is the truth of the predictions, with that first, as a bool.
 
     Where it is False the random generators are as they were before.

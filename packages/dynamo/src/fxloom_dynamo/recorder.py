@@ -59,6 +59,7 @@ from fxloom_shapes.nodes import BoolNode
 from fxloom_shapes.poly import of_atom
 from fxloom_shapes.propagate import SYMBOLIC, statistics
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
+from fxloom_shapes.unbacked import unbacked_number
 
 if TYPE_CHECKING:
     from fxloom_dynamo.predictions import Prediction
@@ -248,7 +249,7 @@ class Recorder:
             _refuse_real(tuple(kwargs.values()))
         if target in symbolic_index.OPERATORS:
             symbolic_index.expect_inside(*args[:2])
-            if is_symbolic_index(args[1]):
+            if is_symbolic_index(self, args[1]):
                 with DisableTorchFunction():
                     return symbolic_index.OPERATORS[target](self, *args)
         with self._in_operator():
@@ -456,7 +457,10 @@ class Recorder:
         if isinstance(value, (torch.Generator, torch.Tensor)):
             graph_break("torch_call", f"an argument of type {kind.__qualname__} that is no traced value")
         if kind in NUMPY_SCALARS:
-            return to_number(value)
+            number = to_number(value)
+            if isinstance(number, complex) and not isinstance(value, complex):
+                graph_break("torch_call", f"a {kind.__qualname__}, of which torch takes the real part, with a warning")
+            return number
         for plain in (int, float, complex, str):  # enum members and other subclasses
             if isinstance(value, plain):
                 return getattr(plain, "__str__" if plain is str else f"__{plain.__name__}__")(value)
@@ -588,6 +592,14 @@ class Recorder:
         except GraphBreak as error:
             self.on_unknown(name)
             graph_break("data_dependent", error.details or f"Tensor.{name} needs the values of a tensor")
+
+    def number_in(self, tensor: FakeTensor) -> Any:
+        """The number that the graph reads out of a tensor of one element, whether or not the program's `.item()` is captured."""
+        assert self.fake_mode.env is not None
+        node = self.graph.create_node("call_method", "item", self._argument((tensor,)), {})
+        number = unbacked_number(self.fake_mode.env, tensor)
+        self._note(node, number)
+        return number
 
     def _numbers_of(self, tensor: FakeTensor) -> Any:
         """`tolist()`: one number after the other."""

@@ -1,7 +1,7 @@
-"""Tensors indexed by symbolic numbers: `x[n]`, `x[:, n, 2:]`, `x[n] = 1`.
+"""Tensors indexed by numbers that are not known while capturing: `x[n]`, `x[:, n, 2:]`, `x[n] = 1`, `x[x.argmax()]`.
 
 torch's C++ code takes no symbolic number among the items of an index. Each one becomes a `select`, which is what torch makes
-of an integer, and the rest of the index is applied to what is left.
+of an integer, and the rest of the index is applied to what is left. An integer tensor without axes is such a number: torch reads it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,28 @@ if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
 
 
-def is_symbolic_index(index: Any) -> bool:
-    """True when a symbolic integer is an item of the index, or in a list that is."""
+#: a tensor of these types among the items of an index says which elements to take
+_MASKS = (torch.bool, torch.uint8)
+
+
+def is_symbolic_index(recorder: Recorder, index: Any) -> bool:
+    """True when an item of the index is a symbolic integer, a tensor that is read for one, or a list with symbolic integers."""
     if type(index) is list and any(isinstance(item, (list, tuple)) for item in index):
         return False  # which torch takes for a tuple, with a warning
     items = index if type(index) is tuple else (index,)
-    return any(type(item) is torch.SymInt or _is_symbolic_list(item) for item in items)
+    return any(type(item) is torch.SymInt or _is_symbolic_list(item) or _is_read(recorder, item) for item in items)
 
 
 def _is_symbolic_list(item: Any) -> bool:
     return type(item) is list and is_symbolic_data((item,))
+
+
+def _is_read(recorder: Recorder, item: Any) -> bool:
+    """Whether torch reads an item of an index for a number, and the graph is to do it."""
+    if type(item) is not FakeTensor or item.constant is not None or item.desc.size or item.dtype in _MASKS:
+        return False
+    env = recorder.fake_mode.env
+    return env is not None and env.options.capture_indices and not item.dtype.is_floating_point and not item.dtype.is_complex
 
 
 def get(recorder: Recorder, tensor: Any, index: Any) -> Any:
@@ -51,6 +63,7 @@ def _selected(recorder: Recorder, tensor: Any, index: Any) -> tuple[Any, tuple[A
     items = index if type(index) is tuple else (index,)
     places_of = {"device": torch.device("cpu"), "dtype": torch.int64}
     items = tuple(symbolic_data.tensor(recorder, item, places_of) if _is_symbolic_list(item) else item for item in items)
+    items = tuple(recorder.number_in(item) if _is_read(recorder, item) else item for item in items)
     rank = tensor.dim()
     taken = sum(_axes(item) for item in items)
     if taken > rank:
@@ -93,7 +106,7 @@ def _axes(item: Any) -> int:
     """How many axes an item of an index is for."""
     if item is None or item is ... or isinstance(item, bool):
         return 0
-    if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):
+    if isinstance(item, torch.Tensor) and item.dtype in _MASKS:
         return item.dim()
     return 1
 

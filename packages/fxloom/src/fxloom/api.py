@@ -52,9 +52,10 @@ def compile(  # type: ignore[misc]  # the overloads are short on purpose: what i
     attribute `takes_integers = True` that makes anything of graphs gets such of tensors only, one per size and number, whatever
     `dynamic` says: numbers would become constants where it traces.
     mode, options: for the backend; but the options capture_scalar_outputs and capture_dynamic_output_shape_ops are capture's:
-    they keep numbers and shapes that depend on values in the graph. So is duck_shapes: sizes that are equal in the first call are
-    taken for one size unless it is False (FXLOOM_DUCK_SHAPES=0 for all regions), and a call where they differ compiles anew. So
-    are the limits: recompile_limit, break_limit, and step_limit, the instructions that are evaluated without an operator.
+    they keep numbers and shapes that depend on values in the graph, and are on with fullgraph for backends that take integers. So is
+    duck_shapes: sizes that are equal in the first call are taken for one size unless it is False (FXLOOM_DUCK_SHAPES=0 for all
+    regions), and a call where they differ compiles anew. So are the limits: recompile_limit, break_limit, and step_limit, the
+    instructions that are evaluated without an operator.
     dynamic: None compiles for the sizes that it sees, and once more for any size of what turns out to change; True for any
     size at once; False for each size anew, up to the recompile limit.
     dynamic_shapes: by argument, which dimensions are dynamic, `{"x": {0: True, 1: (2, 512)}}`: None or "static", True (an error

@@ -33,6 +33,7 @@ class EnvOptions:
 
     duck: equal sizes share a symbol. specialize: 0 and 1 never become symbols.
     capture_scalars: reading a number out of a tensor makes a symbol; capture_shapes: so do operators whose shapes depend on values.
+    capture_indices: so does an integer tensor without axes among the items of an index, `x[i]`.
     one_graph: operators take for granted what holds of ordinary sizes, since a break is an error.
     reluctant: place -> values of a changing number there that code was made for: operators are not to insist on another one.
     """
@@ -41,6 +42,7 @@ class EnvOptions:
     specialize: bool = True
     capture_scalars: bool = False
     capture_shapes: bool = False
+    capture_indices: bool = False
     one_graph: bool = False
     reluctant: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 

@@ -146,6 +146,8 @@ class SymbolEnv:
         #: float symbols whose very value the trace relied on
         self.pinned_floats: dict[str, SizeGuard] = {}
         self.frozen = False
+        #: what comes now was captured before: a number that is read out of a tensor is one that capture left in the graph
+        self.replayed = False
 
         #: numbers and counts that were read from memory before, by what was read
         self.told: dict[Any, Any] = {}
@@ -198,7 +200,7 @@ class SymbolEnv:
 
     def hand_over(self, tracer: Tracer) -> None:
         """From now on `tracer` traces. The program's own questions were answered before, all that come are operators'."""
-        self.tracer, self.asker = tracer, Asker.OPERATOR
+        self.tracer, self.asker, self.replayed = tracer, Asker.OPERATOR, True
 
     # --- symbols ---
 

@@ -724,7 +724,8 @@ def _read_scalar(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: 
     value = args[0].constant if type(args[0]) is FakeTensor else args[0]
     if value is None:
         env = _symbols_of_context(mode)
-        number = unbacked_number(env, args[0]) if env is not None and env.options.capture_scalars else None
+        captured = env is not None and (env.options.capture_scalars or (env.replayed and env.options.capture_indices))
+        number = unbacked_number(env, args[0]) if env is not None and captured else None
         if number is not None:
             return number
         raise DataDependent(str(func), "reading a number out of a tensor (.item(), int(), float(), bool(), if)")
