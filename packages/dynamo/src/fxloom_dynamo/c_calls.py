@@ -14,6 +14,7 @@ import torch
 from fxloom_dynamo import arrays, natives, operations, queries, subclasses, symbolic
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.carried import as_numbers
 from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, native_construct
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, is_plain, keeps_all_in_dict
 from fxloom_dynamo.marks import ABSENT, Raised, own_dict
@@ -141,6 +142,8 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
 def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if natives.refused_torch_builtin(fn):
         graph_break("torch_call", f"{getattr(fn, '__module__', 'torch')}.{fn.__qualname__}")
+    if ev.heap.carried:
+        args, kwargs = as_numbers(fn, args), as_numbers(fn, kwargs)
     result = subclasses.call(ev, fn, tuple(args), kwargs, subclasses.arguments(args, kwargs))
     if result is not NotImplemented:
         return result

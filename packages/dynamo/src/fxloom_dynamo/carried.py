@@ -1,8 +1,9 @@
-"""Texts that the program only carries, and lists that it only adds to: no guard on what they hold.
+"""Texts that the program only carries, lists that it only adds to, NumPy's numbers beside tensors: no guard on what they hold.
 
 A batch's path that goes into the results, a log that grows at every call: with guards on the text and on the length each call
 would be compiled anew. In: a text, bytes, list or deque at a place where an earlier capture of the same code met another one
-(`dynamic.Policy`). Out: a stand-in which may be moved about and, if it is a list, added to.
+(`dynamic.Policy`). Out: a stand-in which may be moved about and, if it is a list, added to. A number of NumPy's (`np.float32(0.5)`)
+is one for operators of torch, which take it for Python's.
 
 Invariant: any other use is a question about what it holds. It raises `CaptureAgain`, and the next attempt compiles for the
 very value (`History.revealed`). Code that knows of carried values refuses them by `Heap.refuse`; C code meets their methods,
@@ -45,6 +46,33 @@ class Growing(Carried):
     def __init__(self, cls: type, ask: Callable[[], NoReturn]) -> None:
         super().__init__(cls, ask)
         self.added: list[Any] = []
+
+
+class CarriedNumber(Carried):
+    """A number of NumPy's. number: the symbolic number that operators of torch get."""
+
+    def __init__(self, cls: type, ask: Callable[[], NoReturn], number: Any) -> None:
+        super().__init__(cls, ask)
+        self.number = number
+
+
+#: functions of torch for which NumPy's numbers are not Python's: they look at the type
+_LOOK_AT_TYPES = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
+
+
+def as_numbers(function: Any, value: Any) -> Any:
+    """An argument of a function of torch, with the symbolic numbers that carried ones stand for."""
+    kind = type(value)
+    if kind is CarriedNumber:
+        return value.ask() if getattr(function, "__name__", "") in _LOOK_AT_TYPES else value.number
+    if kind is tuple or kind is list:
+        if any(type(item) in (CarriedNumber, tuple, list, slice) for item in value):
+            return kind([as_numbers(function, item) for item in value])
+    elif kind is slice:
+        return slice(*(as_numbers(function, item) for item in (value.start, value.stop, value.step)))
+    elif kind is dict:
+        return {name: as_numbers(function, item) for name, item in value.items()}
+    return value
 
 
 def append(target: Any, item: Any) -> None:

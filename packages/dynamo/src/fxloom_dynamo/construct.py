@@ -11,6 +11,7 @@ import torch
 
 from fxloom_dynamo import natives, polyfills, symbolic, type_values
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.carried import CarriedNumber
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_abstract, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
@@ -35,6 +36,8 @@ def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any
 
     if cls in (int, float) and len(args) == 1 and type(args[0]) is FakeTensor and symbolic.is_captured(ev, args[0]):
         args = [ev.torch_native(torch.Tensor.item, args[0])]
+    if cls in (int, float) and len(args) == 1 and type(args[0]) is CarriedNumber:
+        args = [args[0].number]
     if has_symbolic(args):
         result = symbolic.call(ev, cls, args, kwargs)
         if result is not NotImplemented:

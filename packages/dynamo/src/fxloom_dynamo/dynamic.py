@@ -356,7 +356,11 @@ class Policy:
         held = self.history.held
         if held.setdefault(source.name, value) != value:
             held[source.name] = CHANGES
-        return held[source.name] is CHANGES and source.name not in self.history.revealed
+        return held[source.name] is CHANGES and self.may_carry(source)
+
+    def may_carry(self, source: Source) -> bool:
+        """Whether nothing is known to look at what is at `source`."""
+        return source.name not in self.history.revealed
 
     def reveal(self, names: Iterable[str]) -> None:
         self.history.revealed.update(names)

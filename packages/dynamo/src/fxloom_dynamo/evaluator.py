@@ -24,7 +24,7 @@ from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode.opcodes import VERSION
-from fxloom_dynamo.carried import CONFUSIONS, Carried
+from fxloom_dynamo.carried import CONFUSIONS, Carried, as_numbers
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.effort import SAMPLE, Effort
@@ -422,6 +422,8 @@ class Evaluator:
 
     def torch_native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
+        if self.heap.carried:
+            args, kwargs = as_numbers(fn, args), as_numbers(fn, kwargs)
         self.heap.fill_deep(args)
         if kwargs:
             self.heap.fill_deep(kwargs)
@@ -444,6 +446,8 @@ class Evaluator:
         """Record a call of `fn` itself (an operator, a class), run on fakes."""
         if self.recorder.overriding:
             return self.torch_native(fn, *args, **kwargs)
+        if self.heap.carried:
+            args, kwargs = as_numbers(fn, args), as_numbers(fn, kwargs)
         self.heap.fill_deep(args)
         try:
             return self.recorder.call_function(fn, args, kwargs)

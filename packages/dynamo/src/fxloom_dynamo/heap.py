@@ -21,6 +21,7 @@ forgotten by a handler. Invariant: every read of an original leaves a guard on w
 from __future__ import annotations
 
 import gc
+import operator
 import types
 from collections import deque
 from collections.abc import Callable
@@ -32,7 +33,7 @@ import torch
 
 from fxloom_dynamo import stand_ins
 from fxloom_dynamo.arrays import Array
-from fxloom_dynamo.carried import UNRELATED_BREAKS, Carried, Growing, may_grow
+from fxloom_dynamo.carried import UNRELATED_BREAKS, Carried, CarriedNumber, Growing, may_grow
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.guards import Guard, GuardKind, identity_guard
 from fxloom_dynamo.kinds import (
@@ -49,6 +50,7 @@ from fxloom_dynamo.kinds import (
     is_stand_in_key,
 )
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, Address, CaptureAgain, own_dict
+from fxloom_dynamo.numpy_values import NUMPY_REALS
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -60,6 +62,9 @@ from fxloom_interfaces.sources import (
     Source,
 )
 from fxloom_shapes import FakeMode, FakeTensor
+
+#: the Python number of one of NumPy's
+_ITEM = operator.methodcaller("item")
 
 #: looked up by C code that searches, sorts or hashes what it finds in containers
 _COMPARISONS = ("__eq__", "__hash__", "__lt__")
@@ -208,6 +213,8 @@ class Heap:
                     return number
             if (cls is str or cls is bytes) and self.policy.carries(original, source):
                 return self.carry(original, source)
+            if cls in NUMPY_REALS and (carried := self._carried_number(original, source)) is not None:
+                return carried
             kind = GuardKind.IDENTITY if cls in SINGLETONS else GuardKind.EQUALITY
             self.guard(source, kind, original)
             return original
@@ -234,8 +241,19 @@ class Heap:
             self.guard(source, GuardKind.TYPE, type(original))
         return original
 
-    def carry(self, original: Any, source: Source) -> Carried:
-        """A text that is not looked at, or a list that only grows."""
+    def _carried_number(self, original: Any, source: Source) -> Carried | None:
+        """A number of NumPy's that changes and that only operators of torch look at; None where it is to be compiled for."""
+        if not self.policy.may_carry(source):
+            return None
+        value = original.item()
+        policy = self.policy.number(value, source)
+        if policy is None:
+            return None
+        number = stand_ins.number(self, value, self.derive(CallSource, source, _ITEM, "{}.item()"), policy)
+        return None if type(number) is type(value) else self.carry(original, source, number)
+
+    def carry(self, original: Any, source: Source, number: Any = None) -> Carried:
+        """A text that is not looked at, a list that only grows, or NumPy's form of a symbolic number."""
         known = self.carried.get(source.name)
         if known is not None:
             return known
@@ -244,7 +262,7 @@ class Heap:
             self.reveal(source.name)
 
         cls = type(original)
-        made = (Growing if may_grow(original) else Carried)(cls, ask)
+        made = CarriedNumber(cls, ask, number) if number is not None else (Growing if may_grow(original) else Carried)(cls, ask)
         self.guard(source, GuardKind.TYPE, cls)
         record = Record(original, made, source, "growing" if type(made) is Growing else "carried")
         self.by_stand_in[id(made)] = record

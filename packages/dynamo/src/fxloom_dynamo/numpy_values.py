@@ -9,7 +9,7 @@ try:
 except ImportError:  # torch works without it
     numpy = None  # type: ignore[assignment]  # a missing module
 
-__all__ = ["DISPATCHERS", "DTYPES", "ELEMENTWISE", "NUMPY_SCALARS", "numpy", "to_number"]
+__all__ = ["DISPATCHERS", "DTYPES", "ELEMENTWISE", "NUMPY_REALS", "NUMPY_SCALARS", "numpy", "to_number"]
 
 #: types of numbers; those of dates, texts and records are left out
 NUMPY_SCALARS: frozenset[type] = (
@@ -20,6 +20,10 @@ NUMPY_SCALARS: frozenset[type] = (
          numpy.float16, numpy.float32, numpy.float64, numpy.complex64, numpy.complex128}
     )
 )  # fmt: skip
+#: those of integers and real numbers
+NUMPY_REALS: frozenset[type] = frozenset(
+    kind for kind in NUMPY_SCALARS if issubclass(kind, (numpy.integer, numpy.floating))
+)
 #: types of what says what an array's elements are
 DTYPES: tuple[type, ...] = () if numpy is None else (numpy.dtype,)
 #: types of the functions that look at the classes of their arguments

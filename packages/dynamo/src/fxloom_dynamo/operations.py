@@ -14,7 +14,7 @@ import torch
 from fxloom_dynamo import arrays, symbolic
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.carried import Carried
+from fxloom_dynamo.carried import Carried, CarriedNumber
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, DELETED, Address, Raised
@@ -99,11 +99,17 @@ def answered(value: Any, name: str, result: Any) -> Any:
     return type(type(value).__name__, (), {name: lambda _: result})()
 
 
+def _beside_tensor(left: Any, right: Any) -> Any:
+    """What a tensor takes a number of NumPy's for. (On its left NumPy decides.)"""
+    return right.number if type(right) is CarriedNumber and type(left) is FakeTensor else right
+
+
 def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     """`left text right`; text ends in `=` for the in-place form."""
     if ev.heap.untraceable:
         if type(left) is Array or type(right) is Array:
             return arrays.call_operator(ev, BINARY[text][0], left, right)
+        right = _beside_tensor(left, right)
         ev.heap.refuse(left)
         ev.heap.refuse(right)
     function, method, reflected, inplace = BINARY[text]
@@ -198,6 +204,7 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     if ev.heap.untraceable:
         if type(left) is Array or type(right) is Array:
             return arrays.call_operator(ev, COMPARISONS[text][0], left, right)
+        right = _beside_tensor(left, right)
         ev.heap.refuse(left)
         ev.heap.refuse(right)
     function, method, reflected = COMPARISONS[text]
