@@ -112,7 +112,9 @@ def capture_frame(
     if effort.is_long(origin_of(code)):
         return Skip(f"{code.co_qualname} evaluates long without meeting an operator")
     if continuation_count(code) > config.break_limit:
-        return Skip(f"more than {config.break_limit} graph breaks in {code.co_qualname}")
+        reason = f"more than {config.break_limit} graph breaks (break_limit) in {origin_of(code).co_qualname}"
+        _warn("break_limit", f"{reason}; explain() shows them", _place(origin_of(code)))
+        return Skip(reason)
     collecting = gc.isenabled()
     gc.disable()  # an attempt makes tens of thousands of objects that live as long as it does
     known = history()
@@ -124,23 +126,39 @@ def capture_frame(
             gc.enable()
     if isinstance(found, Skip) and found.report is not None:
         _tell(found.report)
+    if isinstance(found, Skip) and found.fault:
+        _warn(found.fault, found.report.details, _place(code))
     return found
 
 
 def tell_uncaptured(code: types.CodeType, config: CaptureConfig, reason: str) -> None:
     """Report that the function which the user had compiled is none to be captured; Unsupported with `fullgraph`."""
-    line = code.co_firstlineno
-    site = Site(code.co_filename, line, code.co_qualname, source_line(code.co_filename, line))
-    report = Break("not_captured", f"{code.co_qualname} is {reason}", site)
+    report = Break("not_captured", f"{code.co_qualname} is {reason}", _place(code))
     if config.fullgraph:
         raise Unsupported(str(report))
     _tell(report)
 
 
+def _place(code: types.CodeType) -> Site:
+    line = code.co_firstlineno
+    return Site(code.co_filename, line, code.co_qualname, source_line(code.co_filename, line))
+
+
 def _tell(broke: Break) -> None:
-    """Report a break to whoever listens."""
+    """Report a break to whoever listens; one that is a fault of ours to the user too."""
     kind = CATALOGUE.get(broke.key)
-    telemetry.emit(telemetry.GraphBroke(broke.key, broke.details, kind.hint if kind else "", broke.site))
+    hint = kind.hint if kind else ""
+    telemetry.emit(telemetry.GraphBroke(broke.key, broke.details, hint, broke.site))
+    if broke.key == "capture_fault":
+        where = f"{broke.site.function} ({broke.site.file}:{broke.site.line})" if broke.site is not None else "a function"
+        text = f"fxloom made a mistake while it captured {where}, which runs in eager there: {broke.details}. {hint}"
+        telemetry.ran_eager("capture_fault", broke.details, text, broke.site)
+
+
+def _warn(kind: str, cause: str, site: Site) -> None:
+    """Tell of a function that runs in eager from `site` on."""
+    text = f"fxloom runs {site.function} ({site.file}:{site.line}) in eager from now on: {cause}"
+    telemetry.ran_eager(kind, cause, text, site)
 
 
 def _attempts(view: FrameView, config: CaptureConfig, history: History) -> CapturedFrame | Skip:
@@ -168,8 +186,11 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
             if config.fullgraph:
                 first = next(iter(breaks.values()), give_up.report)  # what the last attempt tried to end before
                 raise Unsupported(str(first)) from give_up.__cause__
-            return Skip(f"{give_up.report.key}: {give_up.report.details}", give_up.report)
-    return Skip(f"{_MAX_ATTEMPTS} attempts did not capture {code.co_qualname}")
+            return Skip(f"{give_up.report.key}: {give_up.report.details}", give_up.report, fault=give_up.fault)
+    report = Break("capture_fault", f"{_MAX_ATTEMPTS} attempts did not capture {code.co_qualname}", _place(code))
+    if config.fullgraph:
+        raise Unsupported(str(report))
+    return Skip(report.details, report)
 
 
 class _Restart(Exception):
@@ -182,11 +203,12 @@ class _Restart(Exception):
 
 
 class _GiveUp(Exception):
-    """The frame can't be captured at all."""
+    """The frame can't be captured at all. fault: as in `Skip`."""
 
-    def __init__(self, report: Break) -> None:
+    def __init__(self, report: Break, fault: str = "") -> None:
         super().__init__(report)
         self.report = report
+        self.fault = fault
 
 
 def _is_compiled_code(global_names: dict[str, Any]) -> bool:
@@ -473,21 +495,26 @@ class _Attempt:
             _refuse_a_look(error.__cause__)
             step = self.ev.recorder.step_of.get(error.node)
             if step is None or step in self.breaks:
-                raise BackendCompilerFailed(_backend_name(backend), error) from error
+                raise self._failed(error) from error
             site = meta.get_site(error.node)
             raise _Restart(step, Break(_FAILS if error.raises else "backend_rejected", error.reason, site)) from error
         except ConstraintViolated:
             raise
         except Exception as error:
-            if self.config.suppress_errors:
-                report = Break("backend_rejected", f"{type(error).__name__}: {error}", None)
-                raise _GiveUp(report) from error
-            raise BackendCompilerFailed(_backend_name(backend), error) from error
+            raise self._failed(error) from error
         if not callable(compiled):
-            raise BackendCompilerFailed(_backend_name(backend), TypeError(f"returned a {type(compiled).__name__}, no callable"))
+            raise self._failed(TypeError(f"returned a {type(compiled).__name__}, no callable"))
         if foreign and not foreign_backends.returns_graph(compiled, gm):
             self.history.only_tensors = True
         return compiled
+
+    def _failed(self, error: Exception) -> Exception:
+        """What to raise when the backend did not compile the graph."""
+        name = _backend_name(self.config.backend)
+        if not self.config.suppress_errors:
+            return BackendCompilerFailed(name, error)
+        details = f"backend {name!r} failed (suppress_errors): {type(error).__name__}: {error}"
+        return _GiveUp(Break("backend_rejected", details, _place(self.view.code)), "backend_failed")
 
     def _guard_aliasing(self) -> None:
         """What the program writes to must not be what it reads under another name."""

@@ -25,7 +25,7 @@ class CaptureConfig:
     capture_dynamic_output_shape_ops: so do operators whose shapes depend on values (`nonzero`, `x[mask]`, `unique`). None as above.
     duck_shapes: sizes that are equal in the call at hand are taken for one size, which saves guards; False takes them for
         several, for programs whose sizes are equal by chance.
-    suppress_errors: a backend's failure runs eager instead of raising.
+    suppress_errors: what a backend fails to compile runs eager, with a warning, instead of raising.
     on_capture: called with every CapturedFrame; for reports.
     on_heap: called with the heap of every captured frame, which knows all that was read; for `fxloom_dynamo.testing`.
     runs: what is captured is then run; False where it is only looked at, so that it may be for devices that are not there.

@@ -13,7 +13,7 @@ from typing import Any
 
 from fxloom_dynamo.marks import own_dict
 from fxloom_interfaces import telemetry
-from fxloom_interfaces.errors import FxloomError
+from fxloom_interfaces.errors import FxloomError, Site
 
 
 def write_list(target: list[Any], items: list[Any]) -> None:
@@ -99,8 +99,37 @@ def goes_back(error: BaseException) -> bool:
     """Whether the function runs from its start after a graph of it raised this: no interrupt, no refusal of ours."""
     if not isinstance(error, Exception) or isinstance(error, FxloomError):
         return False
-    telemetry.emit(telemetry.GraphRaised(f"{type(error).__name__}: {error}"))
+    telemetry.emit(telemetry.GraphRaised(in_words(error)))
     return True
+
+
+def in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+class EagerDidNotRaise:
+    """Is called when a function returns that ran from its start since its graph had raised, if nothing raised this time.
+
+    Results are eager's, but every such call runs both; the warning says so once.
+    """
+
+    def __init__(self, site: Site) -> None:
+        """site: of the function."""
+        self.site = site
+        self.warned = False
+
+    def __call__(self, raised: str) -> None:
+        """raised: by the graph, in words; empty where the program has handled an exception, which it may have been."""
+        if not raised:
+            return
+        cause = f"its graph raised what eager did not: {raised}"
+        if self.warned:
+            telemetry.emit(telemetry.RanEager("graph_alone_raised", cause, self.site))
+            return
+        self.warned = True
+        place = f"{self.site.function} ({self.site.file}:{self.site.line})"
+        text = f"fxloom runs {place} in eager after its graph, at every call like this one: {cause}"
+        telemetry.ran_eager("graph_alone_raised", cause, text, self.site)
 
 
 def fill_instance(obj: Any, attributes: dict[str, Any] | None, slots: tuple[Any, ...], contents: Any) -> None:

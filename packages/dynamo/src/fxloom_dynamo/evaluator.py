@@ -87,6 +87,7 @@ class Evaluator:
         self.of_operators: dict[int, tuple[BaseException, int, Site | None]] = {}  # exceptions that they raised; when, where
         self.recorder.sites = self.sites
         self.recorder.in_protected_block = self._in_protected_block
+        self.recorder.may_be_handled_inside = self._may_be_handled_inside
         self.recorder.in_transform = lambda: self.transforms > 0
         self.recorder.amid_effects = self._has_effects
         self.history = policy.history
@@ -138,6 +139,15 @@ class Evaluator:
 
     def _in_protected_block(self) -> bool:
         return any(frame.info.regions[frame.ip - 1] is not None for frame in self.frames)
+
+    def _may_be_handled_inside(self) -> bool:
+        """Whether a function that is inlined may handle what an operator raises at this place: in a `try`, or a `with` not of torch's."""
+        for frame in self.frames[1:]:
+            for region in frame.info.handlers_of(frame.ip - 1):
+                manager = getattr(frame.stack[region.depth - 1], "__self__", None) if frame.info.ends_with(region) else None
+                if manager is None or not f"{type(manager).__module__}.".startswith("torch."):
+                    return True
+        return False
 
     def _has_effects(self) -> bool:
         """Whether the program has changed something by now that outlives an exception."""

@@ -49,6 +49,21 @@ class CodeInfo:
                 self.regions[number] = entry
 
 
+    def handlers_of(self, index: int) -> list[Region]:
+        """The program's handlers of what the instruction raises, innermost first; not what the compiler adds to end handlers."""
+        found = []
+        region = self.regions[index]
+        while region is not None:
+            if self.body.instructions[region.handler].opname == "PUSH_EXC_INFO":
+                found.append(region)
+            region = self.regions[region.handler]
+        return found
+
+    def ends_with(self, region: Region) -> bool:
+        """Whether the handler is that of a `with`."""
+        return self.body.instructions[region.handler + 1].opname == "WITH_EXCEPT_START"
+
+
 _infos_by_id: dict[int, tuple[Any, CodeInfo]] = {}
 
 

@@ -114,6 +114,8 @@ class Recorder:
         self.amid_effects: Callable[[], bool] = lambda: False
         self.raises_amid = False  # whether an operator may raise after an effect, or where the program handles it
         self.protected = False  # whether some operator is called in a `try` or `with` of the program's
+        self.handled_inside = False  # whether an inlined function may handle what some operator raises
+        self.may_be_handled_inside: Callable[[], bool] = lambda: False
         self.predictions: list[Prediction] = []
         self.predicted: torch.Tensor | None = None  # whether all of them hold
         self._keep: list[Any] = []
@@ -630,7 +632,9 @@ class Recorder:
         self.step_of[node] = self.step
         self.calls += 1
         self.quietly_written.update({id(fake): fake for fake in raising.quietly_written(node)})
-        self.protected = self.protected or self.in_protected_block()
+        if self.in_protected_block():
+            self.protected = True
+            self.handled_inside = self.handled_inside or self.may_be_handled_inside()
         if self.order is Order.NOTED and not self.raises_amid:
             self.raises_amid = raising.may_raise(node) and (self.in_protected_block() or self.amid_effects())
         elif self.order is Order.SPLIT and self.writes_inputs():

@@ -33,6 +33,7 @@ from fxloom_dynamo.resume import body_start, first_parameter, make_continuation,
 from fxloom_dynamo.runtime import without_capture
 from fxloom_dynamo.subclasses import to_class
 from fxloom_interfaces.backend import writes_last
+from fxloom_interfaces.errors import Site
 from fxloom_interfaces.sources import Source
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 Compile = Callable[[list["FakeTensor"]], Callable[..., Any] | None]
 
 _TWO_WAY = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE"})
+#: what the graph raised, in words; bound where the function's own body runs again, and no temporary, which the other way lets go of
+_RAISED = "__raised"
 _NO_WAY_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
 
 
@@ -63,6 +66,8 @@ class Residual:
         self.handlers: list[Instruction] = []  # of exceptions, between our own code and the function's
         self.tail: list[Instruction] = []
         self.tail_regions: list[ExceptionRegion] = []
+        self.rerun: list[Instruction] = []  # the function's own body once more, for when its graph has raised
+        self.rerun_regions: list[ExceptionRegion] = []
         self._held: list[str] = []  # variables that the frame has bound when it runs the instruction
 
     @property
@@ -291,23 +296,51 @@ class Residual:
         if kept:
             undo += [*emit.push_callable(emit.load_const(raising.undo)), *emit.load_fast(INPUTS_LOCAL), *emit.load_const(undone)]
             undo += [*emit.load_fast(kept), *emit.call(3), *emit.pop(), *emit.delete_fast(kept)]
-        self._append_body()
+        tell, begin = self._append_rerun()
         self.handlers += [
             start,
             *emit.push_callable(emit.load_const(effects.goes_back)),
             *emit.copy(3),
             *emit.call(1),
             *emit.jump_if(False, other),
+            *tell,
             *emit.pop(),
             Instruction("POP_EXCEPT"),
             *undo,
             *forget,
-            *emit.jump(self.tail[0]),
+            *emit.jump(begin),
             other,
             Instruction("POP_EXCEPT"),
             Instruction("RERAISE", 0),
         ]
         self.regions.append(ExceptionRegion(call, call, start, 0, False))
+
+    def _append_rerun(self) -> tuple[list[Instruction], Instruction]:
+        """The function's own body, to run since the graph raised: instructions to run before (exception -- exception), and its first.
+
+        A body of its own, since it says at its end that nothing raised there, unless the program has handled something. Where an
+        inlined function may do that, nobody sees it, and nothing is said.
+        """
+        if self.ev.recorder.handled_inside:
+            self._append_body()
+            return [], self.tail[0]
+        body = disassemble(self.code)
+        told = effects.EagerDidNotRaise(Site(self.code.co_filename, self.code.co_firstlineno, self.code.co_qualname))
+        for inst in body.instructions[body_start(body.instructions) :]:
+            self.rerun.append(inst)
+            added: list[Instruction] = []
+            if inst.opname == "PUSH_EXC_INFO":
+                added = [*emit.load_const(""), *emit.store_fast(_RAISED)]
+            elif inst.opname in ("RETURN_VALUE", "RETURN_CONST"):
+                leave = _copy(inst)
+                inst.opname, inst.arg, inst.argval = "NOP", None, None  # jumps come here
+                added = [*emit.push_callable(emit.load_const(told)), *emit.load_fast(_RAISED), *emit.call(1), *emit.pop(), leave]
+            for new in added:
+                new.position = inst.position
+            self.rerun += added
+        self.rerun_regions = body.regions
+        words = [*emit.push_callable(emit.load_const(effects.in_words)), *emit.copy(3), *emit.call(1), *emit.store_fast(_RAISED)]
+        return words, self.rerun[0]
 
     def _append_body(self) -> Body:
         """The function's own body, appended (once) to the replacement code."""
@@ -616,11 +649,14 @@ class Residual:
         varnames = [*code.co_varnames, *rebuilder.temporaries]
         if inputs:
             varnames.append(INPUTS_LOCAL)
+        if self.rerun:
+            varnames.append(_RAISED)
         place = self.frame.info.body.instructions[max(self.frame.ip - 1, 0) if self.stopped_at is None else self.stopped_at].position
         for inst in (*out, *self.handlers):
             if inst.position is NOWHERE:
                 inst.position = place  # tracebacks, warnings and debuggers show the program's line
-        body = Body([*head, *out, *self.handlers, *self.tail], [*self.regions, *self.tail_regions])
+        regions = [*self.regions, *self.tail_regions, *self.rerun_regions]
+        body = Body([*head, *out, *self.handlers, *self.tail, *self.rerun], regions)
         return assemble(body, code, varnames=tuple(dict.fromkeys(varnames))), inputs
 
 

@@ -101,11 +101,13 @@ class Skip:
     """The frame runs as it is.
 
     for_good: its code is never looked at again, in any region; closed: what it calls is not either. this_call: the next call
-    may be another matter. report: the break for which it was given up, if it was.
+    may be another matter. report: the break for which it was given up, if it was. fault: the kind of `telemetry.RanEager` where
+    that is none of the program's, of which the user is warned.
     """
 
     reason: str
     report: Any = None
+    fault: str = ""
     for_good: bool = False
     closed: bool = False
     this_call: bool = False
@@ -213,7 +215,7 @@ def _compile_frame(
                 what_to_do = f"{record.remedy(guard, view)}, or raise recompile_limit."
                 if region.history(code).only_tensors:
                     what_to_do += " The backend got a graph for each size and number, since it has no attribute takes_integers = True."
-                _give_up(region, view, why, what_to_do)
+                _give_up(region, view, "recompile_limit", why, what_to_do)
             else:
                 region.native.give_up(code)  # nothing is lost: there was no operator in it
             return None
@@ -232,7 +234,7 @@ def _compile_frame(
                 break
         else:  # its entry would never be used
             why = f"a guard does not hold for the very call it was made from: {explain(guards[failed], view)}"
-            _give_up(region, view, why, "The call itself seems to change what it depends on; break the graph before that.")
+            _give_up(region, view, "guard_fails", why, "The call itself seems to change what it depends on; break the graph before that.")
             return None
         variables = localsplus_names(captured.code)
         slot = variables.index(INPUTS_LOCAL) if INPUTS_LOCAL in variables else -1
@@ -284,7 +286,7 @@ def _write_artifacts(before: types.CodeType, after: types.CodeType, guards: tupl
     telemetry.emit(telemetry.ArtifactWritten("guards.txt", "\n".join(lines) + "\n"))
 
 
-def _give_up(region: Region, view: FrameView, why: str, what_to_do: str) -> None:
+def _give_up(region: Region, view: FrameView, kind: str, why: str, what_to_do: str) -> None:
     code = view.code
     name = code.co_qualname
     module = view.locals.get("self")
@@ -295,7 +297,7 @@ def _give_up(region: Region, view: FrameView, why: str, what_to_do: str) -> None
         raise RecompileLimitExceeded(f"fxloom does not compile {place} again: {why}. {what_to_do}")
     region.native.give_up(code)
     telemetry.emit(telemetry.GraphBroke("frame left to eager", why, what_to_do, _site(code)))
-    warnings.warn(f"fxloom runs {place} in eager from now on: {why}. {what_to_do}", RuntimeWarning, stacklevel=3)
+    telemetry.ran_eager(kind, why, f"fxloom runs {place} in eager from now on: {why}. {what_to_do}", _site(code))
 
 
 def _parameters(view: FrameView) -> list[Any]:

@@ -36,6 +36,7 @@ from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.kinds import is_mutable_type
 from fxloom_dynamo.marks import ABSENT
 from fxloom_dynamo.runtime import compile_callable
+from fxloom_interfaces.errors import FallbackWarning
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 Undo = Callable[[], Any]
@@ -154,11 +155,11 @@ class _World:
         config = CaptureConfig(backend=backend, on_capture=self._count, on_heap=self.heaps.append)
         self.compiled = compile_callable(self.fn, config)
         with warnings.catch_warnings():  # a program that runs in eager anyway would pass every test
-            warnings.filterwarnings("error", message="fxloom runs", category=RuntimeWarning)
+            warnings.filterwarnings("error", category=FallbackWarning)
             outcome = self.call(True)[0]
             for _ in range(calls - 1):
                 self.call(True)
-        if outcome[0] == "raised" and outcome[1] is RuntimeWarning:
+        if outcome[0] == "raised" and outcome[1] is FallbackWarning:
             raise AssertionError(outcome[2])
 
     def _count(self, _: Any) -> None:

@@ -31,8 +31,8 @@ class Stats:
     graphs: captured. compiles: cache entries made (frames and continuations). kernels: generated, by plugin.
     compiler_runs: compilers started. cached_builds: graphs whose kernels were all found in the cache.
     library_calls, fallbacks: per run of the compiled graphs, by operator. fallbacks also counts what ran in eager though it was
-    to be compiled, by kind: capture_fault, backend_failed, recompile_limit, break_limit, plugin (left out), graph_raised (calls
-    that ran from their start again since a graph raised) and graph_alone_raised (those of them where eager did not raise).
+    to be compiled, by kind: capture_fault, backend_failed (suppress_errors), recompile_limit, guard_fails, break_limit, plugin
+    (left out), graph_raised (calls that ran from their start since a graph raised), graph_alone_raised (those where eager did not).
     fallback_reasons: the last cause of each. seconds: wall time by phase, inner phases included in outer ones.
     replay_skips: reasons of replayers.
     """

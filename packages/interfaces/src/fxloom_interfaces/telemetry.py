@@ -60,7 +60,7 @@ class GraphRaised(Event):
 class RanEager(Event):
     """What was to be compiled runs in eager, or a plugin is left out. kind: what it is counted by; cause: in words.
 
-    Kinds: capture_fault, backend_failed, recompile_limit, break_limit, graph_alone_raised, plugin.
+    Kinds: capture_fault, backend_failed, recompile_limit, guard_fails, break_limit, graph_alone_raised, plugin.
     """
 
     kind: str
