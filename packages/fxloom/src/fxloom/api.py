@@ -115,7 +115,11 @@ def resolve_backend(backend: str | Callable[..., Any], mode: str | None, options
     if backend == "inductor":  # refused here, since at the first call suppress_errors could hide it
         from fxloom.backends import inductor_options
 
-        inductor_options(mode, options or {})
+        own, _ = inductor_options(mode, options or {})
+        if own.codegen is not None:
+            CODEGENS.load(own.codegen)
+        if own.replayer is not None:
+            REPLAYERS.load(own.replayer)
     function = backend_function(backend)
     bound: dict[str, Any] = {}
     if mode is not None:
@@ -151,7 +155,7 @@ def list_backends() -> tuple[str, ...]:
 
 
 def plugins() -> tuple[Found, ...]:
-    """All plugins that are installed, by group; each prints as one line."""
+    """All plugins that are installed, by group; each prints as one line. None is loaded, so what is broken isn't told."""
     return (*BACKENDS.found(), *CODEGENS.found(), *REPLAYERS.found())
 
 
