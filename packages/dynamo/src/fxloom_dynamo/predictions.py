@@ -24,6 +24,7 @@ from fxloom_shapes import FakeTensor
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.random_state import Generator
     from fxloom_dynamo.recorder import Recorder
     from fxloom_interfaces.errors import Site
 
