@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,21 @@ def test_cxx_may_carry_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert built.compiler_runs == 1
     finally:
         find_toolchain.cache_clear()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names an architecture of x86")
+def test_an_architecture_in_cxx_replaces_this_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for another processor have another key."""
+    sources = [PLUGIN.emit(pointwise("add", ["float32"] * 2, "float32"), "k_add")]
+    find_toolchain.cache_clear()
+    monkeypatch.setenv("CXX", "g++ -march=x86-64")
+    try:
+        assert not [flag for flag in find_toolchain().flags if flag.startswith(("-march", "-mprefer"))]
+        assert PLUGIN.build(sources, FileStore(tmp_path)).compiler_runs == 1
+    finally:
+        monkeypatch.undo()
+        find_toolchain.cache_clear()
+    assert PLUGIN.build(sources, FileStore(tmp_path)).compiler_runs == 1
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -34,7 +34,7 @@ _FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A C++ compiler. identity: what it says it is; isa: what the code is made for, part of the cache key."""
+    """A C++ compiler. identity: what it says it is, and its arguments; isa: what the code is made for. Both are in the cache key."""
 
     command: tuple[str, ...]
     identity: str
@@ -68,8 +68,9 @@ def find_toolchain() -> Toolchain:
 
 def _describe(command: tuple[str, ...]) -> Toolchain:
     identity = " ".join([_run([*command, "--version"]).splitlines()[0], *command[1:]])
-    isa = cpu_isa()
-    flags = [*_FLAGS, "-march=native"]
+    wished = next((a for a in command[1:] if a.startswith(("-march=", "-mcpu="))), None)
+    isa = wished or cpu_isa()  # CXX="g++ -march=haswell" makes kernels for another processor than this
+    flags = [*_FLAGS] if wished else [*_FLAGS, "-march=native"]
     if "clang" in identity:
         flags = [f if f != "-fopenmp" else "-fopenmp=libgomp" for f in flags]
     elif "avx512f" in isa:
