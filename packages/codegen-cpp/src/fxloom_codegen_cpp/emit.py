@@ -43,11 +43,18 @@ LANES = 64
 #: Element operations below which waking threads costs more than they save.
 PARALLEL_OPS = 1 << 16
 
-#: A sum runs in blocks of at most this many terms, each block on its own: errors grow with the block, not with the row.
-SUM_BLOCK = 4096
+#: Terms of a sum along a row that are added in their own type, then to a wider one: errors grow with the block, not with the
+#: row. The prelude knows how many vectors they are.
+SUM_BLOCK = "FXLOOM_SUM_BLOCK"
+
+#: Where the end of a block costs as much as a short one does: a maximum's lanes are folded, means and deviations are joined.
+LONG_BLOCK = f"4 * {SUM_BLOCK}"
+
+#: Rows of at most this many terms are one block.
+SHORT_ROW = 128
 
 #: The same for sums down a column, where nothing but the block splits the chain of additions.
-COLUMN_BLOCK = 128
+COLUMN_BLOCK = 64
 
 _MAX_LINE = 100
 
@@ -71,6 +78,7 @@ class _Emitter:
         self.dtypes: dict[int, str] = {}
         self.texts: dict[int, Text] = {}
         self.uses: dict[int, list[int]] = {}
+        self.wide: set[int] = set()  # results of sums that are kept in a wider type
         for number, stage in enumerate(kernel.stages):
             for instruction in stage.body:
                 for operand in operands_of(instruction):
@@ -110,11 +118,7 @@ class _Emitter:
     def _weight(self) -> int:
         """Elementwise operations per point, libm-like ones counted several times."""
         heavy = {"exp", "erf", "tanh", "sigmoid", "log", "pow", "sin", "cos", "rand", "randn", "randint64"}
-        return sum(
-            8 if isinstance(i, Compute) and i.op in heavy else 1
-            for i in self.kernel.instructions()
-            if not isinstance(i, Constant)
-        )
+        return sum(8 if isinstance(i, Compute) and i.op in heavy else 1 for i in self.kernel.instructions() if not isinstance(i, Constant))
 
     def _clauses(self, *more: str, stage: Stage | None = None) -> str:
         """Text of the clauses; with the flag of bad indices where the loop (or this stage of it) checks any."""
@@ -184,6 +188,9 @@ class _Emitter:
         ordered = any(r.kind in ("argmax", "argmin", "welford", "xor_sum") for r in reductions) or any(
             isinstance(i, Accumulate) for i in stage.body
         )
+        terms = product(a.size for a in inner)
+        sums = [] if isinstance(terms, int) and terms <= SHORT_ROW else [r for r in reductions if _is_float_sum(r)]
+        self.wide.update(r.results[0] for r in sums)
         for reduction in reductions:
             self._declare(reduction)
         for instruction in stage.body:
@@ -191,8 +198,6 @@ class _Emitter:
                 start = _identity(instruction.kind, instruction.dtype)
                 out.line(f"{_running_type(instruction.dtype)} v{instruction.result} = {start};")
         last = inner[-1]
-        sums = [r for r in reductions if r.kind == "sum" and dtype_info(r.dtype).kind == "float"]
-        blocked = bool(sums) and not ordered and isinstance(last.size, int) and last.size > SUM_BLOCK
         welford = [r for r in reductions if r.kind == "welford"]
         if welford and len(reductions) == len(welford) and not any(isinstance(i, (Store, Accumulate)) for i in stage.body):
             self._welford_rows(number, stage, welford)
@@ -200,7 +205,7 @@ class _Emitter:
         with ExitStack() as loops:
             for axis in inner[:-1]:
                 loops.enter_context(self._loop(axis))
-            if blocked:
+            if sums and not ordered:  # where the order counts, each term is added to the wider type
                 self._blocked(number, stage, reductions, sums, last)
                 return
             if not ordered:
@@ -210,14 +215,20 @@ class _Emitter:
 
     def _blocked(self, number: int, stage: Stage, reductions: Sequence[Reduce], sums: Sequence[Reduce], last: Axis) -> None:
         out = self.out
-        start, end = f"{last.name}_begin", f"{last.name}_end"
-        with out.block(f"for (i64 {start} = 0; {start} < {self._size(last)}; {start} += {SUM_BLOCK}) {{"):
-            out.line(f"const i64 {end} = minimum<i64>({start} + {SUM_BLOCK}, {self._size(last)});")
+        begin, end = f"{last.name}_begin", f"{last.name}_end"
+        block = SUM_BLOCK if len(sums) == len(reductions) else LONG_BLOCK
+        with ExitStack() as loops:
+            if isinstance(last.size, int) and last.size <= SHORT_ROW:
+                head = f"for (i64 {last.name} = 0; {last.name} < {last.size}; ++{last.name}) {{"
+            else:
+                head = f"for (i64 {last.name} = {begin}; {last.name} < {end}; ++{last.name}) {{"
+                loops.enter_context(out.block(f"for (i64 {begin} = 0; {begin} < {self._size(last)}; {begin} += {block}) {{"))
+                out.line(f"const i64 {end} = minimum<i64>({begin} + {block}, {self._size(last)});")
             for reduction in sums:
                 out.line(f"{ctype(reduction.dtype)} v{reduction.results[0]}_block = 0;")
             clauses = [_clause(r, "_block" if r in sums else "") for r in reductions]
             out.line(f"#pragma omp simd{self._clauses(*clauses, stage=stage)}")
-            with out.block(f"for (i64 {last.name} = {start}; {last.name} < {end}; ++{last.name}) {{"):
+            with out.block(head):
                 self._body(number, stage, block_sums=True)
             for reduction in sums:
                 out.line(f"v{reduction.results[0]} += v{reduction.results[0]}_block;")
@@ -231,14 +242,14 @@ class _Emitter:
         with ExitStack() as loops:
             for axis in inner[:-1]:
                 loops.enter_context(self._loop(axis))
-            head = f"for (i64 {start} = 0; {start} < {self._size(last)}; {start} += {SUM_BLOCK}) {{"
+            head = f"for (i64 {start} = 0; {start} < {self._size(last)}; {start} += {LONG_BLOCK}) {{"
             loops.enter_context(out.block(head))
-            out.line(f"const i64 {end} = minimum<i64>({start} + {SUM_BLOCK}, {self._size(last)});")
+            out.line(f"const i64 {end} = minimum<i64>({start} + {LONG_BLOCK}, {self._size(last)});")
             out.line(f"const double terms = (double)({end} - {start});")
             for reduction in reductions:
                 name = f"v{reduction.results[0]}"
                 kind = ctype(reduction.dtype)
-                out.line(f"alignas(64) {kind} {name}_block[{SUM_BLOCK}];")
+                out.line(f"alignas(64) {kind} {name}_block[{LONG_BLOCK}];")
                 out.line(f"{kind} {name}_sum = 0, {name}_squares = 0;")
             clauses = [f"reduction(+:v{r.results[0]}_sum)" for r in reductions]
             out.line(f"#pragma omp simd{self._clauses(*clauses, stage=stage)}")
@@ -270,6 +281,8 @@ class _Emitter:
     def _declare(self, reduction: Reduce, lanes: bool = False) -> None:
         """Accumulators of a reduction, at their identity."""
         for position, (variable, kind, start) in enumerate(_accumulators(reduction)):
+            wide = reduction.results[0] in self.wide
+            kind = _wider(reduction.dtype) if wide else kind
             if lanes:
                 self.out.line(f"{kind} {variable}[{LANES}];")
                 with self.out.block(f"for (int lane = 0; lane < {LANES}; ++lane) {{"):
@@ -278,8 +291,8 @@ class _Emitter:
                 self.out.line(f"{kind} {variable} = {start};")
             if position < len(reduction.results):
                 text = Text(f"{variable}[lane]" if lanes else variable)
-                if reduction.kind == "welford" and reduction.dtype != "float64":
-                    text = Text(f"({ctype(reduction.dtype)}){text}", ATOM - 1)  # kept in double
+                if wide or (reduction.kind == "welford" and reduction.dtype != "float64"):
+                    text = Text(f"({ctype(reduction.dtype)}){text}", ATOM - 1)
                 truth = reduction.kind in ("any", "all")
                 value = reduction.results[position]
                 self.texts[value] = Text(f"{text} != 0", EQUALITY) if truth else text
@@ -303,6 +316,9 @@ class _Emitter:
                 if buffer.role == "scratch":
                     out.line(f"alignas(64) {memory_type(buffer.dtype)} {buffer.name}[{self._index(buffer.numel)} * {LANES}];")
             for number, stage in enumerate(kernel.stages):
+                block = self._column_block(stage)
+                if block is not None:
+                    self.wide.update(i.results[0] for i in stage.body if isinstance(i, Reduce) and _is_float_sum(i))
                 for instruction in stage.body:
                     if isinstance(instruction, Reduce):
                         self._declare(instruction, lanes=True)
@@ -313,7 +329,6 @@ class _Emitter:
                             out.line(f"i64 {instruction.symbol}_lanes[{LANES}];")
                     elif not stage.inner and not isinstance(instruction, Constant):
                         self._declare_crossing(number, instruction)
-                block = self._column_block(stage)
                 with ExitStack() as inner:
                     for position, axis in enumerate(kernel.inner if stage.inner else ()):
                         if position == 0 and block is not None:
@@ -325,19 +340,21 @@ class _Emitter:
                     out.line(f"const i64 {last.name} = {begin} + lane;")
                     self._body(number, stage, block_sums=block is not None)
 
-    def _column_block(self, stage: Stage) -> int | None:
+    def _column_block(self, stage: Stage) -> str | None:
         """Steps of the first inner axis per block of a sum; None where the column is short or nothing is summed."""
         inner = self.kernel.inner
         if not stage.inner or not any(_is_float_sum(i) for i in stage.body):
             return None
         rest = product(a.size for a in inner[1:])
         total = product(a.size for a in inner)
-        if not isinstance(total, int) or not isinstance(rest, int) or total <= 2 * COLUMN_BLOCK:
+        if isinstance(total, int) and total <= COLUMN_BLOCK:
             return None
-        return max(1, COLUMN_BLOCK // rest)
+        if isinstance(rest, int):
+            return str(max(1, COLUMN_BLOCK // max(1, rest)))
+        return f"maximum<i64>(1, {COLUMN_BLOCK} / maximum<i64>(1, {self._index(rest)}))"
 
     @contextmanager
-    def _column_blocks(self, stage: Stage, axis: Axis, block: int) -> Iterator[None]:
+    def _column_blocks(self, stage: Stage, axis: Axis, block: str) -> Iterator[None]:
         """The loop over `axis` in blocks, each summed on its own into `_block` arrays."""
         out = self.out
         sums = [i for i in stage.body if isinstance(i, Reduce) and _is_float_sum(i)]
@@ -361,9 +378,7 @@ class _Emitter:
     def _crosses(self, number: int, made: Indirect) -> bool:
         """True when an index made in an outer stage is used in another one."""
         stages = self.kernel.stages
-        return not stages[number].inner and any(
-            made.symbol in _symbols_of(stage) for other, stage in enumerate(stages) if other != number
-        )
+        return not stages[number].inner and any(made.symbol in _symbols_of(stage) for other, stage in enumerate(stages) if other != number)
 
     def _crossing_indices(self, number: int) -> None:
         """Names for the indices of this lane that earlier stages made."""
@@ -561,6 +576,11 @@ def _clause(reduction: Reduce, suffix: str = "") -> str:
     if reduction.kind in operators:
         return f"reduction({operators[reduction.kind]}:{name})"
     return f"reduction({'nan_' if is_float else ''}{reduction.kind}:{name})"
+
+
+def _wider(dtype: str) -> str:
+    """The type in which the blocks of a sum of floats are added."""
+    return "long double" if dtype == "float64" else "double"
 
 
 def _running_type(dtype: str) -> str:

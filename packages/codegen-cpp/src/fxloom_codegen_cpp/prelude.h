@@ -26,6 +26,16 @@ FXLOOM_INLINE u16 f32_to_bf16(float value) {
     return (u16)(value != value ? 0x7fc0u : rounded);
 }
 
+// Terms of a sum that are added in the type of the terms, before a wider one goes on: 16 vectors of float32, so that each lane
+// adds 16. Errors then are those of eager's sums, or smaller, whatever the width of vectors and the length of the row.
+#if defined(__AVX512F__)
+#define FXLOOM_SUM_BLOCK 256
+#elif defined(__AVX__)
+#define FXLOOM_SUM_BLOCK 128
+#else
+#define FXLOOM_SUM_BLOCK 64
+#endif
+
 // a * b + c rounded once where the machine can do it in one instruction
 FXLOOM_INLINE float madd(float a, float b, float c) {
 #ifdef __FMA__
