@@ -280,6 +280,41 @@ def test_inputs_that_are_gone() -> None:
     both(ask, lambda: lambda x, w, b: F.softplus(x @ w + b).mean(), "aot_eager")
 
 
+def gone(run: Any) -> Any:
+    """The derivative of what is gone is what the graph for one derivative does not keep."""
+    x, w, b = double(90, 5), double(5, 3, seed=1), double(3, seed=2)
+    value = run(x.detach() * 1, w * 2, b)
+    seen: list[Any] = []
+    for _ in range(3):
+        grads = torch.autograd.grad(value, [w, b], create_graph=True)
+        seen += [grad.detach() for grad in grads]
+        value = sum(grad.square().sum() for grad in grads)
+    return seen
+
+
+def softplus(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.softplus(x @ w + b).mean()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_with_all_kept_that_eager_keeps(backend: str) -> None:
+    if backend == "inductor":
+        with pytest.raises(RuntimeError, match=r"gone.*options=\{'double_backward': True\}"):
+            gone(fxloom.compile(softplus, backend=backend))
+        fxloom.reset()
+    run = fxloom.compile(softplus, backend=backend, options={"double_backward": True})
+    torch.testing.assert_close(gone(run), gone(softplus))
+    for dynamic in (True, None):
+        fxloom.reset()
+        run = fxloom.compile(curve, backend=backend, options={"double_backward": True}, dynamic=dynamic)
+        for rows in (3, 5, 8):
+            x, w = double(rows, 3), double(3, 3, seed=1)
+            ours, theirs = (
+                torch.autograd.grad(torch.autograd.grad(f(x * 1, w).sum(), x, create_graph=True)[0].sum(), [x, w]) for f in (run, curve)
+            )
+            torch.testing.assert_close(ours, theirs)
+
+
 # ---- what people do with them -----------------------------------------------------------------------------------------
 
 

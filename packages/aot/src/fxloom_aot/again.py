@@ -25,9 +25,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from fxloom_aot.functionalize import Functionalizer, ProgramInput
 from fxloom_aot.hollow import Program, Recording, Saved, concrete, new_recorder, record
 from fxloom_aot.late import late
-from fxloom_aot.log import Call, FunctionalLog, has_effect, key_of_values
-from fxloom_aot.outputs import classify_outputs
+from fxloom_aot.log import Call, FunctionalLog, has_effect, key_of_values, values_of
+from fxloom_aot.outputs import ForwardOutputs, classify_outputs
 from fxloom_aot.outside import History, outside, refusal
+from fxloom_aot.partition import inputs_of
 from fxloom_aot.runtime import whole_storage
 from fxloom_aot.traced import Boundary, Stage
 from fxloom_aot.wanted import NotAtHand, Values
@@ -226,8 +227,9 @@ class Again:
                     raise NotAtHand("it is not known in the graph")
                 with lock:
                     value = values.get(wanted.value)
-            except NotAtHand as reason:
-                raise (NotAgain(str(reason)) if first[0] else refusal(str(reason))) from None
+            except NotAtHand as missing:
+                reason = f"a value that this needs is missing, as {missing}; with options={{'double_backward': True}} a call keeps it"
+                raise (NotAgain(reason) if first[0] else refusal(reason)) from None
             if value.stride() != wanted.stride and value.numel():
                 with torch.no_grad():
                     value = torch.empty_strided(value.shape, wanted.stride, dtype=value.dtype, device=value.device).copy_(value)
@@ -270,42 +272,24 @@ class Again:
         program = self._program
         symbols = {name: numbers[at] for name, at in self._symbols.items()}
         cuts = self._cuts()
-        recorder = new_recorder()
-        descs = concrete(program, symbols)
-        recording = record(program, descs, self._numbers(numbers), set(cuts.values()), recorder)
-        inputs = [
-            ProgramInput(None, None, None, 0) if fake is None else ProgramInput(fake, desc, fake.storage_token)
-            for fake, desc in zip(recording.fakes, descs, strict=True)
-        ]
-        with torch.no_grad(), symbolic_kernels(False):
-            state = Functionalizer(recorder.fake_mode, program.decompositions, inputs, recorder.constants, recorder.made)
-            state.start(list(recorder.log))
-            values = self._values_saved(state, recorder.log, recording.saved)
-            changed = {
-                id(fake)
-                for number, fake in enumerate(recording.fakes)
-                if fake is not None and number in recording.edges and fake.grad_fn is not recording.edges[number].node
-            }
-            originals = self._uncut(recording)
-            found = classify_outputs(state, originals, changed)
-        known = self._corresponding(state.log, found.values, symbols)
-        at = self._places(recording, originals, found.results)
+        again = _recorded(program, symbols, self._numbers(numbers), set(cuts.values()))
+        recording, outputs = again.recording, again.outputs
+        matched = _corresponding(program, again.state.log, again.found.values, symbols, self._stage.kept)
+        known = [matched.get(id(value)) for value in self._stage.kept]
+        at = self._places(recording, outputs, again.found.results)
         wanted = [
-            Wanted(value, saved.fake.stride(), at.get(saved.fake.storage_token.ident), _input(recording, descs, saved.fake))
-            for value, saved in zip(values, recording.saved, strict=True)
+            Wanted(value, saved.fake.stride(), at.get(saved.fake.storage_token.ident), _input(recording, again.descs, saved.fake))
+            for value, saved in zip(again.saved, recording.saved, strict=True)
         ]
-        programs = [_locator(found.programs[position], recording, originals, self._nodes()) for position in self._stage.outputs]
-        places = [(place.input, place.flat) for place in state.placeholders]
+        nodes = _result_nodes(program)
+        programs = [_locator(again.found.programs[position], recording, outputs, nodes) for position in self._stage.outputs]
+        places = [(place.input, place.flat) for place in again.state.placeholders]
         memories = {saved.fake.storage_token.ident for saved in recording.saved}
         is_saved = [program(recording).storage_token.ident in memories for program in programs]
-        return Plan(descs, state.log, places, wanted, known, programs, is_saved, cuts)
-
-    def _nodes(self) -> list[Any]:
-        output = next(iter(reversed(self._program.gm.graph.nodes))).args[0]
-        return list(output) if isinstance(output, (tuple, list)) else [output]
+        return Plan(again.descs, again.state.log, places, wanted, known, programs, is_saved, cuts)
 
     def _cuts(self) -> dict[int, torch.fx.Node]:
-        nodes = self._nodes()
+        nodes = _result_nodes(self._program)
         cuts: dict[int, torch.fx.Node] = {}
         for number, boundary in self._boundaries.items():
             if boundary.result < 0:
@@ -314,25 +298,6 @@ class Again:
                 raise NotAgain("results are made of results")
             cuts[number] = nodes[boundary.result]
         return cuts
-
-    def _uncut(self, recording: Recording) -> list[Any]:
-        """The outputs of the program as they were before something was cut."""
-        nodes = self._nodes()
-        if not recording.originals:
-            return list(recording.outputs)
-        return [recording.originals.get(node, value) for node, value in zip(nodes, recording.outputs, strict=True)]
-
-    @staticmethod
-    def _values_saved(state: Functionalizer, entries: Sequence[Any], saved: Sequence[Saved]) -> list[FakeTensor | None]:
-        """What each saved tensor held when it was saved."""
-        values: list[FakeTensor | None] = []
-        done = 0
-        for one in saved:
-            state.run(list(entries[done : one.position]), backward=False)
-            done = max(done, one.position)
-            values.append(_read(state, one.fake))
-        state.run(list(entries[done:]), backward=False)
-        return values
 
     def _places(self, recording: Recording, outputs: Sequence[Any], results: Sequence[Any]) -> dict[int, Boundary]:
         """By memory: the tensor of the caller's that is on it."""
@@ -345,79 +310,164 @@ class Again:
                 at.setdefault(output.storage_token.ident, Boundary(result=number))
         return at
 
-    def _corresponding(self, new: FunctionalLog, results: Sequence[Any], symbols: Mapping[str, Any]) -> list[FakeTensor | None]:
-        """What the kept values are in another log of the program. NotAgain when that is not of the same program."""
-        old, stage = self._program.log, self._stage
-        places = {name: place for place, name in enumerate(symbols)}
-        matched: dict[int, FakeTensor] = {id(a): b for a, b in zip(old.placeholders, new.placeholders, strict=False)}
-        for value, real in old.constants:
-            other = next((one for one, made in new.constants if made is real), None)
-            if other is None:  # the program makes it, of numbers
-                other = next((one for one, made in new.constants if _same(made, real)), None)
-            if other is not None:
-                matched[id(value)] = other
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """The program on hollow tensors, and its functional log. outputs: before something was cut. saved: by saved tensor, its value."""
 
-        def key_of(nest: Any) -> Any:
-            kind = type(nest)
-            if kind is FakeTensor:
-                found = matched.get(id(nest))
-                return _Unmatched if found is None else id(found)
-            if kind is tuple or kind is list:
-                return tuple([key_of(item) for item in nest])
-            if kind in SYMBOLIC:
-                if not set(symbol_names([nest])) <= set(places):
-                    return _Unmatched
-                number = late(nest, places)(list(symbols.values()))
-                return key_of_values(number)
-            return key_of_values(nest)
-
-        calls: dict[Any, list[int]] = {}
-        for number, call in enumerate(new.calls):
-            named = tuple((name, key_of_values(value)) for name, value in sorted(call.kwargs.items()))
-            calls.setdefault((call.op, key_of_values(call.args), named), []).append(number)
-        originals = list(stage.kept)
-        needed = set(old.calls_for(originals))
-        for number, call in enumerate(old.calls):
-            if call.backward and number not in needed:
-                continue
-            named = tuple((name, key_of(value)) for name, value in sorted(call.kwargs.items()))
-            same = calls.get((call.op, key_of(call.args), named))
-            if same:
-                made = new.calls[same[0] if len(same) == 1 else same.pop(0)].out
-            elif call.backward and not has_effect(call.op):  # of a derivative, and kept rather than what it is made of
-                made = self._emitted(new, call, matched, symbols, places)
-            else:
-                continue
-            a = call.out if isinstance(call.out, (tuple, list)) else [call.out]
-            b = made if isinstance(made, (tuple, list)) else [made]
-            matched.update({id(x): y for x, y in zip(a, b, strict=False) if type(x) is FakeTensor})
-        for mine, theirs in zip(self._program.values, results, strict=True):
-            if type(mine) is FakeTensor and matched.get(id(mine)) is not theirs:
-                raise NotAgain("it does something else when it is recorded again")
-        return [matched.get(id(value)) for value in originals]
+    recording: Recording
+    descs: list[Any]
+    state: Functionalizer
+    outputs: list[Any]
+    saved: list[FakeTensor | None]
+    found: ForwardOutputs
 
 
-    @staticmethod
-    def _emitted(
-        new: FunctionalLog, call: Call, matched: Mapping[int, FakeTensor], symbols: Mapping[str, Any], places: Mapping[str, int]
-    ) -> Any:
-        """What a call of the other log gives in this one, where it is made there, too; None where what it takes is not there."""
+def _recorded(program: Program, symbols: Mapping[str, Any], numbers: Sequence[Any], cuts: Collection[torch.fx.Node]) -> _Recorded:
+    recorder = new_recorder()
+    descs = concrete(program, symbols)
+    recording = record(program, descs, numbers, cuts, recorder)
+    inputs = [
+        ProgramInput(None, None, None, 0) if fake is None else ProgramInput(fake, desc, fake.storage_token)
+        for fake, desc in zip(recording.fakes, descs, strict=True)
+    ]
+    nodes = _result_nodes(program)
+    outputs = list(recording.outputs)
+    if recording.originals:
+        outputs = [recording.originals.get(node, value) for node, value in zip(nodes, outputs, strict=True)]
+    with torch.no_grad(), symbolic_kernels(False):
+        state = Functionalizer(recorder.fake_mode, program.decompositions, inputs, recorder.constants, recorder.made)
+        state.start(list(recorder.log))
+        saved = _values_saved(state, recorder.log, recording.saved)
+        changed = {
+            id(fake)
+            for number, fake in enumerate(recording.fakes)
+            if fake is not None and number in recording.edges and fake.grad_fn is not recording.edges[number].node
+        }
+        return _Recorded(recording, descs, state, outputs, saved, classify_outputs(state, outputs, changed))
 
-        def filled(nest: Any) -> Any:
-            kind = type(nest)
-            if kind is FakeTensor:
-                return matched[id(nest)]
-            if kind is tuple or kind is list:
-                return kind([filled(item) for item in nest])
-            if kind in SYMBOLIC:
-                return late(nest, places)(list(symbols.values()))
-            return nest
 
-        try:
-            with torch.no_grad():
-                return new.emit(call.op, filled(call.args), {name: filled(value) for name, value in call.kwargs.items()})
-        except (KeyError, FxloomError):
-            return None
+def _result_nodes(program: Program) -> list[Any]:
+    output = next(iter(reversed(program.gm.graph.nodes))).args[0]
+    return list(output) if isinstance(output, (tuple, list)) else [output]
+
+
+def _values_saved(state: Functionalizer, entries: Sequence[Any], saved: Sequence[Saved]) -> list[FakeTensor | None]:
+    """What each saved tensor held when it was saved."""
+    values: list[FakeTensor | None] = []
+    done = 0
+    for one in saved:
+        state.run(list(entries[done : one.position]), backward=False)
+        done = max(done, one.position)
+        values.append(_read(state, one.fake))
+    state.run(list(entries[done:]), backward=False)
+    return values
+
+
+def saved_in_eager(program: Program, symbols: Mapping[str, Any], numbers: Sequence[Any]) -> list[FakeTensor]:
+    """The values of the program's log from which all that eager's nodes save can be had; nothing where that can't be told.
+
+    symbols, numbers: of a call, by name, and by input.
+    """
+    try:
+        again = _recorded(program, symbols, numbers, ())
+        matched = _corresponding(program, again.state.log, again.found.values, symbols, ())
+    except (NotAgain, FxloomError):
+        return []
+    log, old = again.state.log, program.log
+    values = [*old.placeholders, *[value for call in old.calls for value in values_of([call.out])]]
+    back = {id(matched[id(value)]): value for value in reversed(values) if id(value) in matched}
+    found: dict[int, FakeTensor] = {}
+    seen: set[int] = set()
+    todo = [value for value in again.saved if value is not None]
+    while todo:
+        value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        original = back.get(id(value))
+        if original is not None:
+            found[id(original)] = original
+        elif log.origins[id(value)].call >= 0:  # a view, for example
+            todo += inputs_of(log, log.origins[id(value)].call)
+    return [value for value in values if id(value) in found]
+
+
+def _corresponding(
+    program: Program, new: FunctionalLog, results: Sequence[Any], symbols: Mapping[str, Any], kept: Sequence[FakeTensor]
+) -> dict[int, FakeTensor]:
+    """What values of the program's log are in another log of it, by identity; with `kept`, whatever made these.
+
+    NotAgain when that is not of the same program.
+    """
+    old = program.log
+    places = {name: place for place, name in enumerate(symbols)}
+    matched: dict[int, FakeTensor] = {id(a): b for a, b in zip(old.placeholders, new.placeholders, strict=False)}
+    for value, real in old.constants:
+        other = next((one for one, made in new.constants if made is real), None)
+        if other is None:  # the program makes it, of numbers
+            other = next((one for one, made in new.constants if _same(made, real)), None)
+        if other is not None:
+            matched[id(value)] = other
+
+    def key_of(nest: Any) -> Any:
+        kind = type(nest)
+        if kind is FakeTensor:
+            found = matched.get(id(nest))
+            return _Unmatched if found is None else id(found)
+        if kind is tuple or kind is list:
+            return tuple([key_of(item) for item in nest])
+        if kind in SYMBOLIC:
+            if not set(symbol_names([nest])) <= set(places):
+                return _Unmatched
+            number = late(nest, places)(list(symbols.values()))
+            return key_of_values(number)
+        return key_of_values(nest)
+
+    calls: dict[Any, list[int]] = {}
+    for number, call in enumerate(new.calls):
+        named = tuple((name, key_of_values(value)) for name, value in sorted(call.kwargs.items()))
+        calls.setdefault((call.op, key_of_values(call.args), named), []).append(number)
+    needed = set(old.calls_for(list(kept)))
+    for number, call in enumerate(old.calls):
+        if call.backward and number not in needed:
+            continue
+        named = tuple((name, key_of(value)) for name, value in sorted(call.kwargs.items()))
+        same = calls.get((call.op, key_of(call.args), named))
+        if same:
+            made = new.calls[same[0] if len(same) == 1 else same.pop(0)].out
+        elif call.backward and not has_effect(call.op):  # of a derivative, and kept rather than what it is made of
+            made = _emitted(new, call, matched, symbols, places)
+        else:
+            continue
+        a = call.out if isinstance(call.out, (tuple, list)) else [call.out]
+        b = made if isinstance(made, (tuple, list)) else [made]
+        matched.update({id(x): y for x, y in zip(a, b, strict=False) if type(x) is FakeTensor})
+    for mine, theirs in zip(program.values, results, strict=True):
+        if type(mine) is FakeTensor and matched.get(id(mine)) is not theirs:
+            raise NotAgain("it does something else when it is recorded again")
+    return matched
+
+
+def _emitted(
+    new: FunctionalLog, call: Call, matched: Mapping[int, FakeTensor], symbols: Mapping[str, Any], places: Mapping[str, int]
+) -> Any:
+    """What a call of the other log gives in this one, where it is made there, too; None where what it takes is not there."""
+
+    def filled(nest: Any) -> Any:
+        kind = type(nest)
+        if kind is FakeTensor:
+            return matched[id(nest)]
+        if kind is tuple or kind is list:
+            return kind([filled(item) for item in nest])
+        if kind in SYMBOLIC:
+            return late(nest, places)(list(symbols.values()))
+        return nest
+
+    try:
+        with torch.no_grad():
+            return new.emit(call.op, filled(call.args), {name: filled(value) for name, value in call.kwargs.items()})
+    except (KeyError, FxloomError):
+        return None
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -24,7 +24,7 @@ from fxloom_aot.later_writes import checked_in_eager, exposed_memories, read_ane
 from fxloom_aot.log import values_of
 from fxloom_aot.modes import anomalies_unseen, restoring_modes
 from fxloom_aot.outputs import ForwardOutputs
-from fxloom_aot.partition import Joint, Partition, Partitioner, backward_from, check_partition, inputs_of
+from fxloom_aot.partition import Joint, Partition, Partitioner, backward_from, check_partition, inputs_of, made_for_checkpoints
 from fxloom_aot.recorder import Recorder, has_history
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.through import without_marked
@@ -99,13 +99,16 @@ class Differentiation:
         self.rejecting, self.symbolic = rejecting, maker.symbolic
         self.log, self.mode = state.log, state.fake_mode
         self.count = len(state.inputs)
+        #: by identity, the values that are kept for further derivatives only
+        self.further: dict[int, FakeTensor] = {}
         #: memories of the log that the caller may write to, unseen by eager's backward pass
         self.copied: frozenset[int] = frozenset()
 
     def trace(
-        self, found: ForwardOutputs, outputs: Sequence[Any], changed: Sequence[FakeTensor], checks: Callable[[], tuple[StorageCheck, ...]]
-    ) -> Traced:
-        """outputs: of the program. changed: inputs that autograd saw written."""
+        self, found: ForwardOutputs, outputs: Sequence[Any], changed: Sequence[FakeTensor],
+        checks: Callable[[], tuple[StorageCheck, ...]], further: Sequence[FakeTensor] = (),
+    ) -> Traced:  # fmt: skip
+        """outputs: of the program. changed: inputs that autograd saw written. further: values to keep for further derivatives."""
         leaves = self._leaves()
         boundaries = self._boundaries(found, outputs, changed)
         plans = [self._plan(found, positions, leaves, boundaries) for positions in self._in_stages(found, boundaries)]
@@ -124,6 +127,7 @@ class Differentiation:
             joint = self._joint(found, gradients, tangents, [number for plan in plans for number in plan.effects])
             part = self.partitioner(joint)
             check_partition(joint, part, self.partitioner)
+            part = self._keeping(joint, part, further)
             if part.report and wants_artifacts():
                 emit(ArtifactWritten("partition.txt", part.report + "\n"))
         with phase("aot.build_fx"), self.rejecting():
@@ -320,6 +324,16 @@ class Differentiation:
     ) -> Joint:
         return Joint(self.log, found.values, gradients, tangents, self.maker.static_placeholders(), self.copied, tuple(effects))
 
+    def _keeping(self, joint: Joint, part: Partition, further: Sequence[FakeTensor]) -> Partition:
+        """`part`, keeping `further` values too, but for those that live on anyway and those of checkpointed functions."""
+        kept = {id(value) for value in part.saved}
+        again = made_for_checkpoints(joint)
+        self.further = {
+            id(value): value for value in further if id(value) not in kept and id(value) not in again and not joint.lives_on(value)
+        }
+        forward = sorted({*part.forward, *self.log.calls_for(list(self.further.values()))})
+        return replace(part, forward=tuple(forward), saved=(*part.saved, *self.further.values())) if self.further else part
+
     def _joint_of(self, found: ForwardOutputs, plan: Plan) -> Joint:
         """What of the joint log belongs to one stage."""
         return self._joint(found, plan.gradients, plan.tangents, plan.effects)
@@ -370,7 +384,7 @@ class Differentiation:
         }
         stages = []
         for plan, numbers, names, taken in zip(plans, calls, symbols, used, strict=True):
-            own = [(spec, value) for spec, value in kept if len(plans) == 1 or id(value) in taken]
+            own = [(spec, value) for spec, value in kept if len(plans) == 1 or id(value) in taken or id(value) in self.further]
             sizes = [*self.maker.numbers_used(names), *[late_specs[name] for name in names if name in late_specs]]
             stages.append(self._stage(found, plan, numbers, own, anew, sizes, outputs))
         return forward, stages

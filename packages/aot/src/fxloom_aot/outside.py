@@ -36,7 +36,7 @@ class _Inner:
 def refusal(reason: str) -> RuntimeError:
     """What is raised where a derivative of a derivative can't be made."""
     return RuntimeError(
-        f"a graph that fxloom compiled is differentiated twice, and a value that this needs can't be had: {reason}. Run this part with "
+        f"a graph that fxloom compiled is differentiated twice, which can't be done here: {reason}. Run this part with "
         "fxloom.disable(function), or compile it with backend='eager'."
     )
 

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 import torch.fx
 
+from fxloom_aot.again import saved_in_eager
 from fxloom_aot.functionalize import Functionalizer, ProgramInput, check_checkpoints
 from fxloom_aot.graphs import GraphMaker
 from fxloom_aot.guessed_copies import refuse_guessed_copies
 from fxloom_aot.history import flows_to
 from fxloom_aot.hollow import Given, Program
 from fxloom_aot.joint import Differentiation
+from fxloom_aot.late import late
 from fxloom_aot.log import Decompositions
 from fxloom_aot.modes import anomalies_unseen, autocast_state, devices_as_captured, restoring_modes
 from fxloom_aot.outputs import classify_outputs
@@ -29,7 +31,7 @@ from fxloom_aot.recorder import Recorder, has_history, run_graph
 from fxloom_aot.runtime import StorageCheck
 from fxloom_aot.traced import Traced
 from fxloom_aot.views import UnsupportedView
-from fxloom_interfaces.errors import GraphBreak, GraphRejected
+from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.meta import get_fake, get_source, has_fake
 from fxloom_interfaces.telemetry import phase
 from fxloom_shapes import FakeMode, FakeTensor, SymbolEnv, saved_tensors_hooks_off, symbolic_kernels, trace_context
@@ -43,15 +45,19 @@ def trace_graph(
     example_inputs: Sequence[Any],
     decompositions: Decompositions,
     partitioner: Partitioner = save_all,
+    double_backward: bool = False,
 ) -> Traced:
-    """See the module's docstring. Differentiates when grad mode is on and some output requires grad."""
+    """See the module's docstring. Differentiates when grad mode is on and some output requires grad.
+
+    double_backward: keep all that eager keeps, so that gradients can always be differentiated again.
+    """
     grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
     inference = torch.is_inference_mode_enabled()
     with (
         torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), devices_as_captured(),
         anomalies_unseen(),
     ):  # fmt: skip
-        tracer = _Tracer(gm, decompositions, partitioner, list(example_inputs), inference)
+        tracer = _Tracer(gm, decompositions, partitioner, list(example_inputs), inference, double_backward)
         try:
             traced = tracer.trace()
         finally:
@@ -68,6 +74,7 @@ class _Tracer:
     partitioner: Partitioner
     examples: list[Any]
     inference: bool
+    double_backward: bool
     nodes: list[torch.fx.Node] = field(init=False)
     mode: FakeMode = field(init=False)
     recorder: Recorder = field(init=False)
@@ -113,13 +120,27 @@ class _Tracer:
         if any(spec.differentiable for spec in found.specs):
             check_checkpoints(self.recorder.checkpoints, forward_entries)
             joint = Differentiation(self.recorder, self.state, maker, self.partitioner, self._rejecting)
-            traced = joint.trace(found, outputs, [fake for fake in fakes if id(fake) in changed], self._checks)
             program = Program(
                 self.gm, like, self.decompositions, self.state.log, tuple(found.values), autocast_state(), torch.is_grad_enabled()
             )
+            changed_fakes = [fake for fake in fakes if id(fake) in changed]
+            further = self._saved_in_eager(program) if self.double_backward else []
+            traced = joint.trace(found, outputs, changed_fakes, self._checks, further)
             return replace(traced, program=program)
         with phase("aot.build_fx"):
             return Traced(maker.forward(found, self.state.log.live_calls(found.values), []), self._checks())
+
+    def _saved_in_eager(self, program: Program) -> list[FakeTensor]:
+        """What to keep for further derivatives; for the sizes of the traced call, which have the same operators as others."""
+        env = self.mode.env
+        symbols = {} if env is None else {name: hint for name, hint in env.hints.items() if hint is not None}
+        numbers = [given.number if given.fake is None else None for given in self.inputs]
+        places = {name: place for place, name in enumerate(symbols)}
+        try:
+            plain = late(numbers, places)(list(symbols.values()))
+        except InternalError:  # numbers that only running tells
+            return []
+        return saved_in_eager(program, symbols, plain)
 
     def _given(self) -> tuple[Given, ...]:
         """What the inputs are like, before the program runs."""

@@ -32,13 +32,16 @@ class InductorBackendOptions:
     codegen: name of the code generator to use where several serve a device; None: fxloom's own. replayer: name of the replayer that
     `mode="reduce-overhead"` uses; None records nothing.
     memory_budget: part of the bytes that training has to keep at least from forward to backward that it may keep, 0 to 1;
-    below 1 expensive calls are computed again (fxloom_aot.MinCut). eager_numbers: random operators draw the numbers that
+    below 1 expensive calls are computed again (fxloom_aot.MinCut). double_backward: keep all that eager keeps between forward and
+    backward, so that gradients made with `create_graph=True` can always be differentiated again, whatever the caller frees or
+    writes in between; `aot_eager` and `aot_eager_decomp` take it too. eager_numbers: random operators draw the numbers that
     eager draws, by calling eager's kernels.
     """
 
     codegen: str | None = None
     replayer: str | None = None
     memory_budget: float = 1.0
+    double_backward: bool = False
     eager_numbers: bool = False
 
 
@@ -49,12 +52,16 @@ def _declared(backend: Any) -> Backend:
     return backend  # type: ignore[no-any-return]
 
 
+def _double_backward(given: Mapping[str, Any]) -> bool:
+    return bool((given.get("options") or {}).get("double_backward"))
+
+
 def load_aot_eager() -> Backend:
     from fxloom_aot import aot_graph, eager_compiler
 
     def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
         """Functionalized graphs, forward and backward, run operator by operator."""
-        return aot_graph(gm, example_inputs, compiler=eager_compiler)
+        return aot_graph(gm, example_inputs, compiler=eager_compiler, double_backward=_double_backward(options))
 
     return _declared(aot_eager)
 
@@ -65,7 +72,8 @@ def load_aot_eager_decomp() -> Backend:
 
     def aot_eager_decomp(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
         """As `aot_eager`, with the decompositions that `inductor` uses."""
-        return aot_graph(gm, example_inputs, decompositions=table("inductor"), compiler=eager_compiler)
+        twice = _double_backward(options)
+        return aot_graph(gm, example_inputs, decompositions=table("inductor"), compiler=eager_compiler, double_backward=twice)
 
     return _declared(aot_eager_decomp)
 
@@ -97,7 +105,9 @@ def load_inductor() -> Backend:
         rules = table("inductor")
         if own.eager_numbers:
             rules = {op: rule for op, rule in rules.items() if torch.Tag.nondeterministic_seeded not in op.tags}
-        return aot_graph(gm, example_inputs, decompositions=rules, compiler=compiler, partitioner=partitioner)
+        return aot_graph(
+            gm, example_inputs, decompositions=rules, compiler=compiler, partitioner=partitioner, double_backward=own.double_backward
+        )
 
     return _declared(inductor)
 
