@@ -12,10 +12,12 @@ from fxloom.config import cache_root, settings
 from fxloom.debug import debug_folder
 from fxloom.demo.accuracy import compare, double_reference
 from fxloom.demo.resnet import ResNet50
+from fxloom.info import collect_info
 from fxloom.stats import Recorder
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError, Site
 from fxloom_interfaces.replayer import current_step
+from fxloom_shapes import processor
 
 
 def test_recorder_counts_every_kind_of_event() -> None:
@@ -154,3 +156,24 @@ def test_steps_are_marked_outside_and_inside_of_graphs() -> None:
         assert compiled(torch.zeros(2)).tolist() == [1.0, 1.0]
         assert current_step() == before + 2 + number
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("taken", [(), (torch.float32,), (torch.float32, torch.bfloat16, torch.float16)], ids=str)
+def test_info_says_what_the_processor_is(taken: tuple[torch.dtype, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "capability", lambda: "AVX2")
+    monkeypatch.setattr(processor, "threads", lambda: 3)
+    monkeypatch.setattr(processor, "onednn_computes", lambda dtype: dtype in taken)
+    found = collect_info()
+    assert (found["cpu"], found["threads"]) == ("AVX2", 3)
+    assert found["onednn"] == ([str(dtype).removeprefix("torch.") for dtype in taken] or ["not there"])
+
+
+def test_info_asks_this_processor() -> None:
+    found = collect_info()
+    assert found["cpu"] == torch.backends.cpu.get_cpu_capability()
+    if torch.backends.mkldnn.is_available():
+        assert "float32" in found["onednn"]
+        assert ("bfloat16" in found["onednn"]) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        assert ("float16" in found["onednn"]) == torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    else:
+        assert found["onednn"] == ["not there"]

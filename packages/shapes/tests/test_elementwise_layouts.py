@@ -43,11 +43,15 @@ def test_two_operands(op: Any, options: tuple[Any, ...]) -> None:
 def test_losses(op: Any) -> None:
     options = (1,) if op is aten.mse_loss_backward.default else (1, 1.0)
     for strides in itertools.product([(9, 3, 1), (1, 3, 9), (9, 1, 3), (0, 0, 0)], repeat=3):
-        real = [torch.ones(1).expand(3, 3, 3) if stride == (0, 0, 0) else torch.empty_strided((3, 3, 3), stride).fill_(1) for stride in strides]
+        real = [
+            torch.ones(1).expand(3, 3, 3) if stride == (0, 0, 0) else torch.empty_strided((3, 3, 3), stride).fill_(1) for stride in strides
+        ]
         assert op(*fakes(real), *options).stride() == op(*real, *options).stride(), strides
 
 
-@pytest.mark.parametrize(("base", "dtype"), [(2, torch.int32), (2.0, torch.int32), (2, torch.float32), (2j, torch.float32), (True, torch.int32)])
+@pytest.mark.parametrize(
+    ("base", "dtype"), [(2, torch.int32), (2.0, torch.int32), (2, torch.float32), (2j, torch.float32), (True, torch.int32)]
+)
 def test_powers_of_a_number(base: Any, dtype: torch.dtype) -> None:
     for size, stride in LAYOUTS:
         real = torch.empty_strided(size, stride, dtype=dtype).fill_(1)
@@ -59,4 +63,7 @@ def test_elu_backward() -> None:
     for first, second in itertools.product(LAYOUTS, repeat=2):
         real = [torch.empty_strided(size, stride).fill_(1) for size, stride in (first, second)]
         fake = fakes(real)
-        assert aten.elu_backward(fake[0], 1.0, 1.0, 1.0, False, fake[1]).stride() == aten.elu_backward(real[0], 1.0, 1.0, 1.0, False, real[1]).stride()
+        assert (
+            aten.elu_backward(fake[0], 1.0, 1.0, 1.0, False, fake[1]).stride()
+            == aten.elu_backward(real[0], 1.0, 1.0, 1.0, False, real[1]).stride()
+        )

@@ -292,7 +292,12 @@ def test_a_shallow_copy_is_on_the_same_memory() -> None:
         fake = mode.from_tensor(real.detach()).requires_grad_(real.requires_grad)
         made, wanted = copy.copy(fake), copy.copy(real)
         assert made is not fake and made.storage_token is fake.storage_token
-        assert (made.shape, made.stride(), made.requires_grad, made.is_leaf) == (wanted.shape, wanted.stride(), wanted.requires_grad, wanted.is_leaf)
+        assert (made.shape, made.stride(), made.requires_grad, made.is_leaf) == (
+            wanted.shape,
+            wanted.stride(),
+            wanted.requires_grad,
+            wanted.is_leaf,
+        )
     with mode:
         number = torch.tensor(3)
         assert copy.copy(number).item() == 3

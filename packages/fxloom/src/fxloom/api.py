@@ -138,6 +138,7 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callab
 
 compile_fx.takes_integers = compile_fx.writes_last = True  # type: ignore[attr-defined]  # as a backend it is the inductor
 
+
 def explain(fn: Callable[..., Any]) -> Callable[..., fxloom_dynamo.Capture]:
     """`explain(fn)(*args)` runs `fn` once, captured with backend "eager": what it prints as says graphs, breaks with places
     and remedies, guards and seconds."""

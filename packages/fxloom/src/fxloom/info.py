@@ -11,6 +11,9 @@ from typing import Any
 
 from fxloom.config import cache_root
 
+#: what oneDNN may or may not compute in, by processor
+_ONEDNN = ("float32", "bfloat16", "float16")
+
 
 def collect_info() -> dict[str, Any]:
     """Versions, plugins, compiler, devices and folders."""
@@ -18,6 +21,7 @@ def collect_info() -> dict[str, Any]:
 
     from fxloom_interfaces import versions
     from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS
+    from fxloom_shapes import processor
 
     compiler = os.environ.get("CXX", "g++")
     return {
@@ -27,8 +31,9 @@ def collect_info() -> dict[str, Any]:
         "interfaces": {name.lower(): str(value) for name, value in vars(versions).items() if isinstance(value, versions.Version)},
         "plugins": [str(found) for registry in (BACKENDS, CODEGENS, REPLAYERS) for found in registry.examine()],
         "compiler": shutil.which(compiler) or f"{compiler}: not found; CPU kernels can't be built",
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
+        "cpu": processor.capability(),
+        "threads": processor.threads(),
+        "onednn": [dtype for dtype in _ONEDNN if processor.onednn_computes(getattr(torch, dtype))] or ["not there"],
         "cuda": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
         "cache": str(cache_root()),
     }
@@ -47,9 +52,7 @@ def print_info(*, as_json: bool) -> int:
     for name, value in found.items():
         out.add_row(
             name,
-            "\n".join(map(str, value.items() if isinstance(value, dict) else value))
-            if isinstance(value, (list, dict))
-            else str(value),
+            "\n".join(map(str, value.items() if isinstance(value, dict) else value)) if isinstance(value, (list, dict)) else str(value),
         )
     Console().print(out)
     return 0

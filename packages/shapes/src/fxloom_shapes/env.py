@@ -404,9 +404,7 @@ class SymbolEnv:
         statement, answer = guess
         return self.decide(statement, assume=self.options.one_graph) is answer
 
-    def expect(
-        self, statement: Statement | bool, message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()
-    ) -> bool:
+    def expect(self, statement: Statement | bool, message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()) -> bool:
         """The program asserts it: a guard, or a check at run time where unbacked symbols are in it, which raises as in `SizeGuard`."""
         if isinstance(statement, bool):
             return statement

@@ -48,6 +48,4 @@ class ConstraintViolated(UserError):
         self.dimension, self.statement, self.site = place, statement, site
 
 
-_SPECIALIZED = (
-    'Use maybe_mark_dynamic (in dynamic_shapes: "auto") to allow it to be specialized, or mark_static (in dynamic_shapes: None).'
-)
+_SPECIALIZED = 'Use maybe_mark_dynamic (in dynamic_shapes: "auto") to allow it to be specialized, or mark_static (in dynamic_shapes: None).'

@@ -411,9 +411,7 @@ def common_device(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
     return found or scalar or _CPU
 
 
-def _make_plan(
-    func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None
-) -> Plan | Once | None:
+def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Plan | Once | None:
     """None when the operator is defined by others and has to be taken apart."""
     if not RULES:
         import fxloom_shapes.rules  # noqa: F401  # registers; they need this module
@@ -460,9 +458,7 @@ def _shape_depends_on_values(func: Op, args: tuple[Any, ...], kwargs: dict[str, 
     return True
 
 
-def _ask_meta_kernel(
-    func: Op, kernel: Callable[..., Any], facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Plan:
+def _ask_meta_kernel(func: Op, kernel: Callable[..., Any], facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
     """What `kernel`, which is `func` itself or stands for it, makes of tensors on `meta`."""
     device = common_device(func, args, kwargs)
     tensors = list(tensors_of(args, kwargs))

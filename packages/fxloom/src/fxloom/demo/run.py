@@ -64,9 +64,7 @@ def run_program(
     return _row(program.name, accuracy, eager_ms, compiled_ms, seconds, counts), counts
 
 
-def interleaved(
-    functions: Sequence[Callable[..., Any]], inputs: tuple[Any, ...], device: torch.device, repeats: int
-) -> list[float]:
+def interleaved(functions: Sequence[Callable[..., Any]], inputs: tuple[Any, ...], device: torch.device, repeats: int) -> list[float]:
     """Median milliseconds of each function; rounds go through all of them in turn, so that drift hits all alike."""
     for function in functions:
         for _ in range(3):
@@ -107,9 +105,7 @@ def run_demo(names: Sequence[str], *, device: str, dtype: str, mode: str | None,
     with Progress(*columns, console=console) as progress:
         for program in chosen:
             task = progress.add_task(f"{program.name}: compile, check, time", total=None)
-            row, counts = run_program(
-                program, device=target, dtype=getattr(torch, dtype), mode=mode, small=small, repeats=repeats
-            )
+            row, counts = run_program(program, device=target, dtype=getattr(torch, dtype), mode=mode, small=small, repeats=repeats)
             rows.append(row)
             verdict = "correct" if row.correct else f"WRONG ({row.reason})"
             progress.update(task, description=f"{program.name}: {verdict}", total=1, completed=1)

@@ -17,7 +17,7 @@ from fxloom_shapes.layout import (
     same_size,
     suggests_channels_last,
 )
-from fxloom_shapes.processor import onednn_computes
+from fxloom_shapes.processor import onednn_computes, threads
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 
@@ -177,11 +177,11 @@ def _convolves_channels_last(device: torch.device, a: Descriptor, w: Descriptor,
 
 def _in_onednn(a: Descriptor, w: Descriptor, groups: int, plain: bool) -> bool:
     """Whether a convolution on the CPU is oneDNN's (use_mkldnn in ATen's Convolution.cpp); others know no 3-d channels last."""
-    if a.dtype is not torch.float32:
-        return onednn_computes(a.dtype)
-    if not torch.backends.mkldnn.is_available():
+    if not onednn_computes(a.dtype):
         return False
-    small = plain and a.size[0] < 16 and w.size[-1] == w.size[-2] == 1 and torch.get_num_threads() == 1
+    if a.dtype is not torch.float32:
+        return True
+    small = plain and a.size[0] < 16 and w.size[-1] == w.size[-2] == 1 and threads() == 1
     large_kernel = w.size[-1] > 3 and w.size[-2] > 3
     return not small and (groups > 1 or large_kernel or a.size[0] > 1 or math.prod(a.size[:4]) > 20480)
 

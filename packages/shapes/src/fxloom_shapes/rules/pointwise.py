@@ -120,8 +120,7 @@ _BINARY: dict[Dtype, str] = {
     _only_float: "logaddexp logaddexp2 sigmoid_backward tanh_backward gelu_backward silu_backward mish_backward hardswish_backward "
     "hardsigmoid_backward hardtanh_backward logit_backward softplus_backward",
     _integral: "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar",
-    _shift: "__lshift__.Tensor __lshift__.Scalar __rshift__.Tensor __rshift__.Scalar bitwise_left_shift.Tensor "
-    "bitwise_right_shift.Tensor",
+    _shift: "__lshift__.Tensor __lshift__.Scalar __rshift__.Tensor __rshift__.Scalar bitwise_left_shift.Tensor bitwise_right_shift.Tensor",
     _bool: "eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
     "ge.Scalar logical_and logical_or logical_xor",
 }
