@@ -153,9 +153,25 @@ def attended(x: Tensor, w: Tensor) -> Any:
     return F.scaled_dot_product_attention(q, q.sin(), x.view(1, 1, 3, 3), is_causal=True)
 
 
+def writes_input(x: Tensor, w: Tensor) -> Any:
+    x = x * 1
+    return written_input(x, w)
+
+
+def written_input(x: Tensor, w: Tensor) -> Any:
+    x.mul_(w)
+    return x.sin()
+
+
+def written_through_a_view(x: Tensor, w: Tensor) -> Any:
+    row = x[0]
+    x.mul_(2)
+    return row.sin() * w[0], x
+
+
 PROGRAMS = [
     curve, of_result, several, as_views, linear, norm, normal_batch, branches, checkpointed, in_place, attention, custom, hooked, aliases,
-    inner_derivative, without_grad, losses, chosen, attended,
+    inner_derivative, without_grad, losses, chosen, attended, writes_input,
 ]  # fmt: skip
 
 
@@ -234,6 +250,33 @@ def test_at_the_results(program: Any, backend: str) -> None:
         return seen
 
     both(ask, lambda: program, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [written_input, lambda x, w: (x.t_() @ w).tanh()])
+def test_inputs_that_are_written(program: Any, backend: str) -> None:
+    def ask(run: Any) -> Any:
+        x, w = double(3, 3), double(3, 3, seed=1)
+        given = x * 1
+        result = run(given, w)
+        value = total(result) + (given * 2).exp().sum()
+        seen: list[Any] = []
+        for _ in range(3):
+            grads = torch.autograd.grad(value, [x, w], create_graph=True)
+            seen += [grad.detach() for grad in grads]
+            value = sum((grad.square() * 0.5).sum() for grad in grads)
+        return seen
+
+    both(ask, lambda: program, backend)
+
+
+def test_what_is_written_under_a_view_is_refused() -> None:
+    x, w = double(3, 3), double(3, 3, seed=1)
+    result, _ = fxloom.compile(written_through_a_view, backend="aot_eager")(x * 1, w)
+    (first,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+    torch.testing.assert_close(first.detach()[0], 2 * (2 * x[0]).cos() * w[0])
+    with pytest.raises(RuntimeError, match=r"differentiated twice.*backend='eager'"):
+        first.sum().backward()
 
 
 @pytest.mark.parametrize("keep", [True, False, None])

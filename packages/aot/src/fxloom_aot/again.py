@@ -23,7 +23,7 @@ import torch.fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from fxloom_aot.functionalize import Functionalizer, ProgramInput
-from fxloom_aot.hollow import Program, Recording, Saved, concrete, new_recorder, record
+from fxloom_aot.hollow import Program, Recording, Saved, concrete, last_writes, new_recorder, record
 from fxloom_aot.late import late
 from fxloom_aot.log import Call, FunctionalLog, has_effect, key_of_values, values_of
 from fxloom_aot.outputs import ForwardOutputs, classify_outputs
@@ -109,6 +109,10 @@ class Wanted:
     input: int
 
 
+#: by number of a boundary: the node after which it is cut, and the input that it is, -1 for a result
+Cuts = dict[int, tuple[torch.fx.Node, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How to do it for some sizes. known: by saved value of the stage, the value in `log`; None where there is none.
@@ -123,7 +127,7 @@ class Plan:
     known: list[FakeTensor | None]
     programs: list[Callable[[Recording], FakeTensor]]
     is_saved: list[bool]
-    cuts: dict[int, torch.fx.Node]
+    cuts: Cuts
 
 
 class Again:
@@ -140,6 +144,8 @@ class Again:
         #: by saved value: nobody but the compiled graph could have written to it
         self._private = [not spec.of_input and outputs[spec.index].kind is OutputKind.SAVED for spec in saved]
         self._written = {spec.input for spec in outputs if spec.kind is OutputKind.NEW_VALUE}
+        #: gradients end within the program: whether they do where the compiled graph has them end is looked at once
+        self.is_unproven = bool(self._boundaries)
         self._plans: dict[tuple[Any, ...], Plan | str] = {}
         self._lock = threading.Lock()
 
@@ -156,11 +162,11 @@ class Again:
         """
         numbers = holder.numbers(held)
         plan = self._plan_for(numbers)
-        recording = record(self._program, plan.descs, self._numbers(numbers), set(plan.cuts.values()), new_recorder())
+        recording = record(self._program, plan.descs, self._numbers(numbers), _at(plan.cuts), new_recorder())
         if len(recording.saved) != len(plan.wanted):
             raise NotAgain("it saved other tensors than before")
         for node, original in recording.originals.items():
-            if original._version:
+            if original._version != recording.versions[node]:
                 raise NotAgain(f"it writes to {node}, which it returns")
         targets = self._targets(recording, plan)
         programs = [found(recording) for found in plan.programs]
@@ -194,7 +200,7 @@ class Again:
 
     def _targets(self, recording: Recording, plan: Plan) -> list[Any]:
         count = self._signature.caller_inputs
-        return [recording.edges[n] if n < count else recording.cut_edges[plan.cuts[n]] for n in self._gradient_of]
+        return [recording.edges[n] if n < count else recording.cut_edges[plan.cuts[n][0]] for n in self._gradient_of]
 
     def _values(
         self, plan: Plan, holder: Holder, held: Sequence[Any], saved: Sequence[torch.Tensor],
@@ -271,8 +277,8 @@ class Again:
     def _planned(self, numbers: Mapping[int, Any]) -> Plan:
         program = self._program
         symbols = {name: numbers[at] for name, at in self._symbols.items()}
-        cuts = self._cuts()
-        again = _recorded(program, symbols, self._numbers(numbers), set(cuts.values()))
+        cuts = self._cuts(symbols, self._numbers(numbers))
+        again = _recorded(program, symbols, self._numbers(numbers), _at(cuts))
         recording, outputs = again.recording, again.outputs
         matched = _corresponding(program, again.state.log, again.found.values, symbols, self._stage.kept)
         known = [matched.get(id(value)) for value in self._stage.kept]
@@ -281,22 +287,29 @@ class Again:
             Wanted(value, saved.fake.stride(), at.get(saved.fake.storage_token.ident), _input(recording, again.descs, saved.fake))
             for value, saved in zip(again.saved, recording.saved, strict=True)
         ]
-        nodes = _result_nodes(program)
-        programs = [_locator(again.found.programs[position], recording, outputs, nodes) for position in self._stage.outputs]
+        programs = [_locator(again.found.programs[position], recording, outputs) for position in self._stage.outputs]
         places = [(place.input, place.flat) for place in again.state.placeholders]
         memories = {saved.fake.storage_token.ident for saved in recording.saved}
         is_saved = [program(recording).storage_token.ident in memories for program in programs]
         return Plan(again.descs, again.state.log, places, wanted, known, programs, is_saved, cuts)
 
-    def _cuts(self) -> dict[int, torch.fx.Node]:
+    def _cuts(self, symbols: Mapping[str, Any], numbers: Sequence[Any]) -> Cuts:
         nodes = _result_nodes(self._program)
-        cuts: dict[int, torch.fx.Node] = {}
+        cuts: Cuts = {}
+        writers: dict[int, torch.fx.Node] = {}
+        if any(boundary.result < 0 for boundary in self._boundaries.values()):
+            writers = last_writes(self._program, concrete(self._program, symbols), numbers)
         for number, boundary in self._boundaries.items():
             if boundary.result < 0:
-                raise NotAgain("it writes to an input that later results are made of")
-            if boundary.result >= len(nodes) or not isinstance(nodes[boundary.result], torch.fx.Node):
+                if boundary.input not in writers:
+                    raise NotAgain("it writes to an input that later results are made of")
+                cuts[number] = (writers[boundary.input], boundary.input)
+            elif boundary.result >= len(nodes) or not isinstance(nodes[boundary.result], torch.fx.Node):
                 raise NotAgain("results are made of results")
-            cuts[number] = nodes[boundary.result]
+            else:
+                cuts[number] = (nodes[boundary.result], -1)
+        if len(_at(cuts)) < len(cuts):
+            raise NotAgain("results are made of what is written as it is made")
         return cuts
 
     def _places(self, recording: Recording, outputs: Sequence[Any], results: Sequence[Any]) -> dict[int, Boundary]:
@@ -322,7 +335,7 @@ class _Recorded:
     found: ForwardOutputs
 
 
-def _recorded(program: Program, symbols: Mapping[str, Any], numbers: Sequence[Any], cuts: Collection[torch.fx.Node]) -> _Recorded:
+def _recorded(program: Program, symbols: Mapping[str, Any], numbers: Sequence[Any], cuts: Mapping[torch.fx.Node, int]) -> _Recorded:
     recorder = new_recorder()
     descs = concrete(program, symbols)
     recording = record(program, descs, numbers, cuts, recorder)
@@ -330,10 +343,7 @@ def _recorded(program: Program, symbols: Mapping[str, Any], numbers: Sequence[An
         ProgramInput(None, None, None, 0) if fake is None else ProgramInput(fake, desc, fake.storage_token)
         for fake, desc in zip(recording.fakes, descs, strict=True)
     ]
-    nodes = _result_nodes(program)
-    outputs = list(recording.outputs)
-    if recording.originals:
-        outputs = [recording.originals.get(node, value) for node, value in zip(nodes, outputs, strict=True)]
+    outputs = [recording.uncut(value) for value in recording.outputs]
     with torch.no_grad(), symbolic_kernels(False):
         state = Functionalizer(recorder.fake_mode, program.decompositions, inputs, recorder.constants, recorder.made)
         state.start(list(recorder.log))
@@ -344,6 +354,10 @@ def _recorded(program: Program, symbols: Mapping[str, Any], numbers: Sequence[An
             if fake is not None and number in recording.edges and fake.grad_fn is not recording.edges[number].node
         }
         return _Recorded(recording, descs, state, outputs, saved, classify_outputs(state, outputs, changed))
+
+
+def _at(cuts: Cuts) -> dict[torch.fx.Node, int]:
+    return dict(cuts.values())
 
 
 def _result_nodes(program: Program) -> list[Any]:
@@ -369,7 +383,7 @@ def saved_in_eager(program: Program, symbols: Mapping[str, Any], numbers: Sequen
     symbols, numbers: of a call, by name, and by input.
     """
     try:
-        again = _recorded(program, symbols, numbers, ())
+        again = _recorded(program, symbols, numbers, {})
         matched = _corresponding(program, again.state.log, again.found.values, symbols, ())
     except (NotAgain, FxloomError):
         return []
@@ -442,6 +456,8 @@ def _corresponding(
         a = call.out if isinstance(call.out, (tuple, list)) else [call.out]
         b = made if isinstance(made, (tuple, list)) else [made]
         matched.update({id(x): y for x, y in zip(a, b, strict=False) if type(x) is FakeTensor})
+    if len(results) != len(program.values):
+        raise NotAgain("it gives something else when it is recorded again")
     for mine, theirs in zip(program.values, results, strict=True):
         if type(mine) is FakeTensor and matched.get(id(mine)) is not theirs:
             raise NotAgain("it does something else when it is recorded again")
@@ -505,26 +521,25 @@ def _read(state: Functionalizer, fake: FakeTensor) -> FakeTensor | None:
     return value if type(value) is FakeTensor else None
 
 
-def _locator(program: Any, recording: Recording, outputs: Sequence[Any], nodes: Sequence[Any]) -> Callable[[Recording], Any]:
+def _locator(program: Any, recording: Recording, outputs: Sequence[Any]) -> Callable[[Recording], Any]:
     """Where the tensor is found in another recording; `program` is one of `recording`, `outputs` are its outputs uncut."""
     for number, output in enumerate(outputs):
-        node = nodes[number] if len(nodes) == len(outputs) else None  # one that gives a tuple is never cut
         if output is program:
-            return partial(_output, number, node)
+            return partial(_output, number)
         if type(output) is FakeTensor and output._base is program:
-            return partial(_base, number, node)
+            return partial(_base, number)
     for number, fake in enumerate(recording.fakes):
         if fake is program:
             return partial(_input_of, number)
     raise NotAgain("it returns views of a tensor that is not found again")
 
 
-def _output(number: int, node: Any, recording: Recording) -> Any:
-    return recording.originals.get(node, recording.outputs[number])
+def _output(number: int, recording: Recording) -> Any:
+    return recording.uncut(recording.outputs[number])
 
 
-def _base(number: int, node: Any, recording: Recording) -> Any:
-    return _output(number, node, recording)._base
+def _base(number: int, recording: Recording) -> Any:
+    return _output(number, recording)._base
 
 
 def _input_of(number: int, recording: Recording) -> Any:

@@ -8,7 +8,7 @@ with `create_graph=True`; derivatives of any order are eager's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,7 +77,8 @@ def written(shape: tuple[int, ...], version: int, expected: int) -> RuntimeError
 class Recording:
     """fakes: of the inputs, None for numbers. outputs: of the program. originals: by place in `cuts`, what was cut there.
 
-    edges, cut_edges: where gradients of inputs, by number, and of what is behind a cut end.
+    edges, cut_edges: where gradients of inputs, by number, and of what is behind a cut end. versions: how often what was cut was
+    written until then. cut: what has no history, with what it was before.
 
     saved: what nodes saved, in order; for who plans, and empty afterwards.
     """
@@ -87,9 +88,15 @@ class Recording:
     originals: dict[torch.fx.Node, FakeTensor] = field(default_factory=dict)
     edges: dict[int, GradientEdge] = field(default_factory=dict)
     cut_edges: dict[torch.fx.Node, GradientEdge] = field(default_factory=dict)
+    versions: dict[torch.fx.Node, int] = field(default_factory=dict)
+    cut: list[tuple[FakeTensor, FakeTensor]] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
     value_of: Callable[[int], torch.Tensor] | None = None
     position: Callable[[], int] = lambda: 0
+
+    def uncut(self, value: Any) -> Any:
+        """A value of the program as it was before something was cut."""
+        return next((original for cut, original in self.cut if cut is value), value)
 
     def fill(self, value_of: Callable[[int], torch.Tensor]) -> None:
         """From now on nodes get the values that `value_of` has for what they saved, by number."""
@@ -148,11 +155,15 @@ def record(
     program: Program,
     descs: Sequence[Descriptor | None],
     numbers: Sequence[Any],
-    cuts: Collection[torch.fx.Node],
+    cuts: Mapping[torch.fx.Node, int],
     recorder: Recorder,
+    recording: Recording | None = None,
 ) -> Recording:
-    """Run the program. descs, numbers: by input. cuts: nodes whose results have no history for what comes after them."""
-    recording = Recording()
+    """Run the program. descs, numbers: by input.
+
+    cuts: nodes after which something has no history for what follows: the result (-1), or an input, by number.
+    """
+    recording = recording or Recording()
     recording.position = lambda: len(recorder.log)
     storages: dict[int, FakeStorage] = {}
     values: list[Any] = []
@@ -183,23 +194,46 @@ def record(
             values.append(fake)
             recording.fakes.append(fake)
         torch.set_grad_enabled(program.starts_with_grad)
-        recorder.replaces = _cutting(recording, cuts) if cuts else None
+        if cuts:
+            recorder.replaces = _cutting(recording, cuts)
         recording.outputs = run_graph(program.gm, values, recorder)
     return recording
 
 
-def _cutting(recording: Recording, cuts: Collection[torch.fx.Node]) -> Callable[[torch.fx.Node, Any], Any]:
-    def replaces(node: torch.fx.Node, value: Any) -> Any:
+def _cutting(recording: Recording, cuts: Mapping[torch.fx.Node, int]) -> Callable[[torch.fx.Node, Any], tuple[Any, Any]]:
+    def replaces(node: torch.fx.Node, made: Any) -> tuple[Any, Any]:
+        value = made if cuts.get(node, -1) < 0 else recording.fakes[cuts[node]]
         if node not in cuts or type(value) is not FakeTensor:
-            return value
+            return made, made
         recording.originals[node] = value
+        recording.versions[node] = value._version
         with torch.no_grad():
             alias = value.detach()
         cut = _non_leaf(alias)  # type: ignore[arg-type]  # a fake
         recording.cut_edges[node] = get_gradient_edge(cut)
-        return cut
+        recording.cut.append((cut, value))
+        return value, cut
 
     return replaces
+
+
+def last_writes(program: Program, descs: Sequence[Descriptor | None], numbers: Sequence[Any]) -> dict[int, torch.fx.Node]:
+    """By input that the program writes to: the node that did so last."""
+    recorder = new_recorder()
+    versions: dict[int, int] = {}
+    writers: dict[int, torch.fx.Node] = {}
+    recording = Recording()
+
+    def look(node: torch.fx.Node, made: Any) -> tuple[Any, Any]:
+        for number, fake in enumerate(recording.fakes):
+            if fake is not None and fake._version != versions.setdefault(number, 0):
+                versions[number] = fake._version
+                writers[number] = node
+        return made, made
+
+    recorder.replaces = look
+    record(program, descs, numbers, {}, recorder, recording)
+    return writers
 
 
 def new_recorder() -> Recorder:

@@ -95,8 +95,8 @@ class Recorder(TorchDispatchMode):
         self.checkpoints: list[Checkpoint] = []
         #: tensors of the program's own that it lets gradients be accumulated in, by identity, with the node that did
         self.leaves: dict[int, torch.fx.Node] = {}
-        #: puts something in the place of what a node of the graph gives
-        self.replaces: Callable[[torch.fx.Node, Any], Any] | None = None
+        #: after a node of the graph gave something: which value to replace, wherever it is held, and by which
+        self.replaces: Callable[[torch.fx.Node, Any], tuple[Any, Any]] | None = None
         # autograd numbers what it records: the first number of each node of the graph finds a backward operator's cause
         self._first_numbers: list[int] = []
         self._numbered: list[tuple[torch.fx.Node, int]] = []  # and the checkpoint that it is part of
@@ -254,9 +254,9 @@ def _run(gm: torch.fx.GraphModule, inputs: Sequence[Any], recorder: Recorder) ->
         if type(made) is FakeTensor and made.requires_grad and not has_history(made) and node.op != "placeholder":
             recorder.leaves.setdefault(id(made), node)
         if recorder.replaces is not None and node in values:
-            other = recorder.replaces(node, made)
-            if other is not made:
-                values.update([(one, other) for one, value in values.items() if value is made])
+            old, new = recorder.replaces(node, made)
+            if old is not new:
+                values.update([(one, new) for one, value in values.items() if value is old])
         for dead in last_use.get(node, ()):
             del values[dead]
     raise InternalError("aot", "the graph has no output node")

@@ -19,6 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ from fxloom_aot.modes import autocast_on
 from fxloom_aot.outside import History, refusal
 from fxloom_aot.runtime import Compiled, StorageCheck, finishers, input_gatherer
 from fxloom_aot.traced import Boundary, Given, Keep, Stage
+from fxloom_aot.wanted import are_alike
 from fxloom_interfaces.signature import FromOutput, GraphSignature, OutputKind
 
 
@@ -550,15 +552,26 @@ def _differentiable(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | No
             checks = call.checks(tensors)
             return stage.again.gradients(call.holder, call.held, tensors, checks, histories, results, given, pass_keeps_graph())
 
-        return _each_row(run, gradients, level) if level else run(gradients)
+        found = _each_row(run, gradients, level) if level else run(gradients)
+        if stage.again.is_unproven and not level:
+            if not all(map(are_alike, found, _as_compiled(ctx, call, gradients, chosen))):
+                raise NotAgain("eager's nodes give other gradients than the graph")
+            stage.again.is_unproven = False
+        return found
     except NotAgain as reason:  # to use them is fine
         if level:
             raise refusal(str(reason)) from reason
-        with torch.no_grad():
-            order = [position for positions in stage.parts for position in positions]
-            made = dict(zip(order, [gradient for part in _running(ctx, call, gradients, chosen) for gradient in part], strict=True))
+        made = _as_compiled(ctx, call, gradients, chosen)
         depends = [history.tensor for history in histories.values()] + [g for g in gradients if g is not None and g.requires_grad]
-        return _NotTwice.apply(str(reason), len(depends), *depends, *[made[position] for position in range(len(order))])  # type: ignore[no-any-return]  # a tuple
+        return _NotTwice.apply(str(reason), len(depends), *depends, *made)  # type: ignore[no-any-return]  # a tuple
+
+
+def _as_compiled(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | None], chosen: Sequence[int]) -> list[Any]:
+    """The gradients that the compiled graph gives, without a history."""
+    parts = call.stage.parts
+    with torch.no_grad():
+        made = [gradient for part in _running(ctx, call, gradients, chosen) for gradient in part]
+    return [gradient for _, gradient in sorted(zip([n for part in parts for n in part], made, strict=True), key=itemgetter(0))]
 
 
 def _as_given(result: torch.Tensor | None, ctx: Any) -> torch.Tensor | None:

@@ -97,7 +97,7 @@ class Values:
                     again, used = self._computed(one, known)
                 except NotAtHand:
                     continue
-                if not _alike(again, self._at_hand[id(one)]):
+                if not are_alike(again, self._at_hand[id(one)]):
                     raise NotAtHand("an input was written since, unseen by autograd (`.data`)")
                 self._verified |= used
                 break
@@ -132,8 +132,11 @@ def _bind(out: Any, result: Any, values: dict[int, Any]) -> None:
                 values.setdefault(id(fake), item)
 
 
-def _alike(again: torch.Tensor, kept: torch.Tensor) -> bool:
-    """The same up to what another order of arithmetic makes, in relation to the largest element."""
+def are_alike(again: torch.Tensor | None, kept: torch.Tensor | None) -> bool:
+    """The same up to what another order of arithmetic makes, in relation to the largest element. None is zero."""
+    if again is None or kept is None:
+        other = kept if again is None else again
+        return other is None or not bool(other.detach().any())
     if kept.numel() == 0:
         return True
     if not (kept.is_floating_point() or kept.is_complex()):
