@@ -7,8 +7,10 @@ kernel: it answers only what it is sure of, and it never raises on a program's b
 from fxloom_shapes.rules import (
     attention,
     creation,
+    distributions,
     indexing,
     linalg,
+    losses,
     matmul,
     normalization,
     pointwise,
@@ -23,8 +25,10 @@ from fxloom_shapes.rules import (
 __all__ = [
     "attention",
     "creation",
+    "distributions",
     "indexing",
     "linalg",
+    "losses",
     "matmul",
     "normalization",
     "pointwise",

@@ -98,4 +98,9 @@ def max_unpool2d(device: torch.device, x: Any, indices: Any, output_size: Any) -
     if indices.desc.dtype is not torch.int64:
         return None
     size = (*desc.size[:-2], *output_size)
-    return fresh(size, desc.dtype, device, suggested_stride(desc, size))
+    return fresh(size, desc.dtype, device, suggested_stride(desc, size) if device.type == "cpu" else None)
+
+
+@shape_rule(aten.fractional_max_pool3d_backward.default)
+def fractional_max_pool3d_backward(device: torch.device, grad: Any, x: Any, *rest: Any) -> Plan | None:
+    return fresh(x.desc.size, x.desc.dtype, device)

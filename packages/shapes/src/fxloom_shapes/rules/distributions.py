@@ -1,0 +1,29 @@
+"""Draws from gamma's family and from binomial, and their derivatives, for which torch has no Meta kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fxloom_shapes.layout import elementwise_stride, surely_same_size
+from fxloom_shapes.propagate import Plan
+from fxloom_shapes.rules.registry import fresh, shape_rule
+
+aten = torch.ops.aten
+
+
+@shape_rule(aten._standard_gamma_grad.default, aten.binomial.default, aten._dirichlet_grad.default)
+def of_operands(device: torch.device, x: Any, *others: Any, **options: Any) -> Plan | None:
+    """One number for each of the first operand, which the others have to match."""
+    descs = [x.desc, *(other.desc for other in others if isinstance(other, torch.Tensor))]
+    if not all(surely_same_size(desc.size, x.desc.size) for desc in descs):
+        return None
+    stride = None if device.type == "cpu" else elementwise_stride(x.desc.size, descs)
+    return fresh(x.desc.size, x.desc.dtype, device, stride)
+
+
+@shape_rule(aten._sample_dirichlet.default)
+def sample_dirichlet(device: torch.device, x: Any, generator: Any = None) -> Plan | None:
+    stride = None if device.type == "cpu" else elementwise_stride(x.desc.size, [x.desc])
+    return fresh(x.desc.size, x.desc.dtype, device, stride)
