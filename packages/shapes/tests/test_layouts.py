@@ -213,3 +213,17 @@ def test_scaled_products_take_factors_that_lie_in_any_way(of_a: str, of_b: str, 
         with mode:
             fake = program(*map(mode.from_tensor, (a, b, *scales)))
         assert layouts_of(fake) == layouts_of(real)
+
+
+def test_the_memory_format_follows_the_number_of_threads() -> None:
+    """oneDNN leaves small convolutions in three dimensions to others where there is one thread: no plan is kept of that."""
+    x, weight = torch.randn(2, 4, 5, 5, 5).to(memory_format=torch.channels_last_3d), torch.randn(4, 4, 1, 1, 1)
+    before, mode = torch.get_num_threads(), FakeMode()
+    try:
+        for threads in (1, 2, 1):
+            torch.set_num_threads(threads)
+            with mode:
+                fake = F.conv3d(mode.from_tensor(x), mode.from_tensor(weight))
+            assert fake.stride() == F.conv3d(x, weight).stride(), threads
+    finally:
+        torch.set_num_threads(before)

@@ -92,7 +92,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """A plan with symbols that this very call makes: not to be kept."""
+    """A plan that is not to be kept: it has symbols that this very call makes, or follows from more than the arguments."""
 
     plan: Plan
 
@@ -115,7 +115,7 @@ _plans: dict[Key, Plan] = {}
 _PLANS_LIMIT = 50_000
 
 #: shape rules of ours: (args, kwargs) -> Plan, or None to decline
-Rule = Callable[..., "Plan | None"]
+Rule = Callable[..., "Plan | Once | None"]
 RULES: dict[Op, Rule] = {}
 
 
@@ -197,7 +197,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         refuse(func, args, kwargs or {})
         plan = made_plan.plan if isinstance(made_plan, Once) else made_plan
         if isinstance(made_plan, Once):
-            pass  # the next call makes sizes of its own
+            pass  # the next call's may be another
         elif env is not None:  # its guards are that environment's
             env.plans[key] = plan
         else:

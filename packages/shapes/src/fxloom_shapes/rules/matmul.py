@@ -18,7 +18,7 @@ from fxloom_shapes.layout import (
     suggests_channels_last,
 )
 from fxloom_shapes.processor import onednn_computes, threads
-from fxloom_shapes.propagate import Plan
+from fxloom_shapes.propagate import Once, Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
 
 aten = torch.ops.aten
@@ -122,7 +122,7 @@ def convolution(
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> Plan | None:
+) -> Plan | Once | None:
     a, w = x.desc, weight.desc
     rank = len(a.size) - 2
     if len(w.size) != len(a.size) or rank not in (1, 2, 3) or a.dtype != w.dtype or is_empty(a.size) or is_empty(w.size):
@@ -154,11 +154,14 @@ def convolution(
     widened = transposed and any(more >= step for more, step in zip(added, stride, strict=True))
     plain = all(step == 1 for step in (*stride, *dilation))
     if not _convolves_channels_last(device, a, w, groups, plain, widened):
-        return fresh(size, a.dtype, device)
-    if rank > 1:
-        return fresh(size, a.dtype, device, channels_last_stride(tuple(size)))
-    batch, step, _, last = channels_last_stride((size[0], size[1], 1, size[2]))
-    return fresh(size, a.dtype, device, (batch, step, last))
+        made = fresh(size, a.dtype, device)
+    elif rank > 1:
+        made = fresh(size, a.dtype, device, channels_last_stride(tuple(size)))
+    else:
+        batch, step, _, last = channels_last_stride((size[0], size[1], 1, size[2]))
+        made = fresh(size, a.dtype, device, (batch, step, last))
+    by_threads = rank == 3 and device.type == "cpu" and a.dtype is torch.float32  # `_in_onednn` asks for their number
+    return Once(made) if by_threads else made
 
 
 def _convolves_channels_last(device: torch.device, a: Descriptor, w: Descriptor, groups: int, plain: bool, widened: bool) -> bool:

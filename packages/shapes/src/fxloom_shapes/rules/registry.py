@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -13,11 +13,13 @@ from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.operators import Op
 from fxloom_shapes.propagate import RULES, Fresh, Nest, Plan, Rule
 
+_AnyRule = TypeVar("_AnyRule", bound=Rule)
 
-def shape_rule(*ops: Op) -> Callable[[Rule], Rule]:
+
+def shape_rule(*ops: Op) -> Callable[[_AnyRule], _AnyRule]:
     """Register a rule for `ops`; a second one for an operator is an error."""
 
-    def register(rule: Rule) -> Rule:
+    def register(rule: _AnyRule) -> _AnyRule:
         for op in ops:
             if op in RULES:
                 raise InternalError("shapes", f"two shape rules for {op}: {RULES[op].__name__} and {rule.__name__}")
