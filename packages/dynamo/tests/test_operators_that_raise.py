@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fxloom_dynamo import capture, natives, optimize
+from fxloom_dynamo import capture, optimize
 from fxloom_interfaces.errors import Unsupported
 
 LIBRARY = torch.library.Library("fxloom_raising", "DEF")
@@ -91,7 +91,12 @@ def test_an_operator_that_raises_in_eager_too_is_no_break() -> None:
     assert (text, doubled.tolist()) == (str(eager.value), [[2.0, 2.0], [2.0, 2.0]])
 
 
-def test_kernels_that_are_launched_past_the_dispatcher_are_never_run_on_fakes() -> None:
-    def _cuda_jiterator_compile_and_launch_kernel() -> None: ...
+def through_dlpack(x: Tensor) -> Tensor:
+    return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x + 1)) * 2
 
-    assert natives.refused_torch_builtin(_cuda_jiterator_compile_and_launch_kernel)
+
+def test_c_functions_that_work_on_memory_are_never_run_on_fakes() -> None:
+    """DLPack here; kernels of `torch.cuda.jiterator` are launched by such a function, on a GPU."""
+    frames: list[Any] = []
+    assert optimize("eager", on_capture=frames.append)(through_dlpack)(torch.zeros(2)).tolist() == [2.0, 2.0]
+    assert any("may work on the memory of tensors" in str(frame.info.broke) for frame in frames)

@@ -151,6 +151,8 @@ def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         if not is_plain(arg):
             ev.heap.refuse(arg)
             graph_break("torch_call", f"{fn.__qualname__} of a {type(arg).__qualname__}")
+    if natives.is_past_dispatcher(fn) and any(type(arg) is FakeTensor for arg in (*args, *kwargs.values())):
+        graph_break("torch_call", f"{fn.__qualname__}, which may work on the memory of tensors, and is no operator")
     answer = ev.torch_native(fn, *args, **kwargs)
     if type(answer) is FakeTensor and not ev.recorder.is_known(answer):
         graph_break("torch_call", f"{fn.__qualname__}, which makes a tensor out of capture's sight")

@@ -184,7 +184,6 @@ _QUERIES = ("is_", "has_")
 _REFUSED_PREFIXES = (
     "set_", "manual_seed", "seed", "save", "load", "_set", "use_deterministic", "synchronize", "empty_cache", "reset_",
     "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "make_dual", "_make_dual", "unpack_dual", "_unpack_dual",
-    "_cuda_jiterator_compile_and_launch_kernel",  # launches on the memory of its arguments, past the dispatcher
 )  # fmt: skip
 
 
@@ -275,6 +274,16 @@ def is_torch_builtin(fn: Any) -> bool:
     owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
     owner = owner if isinstance(owner, type) else type(owner)
     return getattr(owner, "__module__", "").split(".")[0] == "torch"
+
+
+def is_past_dispatcher(fn: Any) -> bool:
+    """True for C functions of torch that are no operators and may work on the memory of tensors: fakes have none.
+
+    Operators are functions of `torch` itself or of `torch._C`'s modules by family (`_nn`, `_linalg`); these are of `torch._C` or bound by
+    pybind11 (jiterator's kernels, DLPack).
+    """
+    bound = type(getattr(fn, "__self__", None)).__name__.startswith("pybind11")
+    return (fn.__module__ == "torch._C" or bound) and not fn.__name__.lstrip("_").startswith(_QUERIES)
 
 
 def refused_torch_builtin(fn: Any) -> bool:
