@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -597,3 +598,21 @@ def test_nothing_more_is_kept_for_it() -> None:
     assert sum(kept) == 5000
     storages = {y.untyped_storage().data_ptr()}
     assert y.grad_fn is not None and len(storages) == 1
+
+
+@pytest.mark.parametrize("program", [curve, of_result])
+def test_nothing_outlives_the_derivatives(program: Any) -> None:
+    """Graphs of autograd that hold themselves by way of Python are found by no collector."""
+    run = fxloom.compile(program, backend="aot_eager")
+    counts = []
+    for _ in range(3):
+        x, w = double(3, 3), double(3, 3, seed=1)
+        value = total(run(x * 1, w * 2))
+        for _ in range(3):
+            grads = torch.autograd.grad(value, [x, w], create_graph=True)
+            value = sum(grad.square().sum() for grad in grads)
+        value.backward()
+        del x, w, value, grads
+        gc.collect()
+        counts.append(sum(type(one).__name__ in ("_Call", "_Inner", "Recording", "Saved", "FakeTensor") for one in gc.get_objects()))
+    assert counts[1] == counts[2]

@@ -170,9 +170,9 @@ class Again:
                 raise NotAgain(f"it writes to {node}, which it returns")
         targets = self._targets(recording, plan)
         programs = [found(recording) for found in plan.programs]
-        recording.saved.clear()
         first = [True]  # in this pass a refusal is one of having a history, not of the gradients
         recording.fill(self._values(plan, holder, held, saved, checks, first))
+        recording.close()
         starts = [None if g is None else g.detach().requires_grad_() if g.requires_grad else g for g in gradients]
         pairs = [(y, g) for y, g in zip(programs, starts, strict=True) if g is not None and y.requires_grad]
         if not pairs:
@@ -283,14 +283,16 @@ class Again:
         matched = _corresponding(program, again.state.log, again.found.values, symbols, self._stage.kept)
         known = [matched.get(id(value)) for value in self._stage.kept]
         at = self._places(recording, outputs, again.found.results)
+        fakes = [saved.fake for saved in recording.saved if saved.fake is not None]
         wanted = [
-            Wanted(value, saved.fake.stride(), at.get(saved.fake.storage_token.ident), _input(recording, again.descs, saved.fake))
-            for value, saved in zip(again.saved, recording.saved, strict=True)
+            Wanted(value, fake.stride(), at.get(fake.storage_token.ident), _input(recording, again.descs, fake))
+            for value, fake in zip(again.saved, fakes, strict=True)
         ]
         programs = [_locator(again.found.programs[position], recording, outputs) for position in self._stage.outputs]
         places = [(place.input, place.flat) for place in again.state.placeholders]
-        memories = {saved.fake.storage_token.ident for saved in recording.saved}
+        memories = {fake.storage_token.ident for fake in fakes}
         is_saved = [program(recording).storage_token.ident in memories for program in programs]
+        recording.close()
         return Plan(again.descs, again.state.log, places, wanted, known, programs, is_saved, cuts)
 
     def _cuts(self, symbols: Mapping[str, Any], numbers: Sequence[Any]) -> Cuts:
@@ -372,7 +374,7 @@ def _values_saved(state: Functionalizer, entries: Sequence[Any], saved: Sequence
     for one in saved:
         state.run(list(entries[done : one.position]), backward=False)
         done = max(done, one.position)
-        values.append(_read(state, one.fake))
+        values.append(None if one.fake is None else _read(state, one.fake))
     state.run(list(entries[done:]), backward=False)
     return values
 
@@ -387,6 +389,7 @@ def saved_in_eager(program: Program, symbols: Mapping[str, Any], numbers: Sequen
         matched = _corresponding(program, again.state.log, again.found.values, symbols, ())
     except (NotAgain, FxloomError):
         return []
+    again.recording.close()
     log, old = again.state.log, program.log
     values = [*old.placeholders, *[value for call in old.calls for value in values_of([call.out])]]
     back = {id(matched[id(value)]): value for value in reversed(values) if id(value) in matched}
@@ -490,14 +493,14 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype == b.dtype and a.device == b.device and a.shape == b.shape and a.stride() == b.stride() and torch.equal(a, b)
 
 
+def _without(place: int, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([None if number == place else gradient for number, gradient in enumerate(gradients)])
+
+
 def _ending(fake: FakeTensor) -> GradientEdge:
     """Where gradients come to `fake`, and from now on end."""
     edge = get_gradient_edge(fake)
-
-    def stop(gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple([None if number == edge.output_nr else gradient for number, gradient in enumerate(gradients)])
-
-    edge.node.register_prehook(stop)
+    edge.node.register_prehook(partial(_without, edge.output_nr))  # which must not hold the node
     return edge
 
 

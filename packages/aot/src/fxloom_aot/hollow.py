@@ -56,13 +56,18 @@ class Program:
 
 @dataclass(slots=True)
 class Saved:
-    """What a node saved: the fake, how often it had been written, how many operators had run."""
+    """What a node saved: the fake, how often it had been written, how many operators had run.
+
+    found: how often it was written when the program had run. After that the fake is let go: it may hold the node.
+    """
 
     recording: Recording
     number: int
-    fake: FakeTensor
+    fake: FakeTensor | None
     version: int
     position: int
+    shape: tuple[int, ...]
+    found: int = 0
 
 
 def written(shape: tuple[int, ...], version: int, expected: int) -> RuntimeError:
@@ -71,6 +76,10 @@ def written(shape: tuple[int, ...], version: int, expected: int) -> RuntimeError
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"a tensor of shape {shape} is at version {version}; expected version {expected} instead"
     )
+
+
+def _nowhere() -> int:
+    return 0
 
 
 @dataclass(slots=True)
@@ -92,7 +101,7 @@ class Recording:
     cut: list[tuple[FakeTensor, FakeTensor]] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
     value_of: Callable[[int], torch.Tensor] | None = None
-    position: Callable[[], int] = lambda: 0
+    position: Callable[[], int] = field(default_factory=lambda: _nowhere)
 
     def uncut(self, value: Any) -> Any:
         """A value of the program as it was before something was cut."""
@@ -102,10 +111,20 @@ class Recording:
         """From now on nodes get the values that `value_of` has for what they saved, by number."""
         self.value_of = value_of
 
+    def close(self) -> None:
+        """Let go of the graph, which holds this by what its nodes saved: no collector would find the circle."""
+        for packed in self.saved:
+            if packed.fake is not None:
+                packed.found = packed.fake._version
+                packed.fake = None
+        for held in (self.saved, self.fakes, self.outputs, self.originals, self.edges, self.cut_edges, self.versions, self.cut):
+            held.clear()  # type: ignore[attr-defined]  # lists and dicts
+        self.position = _nowhere
+
     def pack(self, tensor: Any) -> Any:
         if type(tensor) is not FakeTensor:
             return tensor
-        packed = Saved(self, len(self.saved), tensor, tensor._version, self.position())
+        packed = Saved(self, len(self.saved), tensor, tensor._version, self.position(), tuple(tensor.shape))
         self.saved.append(packed)
         return packed
 
@@ -114,8 +133,9 @@ class Recording:
             return packed
         if self.value_of is None:  # the program differentiates something itself
             return packed.fake
-        if packed.fake._version != packed.version:
-            raise written(tuple(packed.fake.shape), packed.fake._version, packed.version)
+        found = packed.found if packed.fake is None else packed.fake._version
+        if found != packed.version:
+            raise written(packed.shape, found, packed.version)
         return self.value_of(packed.number)
 
 
@@ -233,6 +253,7 @@ def last_writes(program: Program, descs: Sequence[Descriptor | None], numbers: S
 
     recorder.replaces = look
     record(program, descs, numbers, {}, recorder, recording)
+    recording.close()
     return writers
 
 
