@@ -46,6 +46,13 @@ class NotAgain(Exception):
     """The gradients can't be made so that they can be differentiated; says why."""
 
 
+#: what a call holds of its inputs: tensors or weak references, counts of writes, numbers
+Held = tuple[Sequence[Any], Sequence[int], Sequence[Any]]
+
+
+_NOTHING: Held = ((), (), ())
+
+
 class Holder:
     """Makes what each call holds of its inputs. One per compiled graph.
 
@@ -57,37 +64,43 @@ class Holder:
         # parameters and buffers live on anyway; a weak reference to one would keep `torch.utils.swap_tensors` from exchanging it
         static = {spec.index for spec in signature.inputs if spec.static_address or spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)}
         others = {spec.index for spec in signature.inputs if spec.index >= 0} - numbers - set(saved)
-        self._static, self._user, self._numbers = sorted(others & static), sorted(others - static), sorted(numbers)
-        self._place = {number: place for place, number in enumerate([*self._static, *self._user, *self._numbers])}
+        first, user, self._numbers = sorted(others & static), sorted(others - static), sorted(numbers)
+        self._tensors = [*first, *user]
+        self._place = {number: place for place, number in enumerate(self._tensors)}
+        self._weak = range(len(first), len(self._tensors))
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """What a call holds: tensors or weak references to them, each with its count of writes; numbers."""
+    def __call__(self, args: Sequence[Any]) -> Held:
+        """What a call holds: tensors, or weak references to them, with their counts of writes; numbers."""
+        if not self._place and not self._numbers:
+            return _NOTHING
+        tensors = [args[number] for number in self._tensors]
         try:
-            held: list[Any] = [(args[number], args[number]._version) for number in self._static]
-            held += [(weakref.ref(args[number]), args[number]._version) for number in self._user]
+            writes: Sequence[int] = [tensor._version for tensor in tensors]
         except RuntimeError:  # those of inference mode don't count
-            held = [(args[number], _writes_to(args[number])) for number in self._static]
-            held += [(weakref.ref(args[number]), _writes_to(args[number])) for number in self._user]
-        return held + [args[number] for number in self._numbers] if self._numbers else held
+            writes = [_writes_to(tensor) for tensor in tensors]
+        held: list[Any] = tensors
+        for place in self._weak:
+            held[place] = weakref.ref(tensors[place])
+        return held, writes, [args[number] for number in self._numbers] if self._numbers else ()
 
-    def numbers(self, held: Sequence[Any]) -> dict[int, Any]:
+    def numbers(self, held: Held) -> dict[int, Any]:
         """By input: the number that it was."""
-        return {number: held[self._place[number]] for number in self._numbers}
+        return dict(zip(self._numbers, held[2], strict=True))
 
-    def tensor(self, held: Sequence[Any], number: int) -> torch.Tensor | None:
+    def tensor(self, held: Held, number: int) -> torch.Tensor | None:
         """Input `number` as it is; None where it is gone, or not held."""
         place = self._place.get(number)
         if place is None:
             return None
-        tensor = held[place][0]
+        tensor = held[0][place]
         return tensor() if isinstance(tensor, weakref.ref) else tensor  # type: ignore[no-any-return]  # a tensor or None
 
-    def unwritten(self, held: Sequence[Any], number: int) -> torch.Tensor:
+    def unwritten(self, held: Held, number: int) -> torch.Tensor:
         """Input `number` as it was. NotAtHand where it is gone, or was written."""
         tensor = self.tensor(held, number)
         if tensor is None:
             raise NotAtHand(f"input {number} is gone")
-        if held[self._place[number]][1] != _writes_to(tensor):
+        if held[1][self._place[number]] != _writes_to(tensor):
             raise NotAtHand(f"input {number} was written since")
         return tensor
 
@@ -150,7 +163,7 @@ class Again:
         self._lock = threading.Lock()
 
     def gradients(
-        self, holder: Holder, held: Sequence[Any], saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]],
+        self, holder: Holder, held: Held, saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]],
         histories: Mapping[int, History], results: Sequence[torch.Tensor | None], gradients: Sequence[torch.Tensor | None],
         keep_graph: bool,
     ) -> list[torch.Tensor | None]:  # fmt: skip
@@ -203,7 +216,7 @@ class Again:
         return [recording.edges[n] if n < count else recording.cut_edges[plan.cuts[n][0]] for n in self._gradient_of]
 
     def _values(
-        self, plan: Plan, holder: Holder, held: Sequence[Any], saved: Sequence[torch.Tensor],
+        self, plan: Plan, holder: Holder, held: Held, saved: Sequence[torch.Tensor],
         checks: Mapping[Boundary, Callable[[], None]], first: list[bool],
     ) -> Callable[[int], torch.Tensor]:  # fmt: skip
         pairs = [(value, tensor) for value, tensor in zip(plan.known, saved, strict=True) if value is not None]

@@ -35,7 +35,7 @@ from fxloom_aot._torch_private import (
     standing_for,
     transforms_active,
 )
-from fxloom_aot.again import Again, Holder, NotAgain
+from fxloom_aot.again import Again, Held, Holder, NotAgain
 from fxloom_aot.backward import Variants
 from fxloom_aot.hollow import written
 from fxloom_aot.modes import autocast_on
@@ -188,7 +188,7 @@ class _Call:
 
     def __init__(
         self, stage: CompiledStage, values: list[Any], outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor], holder: Holder,
-        held: Sequence[Any],
+        held: Held,
     ) -> None:  # fmt: skip
         self.stage, self.holder, self.held = stage, holder, held
         self.outputs: list[torch.Tensor] | None = outputs
@@ -306,18 +306,11 @@ class CompiledFunction(torch.autograd.Function):
         chosen = [number for number, gradient in enumerate(gradients) if gradient is not None]
         if not chosen and not more:  # the engine came by way of another output of what this was handed to
             return (None,) * (2 + len(stage.parts[0]))
-        again = torch.is_grad_enabled()  # create_graph=True
-        if not chosen:
-            running = iter(_split([None] * len(stage.sources), stage.parts))
-        elif again:
-            running = iter(_split(_differentiable(ctx, call, gradients, chosen), stage.parts))
+        if more or torch.is_grad_enabled():
+            running = _for_more(ctx, call, gradients, chosen, more)
         else:
-            with torch.no_grad():
-                running = _running(ctx, call, gradients, chosen)
-        if more:
-            running = _with_more(running, more, stage.parts)
-        with torch.set_grad_enabled(again):
-            made = _taken(running)
+            running = _running(ctx, call, gradients, chosen)
+        made = _taken(running)
         return (None, _token(running, stage.device) if ctx.needs_input_grad[1] else None, *made)
 
 
@@ -484,7 +477,7 @@ def training_wrapper(
 
 
 def _with_histories(
-    stage: CompiledStage, given: Sequence[Any], args: Sequence[Any], holder: Holder, held: Sequence[Any], inputs: Sequence[Any],
+    stage: CompiledStage, given: Sequence[Any], args: Sequence[Any], holder: Holder, held: Held, inputs: Sequence[Any],
     outputs: list[Any], results: Sequence[Any],
 ) -> _Call:  # fmt: skip
     """Replace the stage's outputs by what autograd has a history of."""
@@ -523,6 +516,20 @@ def _taken(running: Iterator[list[Any]]) -> list[Any]:
     gradients = list(part)
     part.clear()
     return gradients
+
+
+def _for_more(
+    ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | None], chosen: Sequence[int], more: dict[int, torch.Tensor]
+) -> Iterator[list[Any]]:
+    """The gradients part by part where they are to have a history (`create_graph=True`), or `more` came by position."""
+    parts = call.stage.parts
+    if not chosen:
+        running = iter(_split([None] * len(call.stage.sources), parts))
+    elif torch.is_grad_enabled():
+        running = iter(_split(_differentiable(ctx, call, gradients, chosen), parts))
+    else:
+        running = _running(ctx, call, gradients, chosen)
+    return _with_more(running, more, parts) if more else running
 
 
 def _with_more(
