@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import OPMATH, decomposition
+from fxloom_decomp.registry import OPMATH, cast, decomposition
 
 aten = torch.ops.aten
 Number = float | int | bool
@@ -61,10 +61,15 @@ def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
     return grad * (1 - y * y)
 
 
-@decomposition(aten.threshold.default, promote=OPMATH)
+def _computed_in(x: Tensor) -> torch.dtype:
+    """The type that eager's kernels compare halves in: the CPU's in float32, others in their own, numbers too."""
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) and x.device.type == "cpu" else x.dtype
+
+
+@decomposition(aten.threshold.default)
 def threshold(x: Tensor, threshold: Number, value: Number) -> Tensor:
     threshold = threshold if x.dtype.is_floating_point else int(threshold)  # eager's kernel has it in its own type
-    return torch.where(x <= threshold, torch.full((), value, dtype=x.dtype, device=x.device), x)
+    return torch.where(cast(x, _computed_in(x)) <= threshold, torch.full((), value, dtype=x.dtype, device=x.device), x)
 
 
 @decomposition(aten.threshold_backward.default)
@@ -197,10 +202,12 @@ def hardshrink_backward(grad: Tensor, x: Tensor, lambd: Number) -> Tensor:
     return torch.where((x >= -lambd) & (x <= lambd), torch.full((), 0, dtype=grad.dtype, device=grad.device), grad)
 
 
-@decomposition(aten.softshrink.default, promote=OPMATH)
+@decomposition(aten.softshrink.default)
 def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
-    inside = x * 0.0  # keeps NaN
-    return torch.where(x > lambd, x - lambd, torch.where(x < -lambd, x + lambd, inside))
+    dtype = _computed_in(x)
+    wide, edge = cast(x, dtype), torch.full((), lambd, dtype=dtype, device=x.device)
+    inside = wide * 0.0  # keeps NaN
+    return cast(torch.where(wide > edge, wide - edge, torch.where(wide < -edge, wide + edge, inside)), x.dtype)
 
 
 @decomposition(aten.softshrink_backward.default)

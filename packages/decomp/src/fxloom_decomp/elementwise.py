@@ -36,14 +36,18 @@ def addcmul(x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
     if isinstance(value, torch.SymFloat) and not (x.dtype.is_floating_point or x.dtype.is_complex):
         return NotImplemented
     scale = value if x.dtype.is_floating_point or x.dtype.is_complex else int(value)  # eager's kernel has it in its own type
-    return x + (a * b if scale == 1 else a * scale * b)
+    if scale == 1:
+        return x + a * b
+    return x + (a * scale * b if x.device.type == "cpu" else a * b * scale)  # in the order of eager's kernels: products overflow
 
 
 @decomposition(aten.addcdiv.default, promote=OPMATH)
 def addcdiv(x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
         return NotImplemented  # eager raises
-    return x + (a if value == 1 else a * value) / b
+    if value == 1:
+        return x + a / b
+    return x + (a * value / b if x.device.type == "cpu" else a / b * value)
 
 
 @decomposition(aten.lerp.Scalar, promote=OPMATH, floats_only=True)

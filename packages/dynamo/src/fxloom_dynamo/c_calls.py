@@ -19,7 +19,7 @@ from fxloom_dynamo.construct import allocate, iterable_argument, make_instance, 
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, is_plain, keeps_all_in_dict
 from fxloom_dynamo.marks import ABSENT, Raised, own_dict
 from fxloom_dynamo.policy import wish_for
-from fxloom_dynamo.recorder import UNMODELLED_METHODS
+from fxloom_dynamo.recorder import UNMODELLED_METHODS, has_tensor
 from fxloom_dynamo.symbolic import concrete, has_symbolic
 from fxloom_dynamo.wishes import as_wished
 from fxloom_shapes import FakeTensor
@@ -151,7 +151,7 @@ def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         if not is_plain(arg):
             ev.heap.refuse(arg)
             graph_break("torch_call", f"{fn.__qualname__} of a {type(arg).__qualname__}")
-    if natives.is_past_dispatcher(fn) and any(type(arg) is FakeTensor for arg in (*args, *kwargs.values())):
+    if natives.is_past_dispatcher(fn) and has_tensor([*args, *kwargs.values()]):
         graph_break("torch_call", f"{fn.__qualname__}, which may work on the memory of tensors, and is no operator")
     answer = ev.torch_native(fn, *args, **kwargs)
     if type(answer) is FakeTensor and not ev.recorder.is_known(answer):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import natives, polyfills, symbolic, type_values
+from fxloom_dynamo import natives, polyfills, predictions, symbolic, type_values
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import CarriedNumber
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_abstract, is_plain
@@ -35,7 +35,8 @@ def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any
     from fxloom_dynamo import models
 
     if cls in (int, float) and len(args) == 1 and type(args[0]) is FakeTensor and symbolic.is_captured(ev, args[0]):
-        args = [ev.torch_native(torch.Tensor.item, args[0])]
+        if not predictions.number_decides(ev, args[0], cls.__name__):
+            args = [ev.torch_native(torch.Tensor.item, args[0])]
     if cls in (int, float) and len(args) == 1 and type(args[0]) is CarriedNumber:
         args = [args[0].number]
     if has_symbolic(args):

@@ -64,11 +64,16 @@ def number_of(ev: Evaluator, tensor: FakeTensor, callee: str) -> torch.Tensor | 
 
     callee: name of the function that the program calls to get at the number (item, float, ...).
     """
-    if tensor.dim() or tensor.is_complex() or tensor.dtype is torch.uint64 or tensor.constant is not None:
-        return None
-    if not _result_decides(ev, callee, compared=True):
+    if not number_decides(ev, tensor, callee):
         return None
     return tensor.detach().to(torch.float64 if tensor.is_floating_point() else torch.int64)
+
+
+def number_decides(ev: Evaluator, tensor: FakeTensor, callee: str) -> bool:
+    """Whether `number_of` has an answer."""
+    if tensor.dim() or tensor.is_complex() or tensor.dtype is torch.uint64 or tensor.constant is not None:
+        return False
+    return _result_decides(ev, callee, compared=True)
 
 
 def truth_decides(ev: Evaluator, callee: str) -> bool:

@@ -256,7 +256,7 @@ class Recorder:
                     return symbolic_index.OPERATORS[target](self, *args)
         with self._in_operator():
             value = run(*args, **kwargs)
-        if not _has_tensor(value) and value is not None and not _is_effect(target) and not self._is_new_number(value):
+        if not has_tensor(value) and value is not None and not _is_effect(target) and not self._is_new_number(value):
             return value  # metadata: answered by the fake
         node = self.graph.create_node(op, target, self._argument(args), self._argument(kwargs))
         self._keep.append((args, kwargs))
@@ -426,7 +426,7 @@ class Recorder:
             for index, item in enumerate(value):
                 if isinstance(item, FakeTensor) and self.is_known(item):
                     continue
-                if _has_tensor(item):
+                if has_tensor(item):
                     part = self.graph.call_function(operator.getitem, (node, index))
                     meta.set_sites(part, meta.get_sites(node))
                     meta.set_fake(part, item)
@@ -762,10 +762,11 @@ def _refuse_real(values: Any) -> None:
             graph_break("unsupported_tensor", f"a {kind.__qualname__} ({value.layout}) that capture does not model")
 
 
-def _has_tensor(value: Any) -> bool:
+def has_tensor(value: Any) -> bool:
+    """Whether a tensor is in a nest of tuples and lists."""
     if isinstance(value, torch.Tensor):
         return True
-    return isinstance(value, (tuple, list)) and any(_has_tensor(item) for item in value)
+    return isinstance(value, (tuple, list)) and any(has_tensor(item) for item in value)
 
 
 def _name_of(source: Source) -> str:

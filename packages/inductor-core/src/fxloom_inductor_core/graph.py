@@ -193,6 +193,8 @@ class Lowering:
         self._float_names: dict[str, str] = {}  # symbols of floats -> names of the inputs that hold them
         self._floats: dict[tuple[str, str], Tensor] = {}
         self._mixed = False  # there are tensors on several devices
+        #: buffers that hold a tensor without axes of the CPU, brought to the device of the others
+        self.brought: set[str] = set()
         self._moved: dict[tuple[Operand, str], Tensor] = {}
         self._crowded: dict[torch.fx.Node, None] = {}  # nodes whose loop has too many arguments
 
@@ -440,6 +442,7 @@ class Lowering:
             layout = Layout(device, value.dtype, (), ())
             args = (operand, TorchRef(f"torch.device({device!r})"))
             (self._moved[key],) = self.library("torch.Tensor.to", args, [layout], out=False, op="aten._to_copy")
+            self.brought.add(str(self._moved[key].buffer))
         return self._moved[key]
 
     def _settle(self, node: torch.fx.Node, result: Any) -> None:

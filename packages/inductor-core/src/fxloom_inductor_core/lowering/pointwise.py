@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.lowering.promote import elementwise, is_tensor, promote, to_float
+from fxloom_inductor_core.lowering.promote import elementwise, is_tensor, promote, result_device, to_float
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.numbers import Float
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath
 from fxloom_interfaces.ops import OPS
+from fxloom_interfaces.promotion import takes_wide_number
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.graph import Lowering
@@ -171,26 +172,29 @@ def sub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
 def rsub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
     if _is_bool(a) or _is_bool(b):
         return NotImplemented  # eager refuses it
-    dtype = _result(cx)
+    dtype, device = _result(cx), result_device([v for v in (a, b) if is_tensor(v)])
 
     def function(ops: Any, x: Any, y: Any) -> Any:
-        return _plus_scaled(ops, y, x, alpha, dtype, "sub")
+        return _plus_scaled(ops, y, x, alpha, dtype, "sub", device)
 
     return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype, op="sub")
 
 
 def _scaled(cx: Lowering, a: Any, b: Any, alpha: Any, dtype: str, name: str) -> Any:
+    device = result_device([v for v in (a, b) if is_tensor(v)])
+
     def function(ops: Any, x: Any, y: Any) -> Any:
-        return _plus_scaled(ops, x, y, alpha, dtype, name)
+        return _plus_scaled(ops, x, y, alpha, dtype, name, device)
 
     return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype, op=name)
 
 
-def _plus_scaled(ops: Any, x: Any, y: Any, alpha: Any, dtype: str, name: str) -> Any:
+def _plus_scaled(ops: Any, x: Any, y: Any, alpha: Any, dtype: str, name: str, device: str) -> Any:
     """x + alpha * y, or x - alpha * y with the name "sub"; floats are rounded once, as eager's kernels do."""
     if alpha == 1 and not isinstance(alpha, Float):
         return getattr(ops, name)(x, y)
-    scale = ops.to_dtype(ops.constant(alpha, dtype), opmath(dtype))
+    wide = takes_wide_number(name, 2, device)
+    scale = ops.to_dtype(ops.constant(alpha, opmath(dtype) if wide else dtype), opmath(dtype))
     if not is_float(dtype):
         return getattr(ops, name)(x, ops.mul(y, scale))
     return ops.fma(ops.neg(y) if name == "sub" else y, scale, x)
@@ -483,9 +487,13 @@ def addcmul(cx: Lowering, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     if isinstance(value, Float) and not is_float(dtype):
         return NotImplemented
 
+    on_cpu = cx.fake.device.type == "cpu"
+
     def function(ops: Any, s: Any, t: Any, u: Any) -> Any:
-        scaled = t if value == 1 else ops.mul(ops.constant(value, opmath(dtype)), t)
-        return ops.add(s, ops.mul(scaled, u))
+        if value == 1:
+            return ops.add(s, ops.mul(t, u))
+        scale = ops.constant(value, opmath(dtype))  # in the order of eager's kernels, since products overflow
+        return ops.add(s, ops.mul(ops.mul(scale, t), u) if on_cpu else ops.mul(scale, ops.mul(t, u)))
 
     return elementwise(cx, [x, a, b], function, dtype=dtype, compute=dtype, ops=3)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.layout import elementwise_stride, surely_same_size
 from fxloom_shapes.propagate import Plan
 from fxloom_shapes.rules.registry import fresh, shape_rule
@@ -16,7 +17,7 @@ aten = torch.ops.aten
 @shape_rule(aten._standard_gamma_grad.default, aten.binomial.default, aten._dirichlet_grad.default)
 def of_operands(device: torch.device, x: Any, *others: Any, **options: Any) -> Plan | None:
     """One number for each of the first operand, which the others have to match."""
-    descs = [x.desc, *(other.desc for other in others if isinstance(other, torch.Tensor))]
+    descs = [x.desc, *(other.desc for other in others if type(other) is FakeTensor)]
     if not all(surely_same_size(desc.size, x.desc.size) for desc in descs):
         return None
     stride = None if device.type == "cpu" else elementwise_stride(x.desc.size, descs)
