@@ -1,14 +1,23 @@
-"""For every test of this repository: what falls to eager without being asked to is an error."""
+"""For every test of this repository: what falls to eager without being asked to is an error.
+
+With FXLOOM_TEST_DEVICE=cuda tensors are made on that device unless a test says where. Tests that count on the CPU fail then; the list
+of failures is to be read.
+"""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import FallbackWarning
+
+if "FXLOOM_TEST_DEVICE" in os.environ:
+    torch.set_default_device(os.environ["FXLOOM_TEST_DEVICE"])
 
 
 @pytest.fixture(autouse=True)

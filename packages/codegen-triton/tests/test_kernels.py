@@ -303,6 +303,7 @@ def test_a_size_as_a_value(tmp_path: Path) -> None:
         check(kernel, [torch.empty(length, dtype=torch.int64)], tmp_path, (length,))
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="an assertion on the card ends the process; the interpreter raises")
 def test_indirect_load_out_of_range_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from triton.runtime import interpreter
 
