@@ -1,22 +1,21 @@
-"""The register of decompositions: one rule per overload, with its promotion and the sets that it belongs to.
+"""The registry of decompositions: one rule per overload, with its type promotion and the sets that it belongs to.
 
-`@decomposition(aten.silu.default, promote=OPMATH)` stands above a rule; the body is mathematics in functional operators.
-`table(name)` is what aot takes: `Mapping[OpOverload, Rule]`. A rule may return NotImplemented to decline.
+In: rules, functions of tensors written in functional operators, under `@decomposition(aten.silu.default, promote=OPMATH)`.
+Out: `REGISTRY`, where the rule's promotion is wrapped around it. A rule may return NotImplemented to decline its arguments.
+Invariant: an overload has one rule, and this module knows none of the families that register here (see `tables`).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from fxloom_interfaces.config import nearest
-from fxloom_interfaces.errors import ConfigError, InternalError
+from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.promotion import Promotion, compute_dtype, result_dtype
 
 Op = torch._ops.OpOverload
@@ -41,7 +40,8 @@ class Decomposition:
     place: str
 
 
-_registered: dict[Op, Decomposition] = {}
+#: Every rule, once the families are imported; `tables` imports them.
+REGISTRY: dict[Op, Decomposition] = {}
 
 
 def decomposition(
@@ -63,34 +63,16 @@ def decomposition(
         call = rule if promote is NONE else _promoted(rule, promote)
         call = _declining_integers(call) if floats_only else call
         for op in ops:
-            earlier = _registered.get(op)
+            earlier = REGISTRY.get(op)
             if earlier is not None and not (override and reason):
                 raise InternalError("decomp", f"two rules for {op}: {earlier.place} and {place}")
             chosen = (
                 sets if sets is not None else tuple(name for name in SETS if name != "core_aten" or torch.Tag.core not in op.tags)
             )
-            _registered[op] = Decomposition(op, call, promote, frozenset(chosen), place)
+            REGISTRY[op] = Decomposition(op, call, promote, frozenset(chosen), place)
         return rule
 
     return register
-
-
-def registered() -> Mapping[Op, Decomposition]:
-    """Every rule, by overload."""
-    _load()
-    return MappingProxyType(_registered)
-
-
-@functools.cache
-def table(name: str) -> Mapping[Op, Rule]:
-    """The rules of the set `name`. ConfigError for an unknown one."""
-    if name not in SETS:
-        raise ConfigError(f"unknown set of decompositions {name!r}{nearest(name, list(SETS))}")
-    return MappingProxyType({op: entry.call for op, entry in registered().items() if name in entry.sets})
-
-
-def _load() -> None:
-    import fxloom_decomp.rules  # noqa: F401  # registers
 
 
 def _promoted(rule: Rule, promote: Promotion) -> Rule:

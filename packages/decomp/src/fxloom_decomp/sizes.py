@@ -1,4 +1,7 @@
-"""Questions that rules ask of sizes which only running the program may tell."""
+"""Emptiness of tensors whose sizes may be unbacked (known only when the graph runs).
+
+In: a fake tensor and the dims that a rule folds away. Out: a bool, by which the rule takes or declines its arguments.
+"""
 
 from __future__ import annotations
 
