@@ -109,9 +109,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def imports(session: nox.Session) -> None:
-    """Direction of imports between the packages (import-linter)."""
+    """Direction of imports between the packages (import-linter), cycles between a package's modules."""
     paths = os.pathsep.join(str(ROOT / "packages" / package / "src") for package in ORDER)
     session.run(str(Path(sys.executable).parent / "lint-imports"), env={"PYTHONPATH": paths}, external=True)
+    session.run(sys.executable, "tools/check_cycles.py", external=True)
 
 
 @nox.session(venv_backend="none")
