@@ -237,7 +237,7 @@ def test_wrapper_reads_well() -> None:
         "def call(inputs):\n"
         "    arg0, arg1 = inputs\n"
         "    inputs.clear()\n"
-        "    buf0 = empty_strided((4, 2), (2, 1), dtype=torch.float32)\n"
+        "    buf0 = empty_strided((4, 2), (2, 1), dtype=torch.float32, device=cpu)\n"
         "    torch.mm(arg0, arg1, out=buf0)\n"
         "    buf1 = buf0  # f32[4, 2], reuses memory\n"
         "    fused_relu_add_0(buf0, buf1)\n"

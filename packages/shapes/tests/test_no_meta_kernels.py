@@ -25,6 +25,7 @@ volume = torch.rand(2, 3, 6, 6, 6)
 CALLS: dict[str, tuple[Any, torch.Tensor, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
     "gamma, derivative": (aten._standard_gamma_grad.default, positive, lambda x: (x, positive)),
     "gamma, derivative, both": (aten._standard_gamma_grad.default, positive, lambda x: (x, x)),
+    "gamma": (aten._standard_gamma.default, positive, lambda x: (x,)),
     "dirichlet": (aten._sample_dirichlet.default, positive, lambda x: (x,)),
     "dirichlet, derivative": (aten._dirichlet_grad.default, positive, lambda x: (x, positive, positive)),
     "binomial": (aten.binomial.default, positive, lambda x: (x, positive.clamp(max=1))),

@@ -154,7 +154,8 @@ class _NonLeaf(torch.autograd.Function):
 
 def _non_leaf(fake: FakeTensor) -> FakeTensor:
     with torch.enable_grad():
-        return _NonLeaf.apply(torch.empty(0, requires_grad=True), [fake])  # type: ignore[no-any-return]  # a tensor
+        start = torch.empty(0, requires_grad=True, device="cpu")
+        return _NonLeaf.apply(start, [fake])  # type: ignore[no-any-return]  # a tensor
 
 
 def concrete(program: Program, numbers: Mapping[str, Any]) -> list[Descriptor | None]:

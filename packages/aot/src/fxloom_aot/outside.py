@@ -59,7 +59,7 @@ class _Outside(torch.autograd.Function):
     def forward(ctx: Any, inner: _Inner, *outer: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.inner = inner
         # the inner graph stays while a pass comes to it by several ways; that the pass freed what it held is told by this
-        ctx.save_for_backward(torch.empty(0))
+        ctx.save_for_backward(torch.empty(0, device="cpu"))
         ctx.set_materialize_grads(False)
         return tuple([result.detach() for result in inner.results])
 

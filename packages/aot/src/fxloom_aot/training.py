@@ -212,7 +212,7 @@ class _Call:
         with _putting:
             mine = self.pending.setdefault(current_pass(), {})
             mine[position] = mine[position] + gradient if position in mine else gradient
-        return torch.empty(0)
+        return torch.empty(0, device="cpu")
 
     def take(self) -> dict[int, torch.Tensor]:
         """What was put there in this pass, by position."""
@@ -284,7 +284,7 @@ class CompiledFunction(torch.autograd.Function):
         assert call.tensors is not None and call.outputs is not None
         ctx.call = call
         # what gradients of gradients of tensors with a history come by (`_Call.put`): nothing else leads back here
-        way = () if call.pending is None else (torch.empty(0),)
+        way = () if call.pending is None else (torch.empty(0, device="cpu"),)
         ctx.save_for_backward(*call.tensors, *way)
         ctx.set_materialize_grads(False)
         outputs = (*call.outputs, *way)

@@ -248,7 +248,7 @@ def overlaps_itself(desc: Descriptor) -> bool:
         return True
     # strides interleave: count the cells
     size, stride = [int(extent) for extent in desc.size], [int(step) for step in desc.stride]
-    cells = torch.arange(int(extent_of(desc) - desc.offset)).as_strided(size, stride)
+    cells = torch.arange(int(extent_of(desc) - desc.offset), device="cpu").as_strided(size, stride)
     return int(cells.unique().numel()) != cells.numel()
 
 
@@ -273,7 +273,7 @@ def overlap_in_part(a: Descriptor, b: Descriptor) -> bool:
     if a.dtype == b.dtype and (extent_of(a) <= b.offset or extent_of(b) <= a.offset):
         return False
     scale_a, scale_b = a.dtype.itemsize, b.dtype.itemsize
-    cells = torch.zeros(max(int(extent_of(a)) * scale_a, int(extent_of(b)) * scale_b), dtype=torch.bool)
+    cells = torch.zeros(max(int(extent_of(a)) * scale_a, int(extent_of(b)) * scale_b), dtype=torch.bool, device="cpu")
     for desc, scale, read in ((a, scale_a, False), (b, scale_b, True)):
         size = [*(int(extent) for extent in desc.size), scale]
         stride = [*(int(step) * scale for step in desc.stride), 1]

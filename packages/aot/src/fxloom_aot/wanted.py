@@ -147,6 +147,6 @@ def are_alike(again: torch.Tensor | None, kept: torch.Tensor | None) -> bool:
     finite = difference.isfinite()
     if not torch.equal(a.isnan(), b.isnan()):
         return False
-    size = b.abs()[finite].max() if bool(finite.any()) else torch.zeros(())
+    size = b.abs()[finite].max() if bool(finite.any()) else b.new_zeros(())
     tolerance = torch.finfo(kept.dtype).eps ** 0.5
     return not bool((difference[finite] > tolerance * size).any())

@@ -373,7 +373,7 @@ def _converter(given: dict[int, Array]) -> Callable[[Array], Any]:
 def _own(value: Any) -> Any:
     """A number or dtype of NumPy's as `torch._numpy` has it; other values as they are."""
     if isinstance(value, numpy.generic) and value.dtype in _TORCH_DTYPES:
-        return tensor_numpy().ndarray(torch.tensor(value.item(), dtype=_TORCH_DTYPES[value.dtype]))
+        return tensor_numpy().ndarray(torch.tensor(value.item(), dtype=_TORCH_DTYPES[value.dtype], device="cpu"))
     if isinstance(value, numpy.dtype) or isinstance(value, type) and issubclass(value, numpy.generic):
         return getattr(tensor_numpy(), numpy.dtype(value).name)
     return value

@@ -42,6 +42,8 @@ import math
 import torch
 from torch import as_strided, empty_strided
 
+cpu = torch.device("cpu")
+
 
 def with_strides(tensor, stride):
     """`tensor` itself where it has these strides, as libraries usually give them; a copy that has them otherwise."""
@@ -159,8 +161,8 @@ class _Printer:
         comment = f"  # {dtype_info(step.dtype).short}{list(step.size)}"
         if step.reuse is None:
             arguments = f"{_tuple(step.size)}, {_tuple(step.stride)}, dtype=torch.{step.dtype}"
-            device = "" if step.device == "cpu" else f", device={step.device!r}"
-            return f"{step.name} = empty_strided({arguments}{device})"
+            device = "cpu" if step.device == "cpu" else repr(step.device)  # never the default device, which the program may set
+            return f"{step.name} = empty_strided({arguments}, device={device})"
         old = self.shapes[step.reuse]
         if old == layout:
             return f"{step.name} = {step.reuse}{comment}, reuses memory"

@@ -51,7 +51,7 @@ def broadcast_index(size: Index, index: Index) -> Index:
 
 @lru_cache(maxsize=256)
 def _sample(dtype: str, zero_dim: bool) -> torch.Tensor:
-    return torch.empty(() if zero_dim else (1,), dtype=torch_dtype(dtype))
+    return torch.empty(() if zero_dim else (1,), dtype=torch_dtype(dtype), device="cpu")
 
 
 def promote(values: Sequence[Any]) -> str:

@@ -24,7 +24,7 @@ def of_operands(device: torch.device, x: Any, *others: Any, **options: Any) -> P
     return fresh(x.desc.size, x.desc.dtype, device, stride)
 
 
-@shape_rule(aten._sample_dirichlet.default)
-def sample_dirichlet(device: torch.device, x: Any, generator: Any = None) -> Plan | None:
+@shape_rule(aten._sample_dirichlet.default, aten._standard_gamma.default)
+def draw(device: torch.device, x: Any, generator: Any = None) -> Plan | None:
     stride = None if device.type == "cpu" else elementwise_stride(x.desc.size, [x.desc])
     return fresh(x.desc.size, x.desc.dtype, device, stride)

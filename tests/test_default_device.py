@@ -1,0 +1,35 @@
+"""Programs that set torch's default device: what compiled code allocates lies where it has to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import fxloom
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    yield
+    torch.set_default_device(None)
+    fxloom.reset()
+
+
+def two_kernels(x: torch.Tensor) -> torch.Tensor:
+    return (x.softmax(-1) @ x).sum(0) + 1
+
+
+@pytest.mark.parametrize("when", ["before the first call", "between two calls"])
+def test_memory_of_cpu_kernels(when: str) -> None:
+    """`meta` stands for any other device: with its memory a kernel would write to address 0."""
+    x, compiled = torch.randn(8, 8), fxloom.compile(two_kernels, fullgraph=True)
+    expected = two_kernels(x)
+    if when == "between two calls":
+        torch.testing.assert_close(compiled(x), expected)
+    torch.set_default_device("meta")
+    found = compiled(x)
+    assert found.device.type == "cpu"
+    torch.set_default_device(None)
+    torch.testing.assert_close(found, expected)
