@@ -182,7 +182,8 @@ class Recorder(ElementwiseOps[int]):
 
 def _rounded(value: Any, dtype: str) -> float:
     """A number as an element of a float type narrower than Python's."""
-    return float(torch.tensor(float(value), dtype=torch.float64, device="cpu").float().to(torch_dtype(dtype)))  # in two steps, as torch does it
+    wide = torch.tensor(float(value), dtype=torch.float64, device="cpu")
+    return float(wide.float().to(torch_dtype(dtype)))  # in two steps, as torch does it
 
 
 def new_recorder(
