@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fxloom_codegen_common.interpreter import interpret_positional
-from fxloom_codegen_triton import PLUGIN, emit
+from fxloom_codegen_triton import PLUGIN, emit, tiles
 from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, INTEGER
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.dtypes import torch_dtype
@@ -100,13 +100,13 @@ def test_persistent_softmax_loads_and_computes_once(width: int, tmp_path: Path) 
     source = check(softmax(9, width), [torch.randn(9, width), torch.empty(9, width)], tmp_path)
     assert source.count("tl.load") == 1  # three stages, one tile
     assert source.count("libdevice.exp(") == 1
-    assert "for roffset" not in source
+    assert "for inner_start" not in source
 
 
 def test_looped_softmax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 0)
+    monkeypatch.setattr(tiles, "PERSISTENT_NUMEL", 0)
     source = check(softmax(3, 5000), [torch.randn(3, 5000), torch.empty(3, 5000)], tmp_path)
-    assert source.count("for roffset") == 3
+    assert source.count("for inner_start") == 3
 
 
 def reduction(kind: str, dtype: str, acc: str, rows: int, inner: tuple[int, int], results: int = 1) -> Kernel:
@@ -137,8 +137,8 @@ KINDS = [
 @pytest.mark.parametrize(("kind", "dtype", "acc"), KINDS)
 def test_reductions(kind: str, dtype: str, acc: str, persistent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not persistent:
-        monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 0)
-        monkeypatch.setattr(emit, "choose_blocks", lambda kernel: emit.Blocks(2, 16, 4, False))
+        monkeypatch.setattr(tiles, "PERSISTENT_NUMEL", 0)
+        monkeypatch.setattr(emit, "choose_tiles", lambda kernel: tiles.Tiles(2, 16, 4, False))
     rows, inner = 3, (7, 5)
     if dtype == "bool":
         x = torch.zeros(rows, *inner, dtype=torch.bool)
@@ -205,7 +205,7 @@ def test_scan_too_long_is_refused() -> None:
 @pytest.mark.parametrize("persistent", [True, False])
 def test_threads_meet_between_a_store_and_a_load_of_it(persistent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU another thread may have stored what a thread loads; the interpreter has one thread, so the text is looked at."""
-    monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 1 << 14 if persistent else 0)
+    monkeypatch.setattr(tiles, "PERSISTENT_NUMEL", 1 << 14 if persistent else 0)
     rows, width = 5, 3000
     at = width * X + R
     first = (
@@ -221,7 +221,7 @@ def test_threads_meet_between_a_store_and_a_load_of_it(persistent: bool, tmp_pat
     assert source.count("tl.debug_barrier()") == 1
     assert source.index("tl.store(out_ptr") < source.index("tl.debug_barrier()") < source.index("tl.load(out_ptr")
     if not persistent:  # it does not wait in every round
-        assert source.index("tl.debug_barrier()") < source.rindex("for roffset")
+        assert source.index("tl.debug_barrier()") < source.rindex("for inner_start")
 
 
 def test_threads_meet_before_what_they_read_is_written(tmp_path: Path) -> None:
@@ -235,11 +235,11 @@ def test_threads_meet_before_what_they_read_is_written(tmp_path: Path) -> None:
 
 def test_strided_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column sum: contiguous along the outer axis."""
-    monkeypatch.setattr(emit, "PERSISTENT_NUMEL", 0)
+    monkeypatch.setattr(tiles, "PERSISTENT_NUMEL", 0)
     body = (Load(0, "x", 70 * R + X, "float32"), Reduce((1,), "sum", 0, "float32"))
     buffers = (KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "out"))
     kernel = Kernel((Axis("x0", 70),), (Axis("r0", 100),), (Stage(True, body), Stage(False, (Store("out", X, 1),))), buffers)
-    assert emit.choose_blocks(kernel).xblock == 64
+    assert tiles.choose_tiles(kernel).outer_tile == 64
     check(kernel, [torch.randn(100, 70), torch.empty(70)], tmp_path)
 
 
@@ -255,7 +255,7 @@ def test_elements_stored_beside_a_reduction_of_everything(tmp_path: Path) -> Non
     body = (Load(0, "x", R, "float32"), Compute(1, "neg", (0,), "float32"), Store("out", R, 1), Reduce((2,), "sum", 0, "float32"))
     buffers = tuple(KernelBuffer(name, "float32", role) for name, role in (("x", "in"), ("out", "out"), ("total", "out")))
     kernel = Kernel((), (Axis("r0", 300),), (Stage(True, body), Stage(False, (Store("total", 0, 2),))), buffers)
-    assert "x * 0" in check(kernel, [torch.randn(300), torch.empty(300), torch.empty(())], tmp_path)
+    assert "outer * 0" in check(kernel, [torch.randn(300), torch.empty(300), torch.empty(())], tmp_path)
 
 
 def gather(check_index: bool = True) -> Kernel:

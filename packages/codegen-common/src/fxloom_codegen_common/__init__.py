@@ -1,1 +1,3 @@
-"""What every code generator needs: writer, namer, expression text, reference interpreter of the loop IR."""
+"""What every code generator needs: `writer` and `namer` for source text, `text` for expressions, `interpreter` for what a kernel
+means, `reference` for a code generator that runs kernels in the interpreter.
+"""

@@ -1,4 +1,8 @@
-"""Names that are valid identifiers and unique in one scope; the same questions in the same order give the same names."""
+"""Identifiers of one scope of generated code.
+
+In: wished names, in the order in which code is written. Out: valid identifiers, each handed out once. Invariant: the same wishes
+in the same order give the same names.
+"""
 
 from __future__ import annotations
 

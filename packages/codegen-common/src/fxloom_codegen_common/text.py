@@ -1,4 +1,7 @@
-"""Expressions as text that knows its precedence, so that parentheses are written only where the target needs them."""
+"""Expressions of a C-like target as text with its operator precedence.
+
+In: texts of operands. Out: `Text`, put in parentheses only where the operator around it binds tighter.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fxloom_codegen_triton.build import interpreting, load_module
+from fxloom_codegen_triton.modules import interpreting, load_module
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.dtypes import dtype_info
@@ -48,7 +48,7 @@ def _compile(function: Any, source: KernelSource, whole: bool) -> None:
 
     details = source.details
     names = function.arg_names
-    constants = {"XBLOCK": details["xblock"], **({"RBLOCK": details["rblock"]} if details["rblock"] else {})}
+    constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
     types = [f"*{_pointee(dtype)}" for dtype in details["buffers"]] + ["i32"] * len(details["sizes"]) + ["constexpr"] * len(constants)
     ast = ASTSource(function, signature=dict(zip(names, types, strict=True)), constexprs=constants)
     target = GPUTarget(*TARGET)

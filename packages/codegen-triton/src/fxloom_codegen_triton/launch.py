@@ -31,10 +31,10 @@ class Launcher:
         self.name = source.name
         self.buffers: tuple[str, ...] = details["buffers"]
         self.sizes: tuple[str, ...] = details["sizes"]
-        self.xblock: int = details["xblock"]
-        self.constants = (details["xblock"], details["rblock"]) if details["rblock"] else (details["xblock"],)
+        self.outer_tile: int = details["outer_tile"]
+        self.constants = (details["outer_tile"], details["inner_tile"]) if details["inner_tile"] else (details["outer_tile"],)
         self.keywords = {"num_warps": details["num_warps"]}
-        self._xnumel: str = details["xnumel"]
+        self._outer_count: str = details["outer_count"]
         self._static_grid = None if self.sizes else self.grid({})
         self._compiled: Any = None
         #: launches of the compiled form, by index of the device that it was loaded on
@@ -42,7 +42,7 @@ class Launcher:
 
     def grid(self, sizes: dict[str, int]) -> tuple[int, int, int]:
         """Programs to launch."""
-        return (max(-(-_evaluate(self._xnumel, sizes) // self.xblock), 1), 1, 1)
+        return (max(-(-_evaluate(self._outer_count, sizes) // self.outer_tile), 1), 1, 1)
 
     def compile(self) -> None:
         """Compile for aligned pointers. ToolchainError when Triton refuses."""

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
 from fxloom_codegen_triton.launch import run_on
+from fxloom_codegen_triton.modules import load_module
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.errors import UserError
 
@@ -85,8 +86,6 @@ def matmul_source(
 
 def build_matmul(source: KernelSource, store: ArtifactStore) -> Callable[..., None]:
     """`matmul(a, b, [bias,] out)`: a (M, K), b (K, N), bias (N,), out (M, N), any strides; writes out."""
-    from fxloom_codegen_triton.build import load_module
-
     function = getattr(load_module([source], store)[0], source.name)
     return functools.partial(_launch, function, source.details["config"])
 

@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fxloom_codegen_triton.capabilities import CAPABILITIES
 from fxloom_interfaces.codegen import BuiltKernels, Capabilities, KernelSource
 from fxloom_interfaces.errors import PluginError
 from fxloom_interfaces.versions import LOOP_IR, Version
 
 if TYPE_CHECKING:
     from fxloom_interfaces.program import Kernel
-
-#: Rows of up to so many elements stay in registers from the first stage of a kernel to the last.
-PERSISTENT_NUMEL = 16384
-
-_DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +22,7 @@ class TritonCodegen:
     name: str = "triton"
     device_types: tuple[str, ...] = ("cuda",)
     loop_ir: Version = LOOP_IR
-    capabilities: Capabilities = Capabilities(
-        arguments="tensor",
-        fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
-        reductions=frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "argmax", "argmin", "welford"}),
-        scans=frozenset({"sum", "prod", "max", "min"}),
-        max_scan_numel=PERSISTENT_NUMEL,
-        dtypes=frozenset(_DTYPES),
-        atomic_add=True,
-        random=True,
-        two_pass_numel=PERSISTENT_NUMEL,
-        parallelism=132 * 8,
-        templates=frozenset({"mm"}),
-    )
+    capabilities: Capabilities = CAPABILITIES
 
     def emit(self, kernel: Kernel, name: str) -> KernelSource:
         """A Triton function `name`, with its block sizes and grid in `details`. PluginError for what Triton can't express."""

@@ -1,0 +1,24 @@
+"""What the Triton code generator can do: the answers that the scheduler plans by. Importing it pulls in neither torch nor Triton."""
+
+from __future__ import annotations
+
+from fxloom_interfaces.codegen import Capabilities
+
+#: Rows of up to so many elements stay in registers from the first stage of a kernel to the last.
+PERSISTENT_NUMEL = 16384
+
+_DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+
+CAPABILITIES = Capabilities(
+    arguments="tensor",
+    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+    reductions=frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "argmax", "argmin", "welford"}),
+    scans=frozenset({"sum", "prod", "max", "min"}),
+    max_scan_numel=PERSISTENT_NUMEL,
+    dtypes=frozenset(_DTYPES),
+    atomic_add=True,
+    random=True,
+    two_pass_numel=PERSISTENT_NUMEL,
+    parallelism=132 * 8,
+    templates=frozenset({"mm"}),
+)

@@ -1,0 +1,76 @@
+"""Launch parameters of a kernel: how many points one program computes at a time, and in which integers it counts them.
+
+In: a `Kernel`, of which only extents and index expressions are looked at. Out: `Tiles`, and whether 64-bit indices are needed.
+Invariant: a persistent kernel's inner tile covers its whole inner range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fxloom_codegen_triton.capabilities import PERSISTENT_NUMEL
+from fxloom_interfaces.expr import bounds, is_static, product, stride_of, symbol
+from fxloom_interfaces.program import Kernel, Load, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Launch parameters. outer_tile, inner_tile: points that a program computes at a time, powers of two.
+
+    inner_tile: 0 in pointwise kernels. persistent: it covers the inner range.
+    """
+
+    outer_tile: int
+    inner_tile: int
+    num_warps: int
+    persistent: bool
+
+
+def choose_tiles(kernel: Kernel) -> Tiles:
+    """Tiles by a rule of thumb: enough points per program to fill its warps, rows contiguous along lanes."""
+    if not kernel.inner:
+        numel = product([axis.size for axis in kernel.outer])
+        small = is_static(numel) and int(numel) < 1 << 17
+        return Tiles(256 if small else 1024, 0, 4, False)
+    inner_count = product([axis.size for axis in kernel.inner])
+    if is_static(inner_count) and int(inner_count) <= PERSISTENT_NUMEL:
+        inner_tile = max(_power_of_two(int(inner_count)), 1)
+        outer_tile = max(1, min(64, 2048 // inner_tile))
+        tile = outer_tile * inner_tile
+        return Tiles(outer_tile, inner_tile, 4 if tile <= 2048 else 8 if tile <= 8192 else 16, True)
+    if _rows_are_strided(kernel):
+        return Tiles(64, 32, 8, False)
+    return Tiles(1, 2048, 8, False)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _rows_are_strided(kernel: Kernel) -> bool:
+    """Whether most loads are contiguous along the outer axes and not along the inner ones."""
+    votes = 0
+    for instruction in kernel.instructions():
+        if isinstance(instruction, Load) and kernel.outer:
+            inner = stride_of(instruction.index, symbol(kernel.inner[-1].name))
+            outer = stride_of(instruction.index, symbol(kernel.outer[-1].name))
+            votes += (outer == 1) - (inner == 1)
+    return votes > 0
+
+
+def needs_64_bits(kernel: Kernel) -> bool:
+    """Whether some index may not fit 32 bits; unknown bounds count as too large."""
+    extents = {symbol(axis.name): axis.size for axis in (*kernel.outer, *kernel.inner)}
+    limit = (1 << 31) - 1
+    for axes in (kernel.outer, kernel.inner):
+        numel = product([axis.size for axis in axes])
+        if not is_static(numel) or int(numel) + (1 << 16) > limit:
+            return True
+    for instruction in kernel.instructions():
+        if isinstance(instruction, (Load, Store)) and not isinstance(instruction.index, int):
+            if not all(s in extents for s in instruction.index.free_symbols):
+                continue  # indirect: computed from int64 data
+            low, high = bounds(instruction.index, extents)
+            if low is None or high is None or high > limit or low < -limit:
+                return True
+    return False
