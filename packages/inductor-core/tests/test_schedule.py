@@ -14,11 +14,10 @@ from core_graphs import check, compiled, record
 
 from fxloom_codegen_common.reference import REFERENCE
 from fxloom_inductor_core import CompiledGraph, InductorOptions, compile_graph
-from fxloom_inductor_core.graph import Lowering
-from fxloom_inductor_core.lowering import rules
-from fxloom_inductor_core.schedule import Scheduler
-from fxloom_inductor_core.spaces import collapse, express, refine
-from fxloom_inductor_core.trace import Loop
+from fxloom_inductor_core.ir.loops import Loop
+from fxloom_inductor_core.lowering.lower import lower
+from fxloom_inductor_core.scheduler.fusion import Scheduler
+from fxloom_inductor_core.scheduler.spaces import collapse, express, refine
 from fxloom_interfaces import meta, telemetry
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.expr import product, substitute, symbol
@@ -103,7 +102,7 @@ def siblings(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, steps: int) -> l
 
 def scheduled(function, *inputs: torch.Tensor) -> tuple[Scheduler, int]:
     """The scheduler after its work on a function's graph, and the number of its loops."""
-    graph = Lowering({"cpu": REFERENCE}, InductorOptions(), rules(), keep_ir=False).run(record(function, *inputs))
+    graph = lower(record(function, *inputs), {"cpu": REFERENCE}, InductorOptions())
     scheduler = Scheduler(graph, {"cpu": REFERENCE}, InductorOptions())
     scheduler.run()
     return scheduler, sum(isinstance(work, Loop) for work in graph.work)

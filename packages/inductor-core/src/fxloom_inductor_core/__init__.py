@@ -1,6 +1,7 @@
-"""Lowerings, loop bodies, scheduler, fusion, memory planning and the wrapper.
+"""From graphs in the aten dialect to programs of fused kernels and library calls.
 
-Public: `compile_graph`, `CompiledGraph`, `InductorOptions`.
+Public: `compile_graph`, `CompiledGraph`, `InductorOptions`. Rooms: `lowering` makes `ir`, `scheduler` makes kernels of it, `memory`
+says where buffers lie, `wrapper` is the program and its printing, `compile` goes all the way.
 """
 
 from fxloom_inductor_core.compile import CompiledGraph, compile_graph

@@ -1,6 +1,7 @@
-"""The way through inductor-core: an aten graph in, a callable out.
+"""The way through inductor-core: lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper.
 
-lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper
+In: a graph in the aten dialect, its signature, a code generator by device type. Out: `CompiledGraph`, a callable.
+Invariant: what comes out is a function of the graph, the signature, the options and the plugins alone.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Any
 import torch
 import torch.fx
 
-from fxloom_inductor_core.graph import LoweredGraph, Lowering, Operand
-from fxloom_inductor_core.lowering import rules
+from fxloom_inductor_core.ir.graph import LoweredGraph
+from fxloom_inductor_core.ir.loops import Loop
+from fxloom_inductor_core.lowering.lower import lower
+from fxloom_inductor_core.memory.liveness import donated_inputs, yield_nbytes
 from fxloom_inductor_core.options import InductorOptions
-from fxloom_inductor_core.plan import Planned, plan
-from fxloom_inductor_core.schedule import Group, Scheduler
-from fxloom_inductor_core.tensors import span
-from fxloom_inductor_core.trace import Loop
-from fxloom_inductor_core.wrapper import parts_of, print_runnable, print_wrapper
+from fxloom_inductor_core.scheduler.fusion import Scheduler
+from fxloom_inductor_core.scheduler.groups import Group
+from fxloom_inductor_core.wrapper.program import Planned, plan
+from fxloom_inductor_core.wrapper.python import parts_of, print_runnable, print_wrapper
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.codegen import Codegen, KernelSource, OffersTemplates, check_codegen
-from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError, UserError
 from fxloom_interfaces.program import Program
-from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
+from fxloom_interfaces.signature import GraphSignature, OutputKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,38 +99,18 @@ def compile_graph(
     listening = telemetry.wants_artifacts()
     with telemetry.phase("inductor.lower"):
         trains = signature is not None and bool(signature.outputs_of(OutputKind.SAVED))
-        lowering = Lowering(codegens, options, rules(), keep_ir=listening, trains=trains)
-        graph = lowering.run(gm)
+        graph = lower(gm, codegens, options, keep_ir=listening, trains=trains)
     _check_devices(graph, codegens)
     if listening:
         telemetry.emit(telemetry.ArtifactWritten("ir_pre_fusion.txt", _pre_fusion_text(graph)))
     with telemetry.phase("inductor.schedule"):
         groups = Scheduler(graph, codegens, options).run()
     with telemetry.phase("inductor.plan"):
-        let_go, hand_over = _backward_memory(graph, signature, options)
-        planned = plan(graph, groups, codegens, options, let_go, hand_over)
+        donated, early = donated_inputs(graph, signature), yield_nbytes(graph, signature, options)
+        planned = plan(graph, groups, codegens, options, donated, early)
     if listening:
         telemetry.emit(telemetry.ArtifactWritten("ir_post_fusion.txt", planned.program.text()))
     return _finish(graph, groups, planned, codegens, store)
-
-
-#: parts that a large backward graph gives its gradients in, about
-_PARTS = 12
-
-
-def _backward_memory(graph: LoweredGraph, signature: GraphSignature | None, options: InductorOptions) -> tuple[frozenset[str], int]:
-    """Of a backward graph, what `plan` lets go of: inputs that live for it alone; after how many bytes it gives gradients away."""
-    if signature is None or not signature.backward:
-        return frozenset(), 0
-    kinds = (InputKind.SAVED, InputKind.TANGENT)
-    pairs = zip(graph.inputs, signature.inputs, strict=True)
-    inputs = frozenset(given.name for given, spec in pairs if spec.kind in kinds and given.size is not None)
-    outputs = {output.buffer for output in graph.outputs if isinstance(output, Operand)}
-    layouts = [graph.layouts[name] for name in outputs]
-    sizes = [span(layout.size, layout.stride) for layout in layouts]
-    total = sum(size * dtype_info(layout.dtype).nbytes for size, layout in zip(sizes, layouts, strict=True) if isinstance(size, int))
-    early = 0 < options.early_gradients_nbytes <= total
-    return inputs, total // _PARTS if early else 0
 
 
 def _check_devices(graph: LoweredGraph, codegens: Mapping[str, Codegen]) -> None:

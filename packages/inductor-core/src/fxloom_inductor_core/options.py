@@ -1,4 +1,8 @@
-"""Options of inductor-core. Filled by the umbrella; a snapshot is part of the cache keys."""
+"""Options of inductor-core, filled by the umbrella and frozen for a compilation.
+
+They are in no cache key themselves: plugins keep built kernels under the text of their sources, the toolchain and what else
+decides how they are built, and options change nothing but which sources there are.
+"""
 
 from __future__ import annotations
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.graph import CHANNELS_LAST, as_expr, layout_of
+from fxloom_inductor_core.ir.layouts import CHANNELS_LAST, as_expr, layout_of
+from fxloom_inductor_core.ir.tensors import strides_in_order
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.tensors import strides_in_order
 from fxloom_interfaces.loop_ir import Layout
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
 
 @lowering(aten.convolution.default)
 def convolution(
-    cx: Lowering,
+    cx: LoweringContext,
     x: Any,
     weight: Any,
     bias: Any,
@@ -54,7 +54,7 @@ def convolution(
     return cx.library("torch.ops.aten.convolution.default", args, [layout], out=False, op="aten.convolution")[0]
 
 
-def _prefers_channels_last(cx: Lowering, x: Any, weight: Any, transposed: bool) -> bool:
+def _prefers_channels_last(cx: LoweringContext, x: Any, weight: Any, transposed: bool) -> bool:
     """Where oneDNN (float32, bfloat16) and cuDNN's tensor cores (half precision) take channels-last and give it back: 2-D."""
     if not cx.options.channels_last or transposed or len(x.size) != 4 or weight.dtype != x.dtype:
         return False
@@ -73,5 +73,5 @@ def _is_channels_last(layout: Layout) -> bool:
 
 
 @lowering(aten.convolution_backward.default)
-def convolution_backward(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
+def convolution_backward(cx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     return cx.eager(cx.current, library=True)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from fxloom_inductor_core.graph import as_expr
+from fxloom_inductor_core.ir.layouts import as_expr
+from fxloom_inductor_core.ir.numbers import Float, is_number
+from fxloom_inductor_core.ir.tensors import Tensor
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.numbers import Float, is_number
-from fxloom_inductor_core.tensors import Tensor
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, opmath
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
 
-def _constant(cx: Lowering, value: Any) -> Any:
+def _constant(cx: LoweringContext, value: Any) -> Any:
     fake = cx.fake
     dtype = dtype_name(fake.dtype)
     if dtype_info(dtype).kind == "complex" or not is_number(value):
@@ -39,37 +39,37 @@ def _constant(cx: Lowering, value: Any) -> Any:
 
 
 @lowering(aten.full.default, aten.full_like.default)
-def full(cx: Lowering, like: Any, value: Any, **kwargs: Any) -> Any:
+def full(cx: LoweringContext, like: Any, value: Any, **kwargs: Any) -> Any:
     return _constant(cx, value)
 
 
 @lowering(aten.new_full.default)
-def new_full(cx: Lowering, x: Any, size: Any, value: Any, **kwargs: Any) -> Any:
+def new_full(cx: LoweringContext, x: Any, size: Any, value: Any, **kwargs: Any) -> Any:
     return _constant(cx, value)
 
 
 @lowering(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
-def zeros(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
+def zeros(cx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     return _constant(cx, 0)
 
 
 @lowering(aten.ones.default, aten.ones_like.default, aten.new_ones.default)
-def ones(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
+def ones(cx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     return _constant(cx, 1)
 
 
 @lowering(aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default)
-def empty(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
+def empty(cx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """Any values will do; zeros are reproducible and cost nothing when they are overwritten."""
     return _constant(cx, 0)
 
 
 @lowering(aten.scalar_tensor.default)
-def scalar_tensor(cx: Lowering, value: Any, **kwargs: Any) -> Any:
+def scalar_tensor(cx: LoweringContext, value: Any, **kwargs: Any) -> Any:
     return _constant(cx, value)
 
 
-def _iota(cx: Lowering, start: Any, step: Any) -> Any:
+def _iota(cx: LoweringContext, start: Any, step: Any) -> Any:
     fake = cx.fake
     dtype = dtype_name(fake.dtype)
     size = tuple(as_expr(s) for s in fake.size())
@@ -89,28 +89,28 @@ def _iota(cx: Lowering, start: Any, step: Any) -> Any:
 
 
 @lowering(aten.arange.default)
-def arange(cx: Lowering, end: Any, **kwargs: Any) -> Any:
+def arange(cx: LoweringContext, end: Any, **kwargs: Any) -> Any:
     return _iota(cx, 0, 1)
 
 
 @lowering(aten.arange.start)
-def arange_start(cx: Lowering, start: Any, end: Any, **kwargs: Any) -> Any:
+def arange_start(cx: LoweringContext, start: Any, end: Any, **kwargs: Any) -> Any:
     return _iota(cx, start, 1)
 
 
 @lowering(aten.arange.start_step)
-def arange_step(cx: Lowering, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Any:
+def arange_step(cx: LoweringContext, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Any:
     return _iota(cx, start, step)
 
 
 if hasattr(torch.ops.prims, "iota"):
 
     @lowering(torch.ops.prims.iota.default)
-    def iota(cx: Lowering, length: Any, *, start: Any, step: Any, **kwargs: Any) -> Any:
+    def iota(cx: LoweringContext, length: Any, *, start: Any, step: Any, **kwargs: Any) -> Any:
         return _iota(cx, start, step)
 
 
-def _triangle(cx: Lowering, x: Any, diagonal: int, lower: bool) -> Any:
+def _triangle(cx: LoweringContext, x: Any, diagonal: int, lower: bool) -> Any:
     def body(ops: Any, index: Any) -> Any:
         row, column = ops.index_expr(index[-2], "int64"), ops.index_expr(index[-1], "int64")
         edge = ops.add(row, ops.constant(diagonal, "int64"))
@@ -121,10 +121,10 @@ def _triangle(cx: Lowering, x: Any, diagonal: int, lower: bool) -> Any:
 
 
 @lowering(aten.tril.default)
-def tril(cx: Lowering, x: Any, diagonal: int = 0) -> Any:
+def tril(cx: LoweringContext, x: Any, diagonal: int = 0) -> Any:
     return _triangle(cx, x, diagonal, lower=True)
 
 
 @lowering(aten.triu.default)
-def triu(cx: Lowering, x: Any, diagonal: int = 0) -> Any:
+def triu(cx: LoweringContext, x: Any, diagonal: int = 0) -> Any:
     return _triangle(cx, x, diagonal, lower=False)

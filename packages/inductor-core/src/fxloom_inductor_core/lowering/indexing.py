@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.graph import Operand, as_expr, layout_of
+from fxloom_inductor_core.ir.graph import Operand
+from fxloom_inductor_core.ir.layouts import as_expr, layout_of
+from fxloom_inductor_core.ir.tensors import Index
 from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_sizes
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.lowering.view import expand_to
-from fxloom_inductor_core.tensors import Index
 from fxloom_interfaces.dtypes import is_integer
 from fxloom_interfaces.expr import symbol
 from fxloom_interfaces.loop_ir import Layout
@@ -19,13 +20,13 @@ from fxloom_interfaces.program import Constant
 from fxloom_shapes.layout import clip, wrapped
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
 
 @lowering(aten.embedding.default)
-def embedding(cx: Lowering, weight: Any, index: Any, padding: int = -1, scale: bool = False, sparse: bool = False) -> Any:
+def embedding(cx: LoweringContext, weight: Any, index: Any, padding: int = -1, scale: bool = False, sparse: bool = False) -> Any:
     cx.realize(weight)
     rank = len(index.size)
 
@@ -37,7 +38,7 @@ def embedding(cx: Lowering, weight: Any, index: Any, padding: int = -1, scale: b
 
 
 @lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
-def index_tensor(cx: Lowering, x: Any, indices: Sequence[Any]) -> Any:
+def index_tensor(cx: LoweringContext, x: Any, indices: Sequence[Any]) -> Any:
     used = [d for d, i in enumerate(indices) if i is not None]
     if any(not is_integer(indices[d].dtype) or indices[d].dtype == "uint8" for d in used) or any(
         indices[d].device != x.device for d in used
@@ -67,7 +68,7 @@ def index_tensor(cx: Lowering, x: Any, indices: Sequence[Any]) -> Any:
 
 
 @lowering(aten.index_select.default)
-def index_select(cx: Lowering, x: Any, dim: int, index: Any) -> Any:
+def index_select(cx: LoweringContext, x: Any, dim: int, index: Any) -> Any:
     if not x.size:
         return NotImplemented
     dim = dim % len(x.size)
@@ -85,7 +86,7 @@ def index_select(cx: Lowering, x: Any, dim: int, index: Any) -> Any:
 
 
 @lowering(aten.gather.default)
-def gather(cx: Lowering, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
+def gather(cx: LoweringContext, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
     if not x.size or len(index.size) != len(x.size) or any(e == 0 for e in x.size):
         return NotImplemented
     dim = dim % len(x.size)
@@ -98,7 +99,7 @@ def gather(cx: Lowering, x: Any, dim: int, index: Any, sparse_grad: bool = False
     return cx.compute(index.size, x.dtype, x.device, body, [x, index], ops=2)
 
 
-def _is_constant(cx: Lowering, x: Any) -> bool:
+def _is_constant(cx: LoweringContext, x: Any) -> bool:
     """True for a tensor that is not stored and whose elements are all one number."""
     if x.is_stored:
         return False
@@ -108,7 +109,7 @@ def _is_constant(cx: Lowering, x: Any) -> bool:
 
 
 @lowering(aten.index_put.default)
-def index_put(cx: Lowering, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+def index_put(cx: LoweringContext, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """The eager kernel, which copies what it writes into: a constant (as for the gradient of an embedding) is given to it as
     one element repeated, not filled for it first."""
     if not _is_constant(cx, x):
@@ -129,7 +130,7 @@ def index_put(cx: Lowering, x: Any, indices: Sequence[Any], values: Any, accumul
 
 
 @lowering(aten.slice_scatter.default)
-def slice_scatter(cx: Lowering, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def slice_scatter(cx: LoweringContext, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     if step != 1:
         return NotImplemented
     dim = dim % len(x.size)
@@ -149,7 +150,7 @@ def slice_scatter(cx: Lowering, x: Any, source: Any, dim: int = 0, start: Any = 
 
 
 @lowering(aten.select_scatter.default)
-def select_scatter(cx: Lowering, x: Any, source: Any, dim: int, index: Any) -> Any:
+def select_scatter(cx: LoweringContext, x: Any, source: Any, dim: int, index: Any) -> Any:
     dim = dim % len(x.size)
     position = as_expr(wrapped(cx.given(3, "index"), cx.given(0, "self").size()[dim]))
     wide = expand_to(source, (*x.size[:dim], *x.size[dim + 1 :]))

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_inductor_core.ir.tensors import Tensor, contiguous_strides
 from fxloom_inductor_core.lowering.promote import elementwise
 from fxloom_inductor_core.lowering.registry import RULES, lowering
-from fxloom_inductor_core.tensors import Tensor, contiguous_strides
 from fxloom_interfaces.dtypes import is_float
 from fxloom_interfaces.loop_ir import Layout
 
 if TYPE_CHECKING:
     import torch.fx
 
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
@@ -26,14 +26,14 @@ def _gemm_ready(layout: Layout) -> bool:
     return (columns == 1 and (rows != 0 or layout.size[-2] == 1)) or (rows == 1 and (columns != 0 or layout.size[-1] == 1))
 
 
-def _product(cx: Lowering, target: str, op: str, a: Any, b: Any) -> Tensor:
+def _product(cx: LoweringContext, target: str, op: str, a: Any, b: Any) -> Tensor:
     size = (*a.size[:-1], b.size[-1])
     layout = Layout(a.device, a.dtype, size, contiguous_strides(size))
     operands = [cx.operand(x, _gemm_ready) for x in (a, b)]
     return cx.library(target, operands, [layout], out=True, op=op)[0]
 
 
-def _template(cx: Lowering, a: Any, b: Any, bias: Any = None) -> Tensor | None:
+def _template(cx: LoweringContext, a: Any, b: Any, bias: Any = None) -> Tensor | None:
     """a @ b [+ bias] by the plugin's own kernel, where it has one and options let it compete; None elsewhere."""
     device = a.device.partition(":")[0]
     plugin = cx.codegens.get(device)
@@ -52,7 +52,7 @@ def _template(cx: Lowering, a: Any, b: Any, bias: Any = None) -> Tensor | None:
 
 
 @lowering(aten.mm.default)
-def mm(cx: Lowering, a: Any, b: Any) -> Any:
+def mm(cx: LoweringContext, a: Any, b: Any) -> Any:
     made = _template(cx, a, b)
     if made is not None:
         return made
@@ -60,12 +60,12 @@ def mm(cx: Lowering, a: Any, b: Any) -> Any:
 
 
 @lowering(aten.bmm.default)
-def bmm(cx: Lowering, a: Any, b: Any) -> Any:
+def bmm(cx: LoweringContext, a: Any, b: Any) -> Any:
     return _product(cx, "torch.bmm", "aten.bmm", a, b)
 
 
 @lowering(aten.addmm.default)
-def addmm(cx: Lowering, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmm(cx: LoweringContext, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     made = _template(cx, a, b, bias) if beta == 1 and alpha == 1 else None
     if made is not None:
         return made
@@ -80,7 +80,7 @@ def addmm(cx: Lowering, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any 
 
 
 @lowering(aten.baddbmm.default)
-def baddbmm(cx: Lowering, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def baddbmm(cx: LoweringContext, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     size = (a.size[0], a.size[1], b.size[2])
     layout = Layout(a.device, a.dtype, size, contiguous_strides(size))
     operands = [cx.operand(bias), cx.operand(a, _gemm_ready), cx.operand(b, _gemm_ready)]
@@ -88,7 +88,7 @@ def baddbmm(cx: Lowering, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: An
     return cx.library("torch.baddbmm", operands, [layout], kwargs, out=True, op="aten.baddbmm")[0]
 
 
-def _followed_by_loops(cx: Lowering) -> bool:
+def _followed_by_loops(cx: LoweringContext) -> bool:
     """True when everything that reads the current node's value, seen through views, is a loop of ours."""
     pending = list(cx.current.users)
     if not pending:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_inductor_core.ir.numbers import Float
 from fxloom_inductor_core.lowering.promote import elementwise, is_tensor, promote, result_device, to_float
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.numbers import Float
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath
 from fxloom_interfaces.ops import OPS
 from fxloom_interfaces.promotion import takes_wide_number
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
 
-def _result(cx: Lowering) -> str:
+def _result(cx: LoweringContext) -> str:
     return dtype_name(cx.fake.dtype)
 
 
@@ -60,7 +60,7 @@ _FLOAT_UNARY = [
 def _float_unary(name: str) -> Callable[..., Any]:
     heavy = OPS[name].heavy
 
-    def rule(cx: Lowering, x: Any) -> Any:
+    def rule(cx: LoweringContext, x: Any) -> Any:
         return elementwise(
             cx, [x], lambda ops, a: getattr(ops, name)(a), dtype=_result(cx), compute=to_float(x.dtype), heavy=heavy
         )
@@ -77,7 +77,7 @@ for _name in _FLOAT_UNARY:
 
 
 def _rounding(name: str) -> Callable[..., Any]:
-    def rule(cx: Lowering, x: Any) -> Any:
+    def rule(cx: LoweringContext, x: Any) -> Any:
         if x.dtype == "bool":
             return NotImplemented  # eager refuses it, in its own words
         if not is_float(x.dtype):
@@ -93,7 +93,7 @@ for _name in ("floor", "ceil", "trunc", "round"):
 
 
 def _unary(name: str) -> Callable[..., Any]:
-    def rule(cx: Lowering, x: Any) -> Any:
+    def rule(cx: LoweringContext, x: Any) -> Any:
         if x.dtype == "bool":
             return NotImplemented
         return elementwise(cx, [x], lambda ops, a: getattr(ops, name)(a), dtype=_result(cx), compute=x.dtype)
@@ -107,7 +107,7 @@ for _op, _name in ((aten.neg.default, "neg"), (aten.abs.default, "abs"), (aten.s
 
 
 @lowering(aten.relu.default)
-def relu(cx: Lowering, x: Any) -> Any:
+def relu(cx: LoweringContext, x: Any) -> Any:
     if x.dtype == "bool":
         return NotImplemented  # eager refuses it
     return elementwise(cx, [x], lambda ops, a: ops.maximum(a, ops.constant(0, opmath(x.dtype))), dtype=x.dtype, compute=x.dtype)
@@ -119,26 +119,26 @@ def _has_bits(dtype: str) -> bool:
 
 
 @lowering(aten.bitwise_not.default)
-def bitwise_not(cx: Lowering, x: Any) -> Any:
+def bitwise_not(cx: LoweringContext, x: Any) -> Any:
     if not _has_bits(x.dtype):
         return NotImplemented
     return elementwise(cx, [x], lambda ops, a: ops.bitwise_not(a), dtype=x.dtype, compute=x.dtype)
 
 
 @lowering(aten.logical_not.default)
-def logical_not(cx: Lowering, x: Any) -> Any:
+def logical_not(cx: LoweringContext, x: Any) -> Any:
     return elementwise(cx, [x], lambda ops, a: ops.logical_not(ops.to_dtype(a, "bool")), dtype="bool", compute=x.dtype)
 
 
 @lowering(aten.isnan.default)
-def isnan(cx: Lowering, x: Any) -> Any:
+def isnan(cx: LoweringContext, x: Any) -> Any:
     if not is_float(x.dtype):
         return elementwise(cx, [x], lambda ops, a: ops.constant(False, "bool"), dtype="bool", compute=x.dtype)
     return elementwise(cx, [x], lambda ops, a: ops.isnan(a), dtype="bool", compute=x.dtype)
 
 
 @lowering(aten.isinf.default)
-def isinf(cx: Lowering, x: Any) -> Any:
+def isinf(cx: LoweringContext, x: Any) -> Any:
     if not is_float(x.dtype):
         return elementwise(cx, [x], lambda ops, a: ops.constant(False, "bool"), dtype="bool", compute=x.dtype)
     return elementwise(cx, [x], lambda ops, a: ops.isinf(a), dtype="bool", compute=x.dtype)
@@ -148,7 +148,7 @@ def isinf(cx: Lowering, x: Any) -> Any:
 
 
 @lowering(aten.add.Tensor, aten.add.Scalar)
-def add(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
+def add(cx: LoweringContext, a: Any, b: Any, alpha: Any = 1) -> Any:
     dtype = _result(cx)
     if dtype == "bool":
         if alpha not in (1, True):
@@ -162,14 +162,14 @@ def _is_bool(value: Any) -> bool:
 
 
 @lowering(aten.sub.Tensor, aten.sub.Scalar)
-def sub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
+def sub(cx: LoweringContext, a: Any, b: Any, alpha: Any = 1) -> Any:
     if _is_bool(a) or _is_bool(b):
         return NotImplemented  # eager refuses it
     return _scaled(cx, a, b, alpha, _result(cx), "sub")
 
 
 @lowering(aten.rsub.Tensor, aten.rsub.Scalar)
-def rsub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
+def rsub(cx: LoweringContext, a: Any, b: Any, alpha: Any = 1) -> Any:
     if _is_bool(a) or _is_bool(b):
         return NotImplemented  # eager refuses it
     dtype, device = _result(cx), result_device([v for v in (a, b) if is_tensor(v)])
@@ -180,7 +180,7 @@ def rsub(cx: Lowering, a: Any, b: Any, alpha: Any = 1) -> Any:
     return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype, op="sub")
 
 
-def _scaled(cx: Lowering, a: Any, b: Any, alpha: Any, dtype: str, name: str) -> Any:
+def _scaled(cx: LoweringContext, a: Any, b: Any, alpha: Any, dtype: str, name: str) -> Any:
     device = result_device([v for v in (a, b) if is_tensor(v)])
 
     def function(ops: Any, x: Any, y: Any) -> Any:
@@ -201,14 +201,14 @@ def _plus_scaled(ops: Any, x: Any, y: Any, alpha: Any, dtype: str, name: str, de
 
 
 @lowering(aten.mul.Tensor, aten.mul.Scalar)
-def mul(cx: Lowering, a: Any, b: Any) -> Any:
+def mul(cx: LoweringContext, a: Any, b: Any) -> Any:
     dtype = _result(cx)
     name = "logical_and" if dtype == "bool" else "mul"
     return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, op="mul")
 
 
 @lowering(aten.div.Tensor, aten.div.Scalar)
-def div(cx: Lowering, a: Any, b: Any) -> Any:
+def div(cx: LoweringContext, a: Any, b: Any) -> Any:
     dtype = _result(cx)
     return elementwise(cx, [a, b], lambda ops, x, y: ops.div(x, y), dtype=dtype, compute=dtype, op="div")
 
@@ -221,7 +221,7 @@ def _may_raise(dtype: str, divisor: Any) -> bool:
 
 
 @lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def div_mode(cx: Lowering, a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+def div_mode(cx: LoweringContext, a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     dtype = _result(cx)
     if rounding_mode is None:
         return div(cx, a, b)
@@ -240,7 +240,7 @@ def div_mode(cx: Lowering, a: Any, b: Any, rounding_mode: str | None = None) -> 
 
 
 @lowering(aten.floor_divide.default)
-def floor_divide(cx: Lowering, a: Any, b: Any) -> Any:
+def floor_divide(cx: LoweringContext, a: Any, b: Any) -> Any:
     return div_mode(cx, a, b, rounding_mode="floor")
 
 
@@ -259,7 +259,7 @@ def _float_floor_div(ops: Any, a: Any, b: Any, dtype: str) -> Any:
 
 
 def _binary(name: str) -> Callable[..., Any]:
-    def rule(cx: Lowering, a: Any, b: Any) -> Any:
+    def rule(cx: LoweringContext, a: Any, b: Any) -> Any:
         dtype = _result(cx)
         return elementwise(
             cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=OPS[name].heavy
@@ -281,7 +281,7 @@ for _ops, _name in (
 def _where_dtype(takes: Callable[[str], bool], rule: Callable[..., Any]) -> Callable[..., Any]:
     """`rule` for results of the dtypes that `takes` is true of; the others run, or are refused, as in eager."""
 
-    def for_some(cx: Lowering, a: Any, b: Any) -> Any:
+    def for_some(cx: LoweringContext, a: Any, b: Any) -> Any:
         return rule(cx, a, b) if takes(_result(cx)) else NotImplemented
 
     for_some.__qualname__ = rule.__qualname__
@@ -306,7 +306,7 @@ lowering(aten.nextafter.default)(_where_dtype(lambda dtype: dtype == opmath(dtyp
 
 
 def _rest_of_division(name: str) -> Callable[..., Any]:
-    def rule(cx: Lowering, a: Any, b: Any) -> Any:
+    def rule(cx: LoweringContext, a: Any, b: Any) -> Any:
         dtype = _result(cx)
         if dtype == "bool" or _may_raise(dtype, b):
             return NotImplemented
@@ -333,7 +333,7 @@ def _integer_power(ops: Any, x: Any, exponent: int, dtype: str) -> Any:
 
 
 @lowering(aten.pow.Tensor_Scalar)
-def pow_scalar(cx: Lowering, x: Any, exponent: Any) -> Any:
+def pow_scalar(cx: LoweringContext, x: Any, exponent: Any) -> Any:
     dtype = _result(cx)
     compute = opmath(dtype)
     if is_tensor(exponent) or not isinstance(exponent, (int, float)):
@@ -363,7 +363,7 @@ def pow_scalar(cx: Lowering, x: Any, exponent: Any) -> Any:
 
 
 @lowering(aten.pow.Tensor_Tensor, aten.pow.Scalar)
-def pow_tensor(cx: Lowering, x: Any, exponent: Any) -> Any:
+def pow_tensor(cx: LoweringContext, x: Any, exponent: Any) -> Any:
     dtype = _result(cx)
     if not is_float(dtype):
         return NotImplemented
@@ -374,7 +374,7 @@ def pow_tensor(cx: Lowering, x: Any, exponent: Any) -> Any:
 
 
 def _compare(name: str) -> Callable[..., Any]:
-    def rule(cx: Lowering, a: Any, b: Any) -> Any:
+    def rule(cx: LoweringContext, a: Any, b: Any) -> Any:
         compute = promote([a, b])
         return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype="bool", compute=compute)
 
@@ -387,7 +387,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 def _logical(name: str) -> Callable[..., Any]:
-    def rule(cx: Lowering, a: Any, b: Any) -> Any:
+    def rule(cx: LoweringContext, a: Any, b: Any) -> Any:
         def function(ops: Any, x: Any, y: Any) -> Any:
             return getattr(ops, name)(ops.to_dtype(x, "bool"), ops.to_dtype(y, "bool"))
 
@@ -402,7 +402,7 @@ for _name in ("logical_and", "logical_or", "logical_xor"):
 
 
 @lowering(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
-def where(cx: Lowering, condition: Any, a: Any, b: Any) -> Any:
+def where(cx: LoweringContext, condition: Any, a: Any, b: Any) -> Any:
     dtype = _result(cx)
 
     def function(ops: Any, c: Any, x: Any, y: Any) -> Any:
@@ -412,7 +412,7 @@ def where(cx: Lowering, condition: Any, a: Any, b: Any) -> Any:
 
 
 @lowering(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def masked_fill(cx: Lowering, x: Any, mask: Any, value: Any) -> Any:
+def masked_fill(cx: LoweringContext, x: Any, mask: Any, value: Any) -> Any:
     dtype = _result(cx)
     given = cx.given(2, "value")
     if isinstance(given, torch.Tensor) and torch.promote_types(cx.fake.dtype, given.dtype) != cx.fake.dtype:
@@ -420,7 +420,7 @@ def masked_fill(cx: Lowering, x: Any, mask: Any, value: Any) -> Any:
     return elementwise(cx, [mask, value, x], lambda ops, m, v, a: ops.where(m, v, a), dtype=dtype, compute=["bool", dtype, dtype])
 
 
-def clamp(cx: Lowering, x: Any, low: Any = None, high: Any = None) -> Any:
+def clamp(cx: LoweringContext, x: Any, low: Any = None, high: Any = None) -> Any:
     dtype = _result(cx)
     bounds = [b for b in (low, high) if b is not None]
 
@@ -439,12 +439,12 @@ lowering(aten.clamp_max.default, aten.clamp_max.Tensor)(lambda cx, x, high: clam
 
 
 @lowering(aten.hardtanh.default)
-def hardtanh(cx: Lowering, x: Any, low: float = -1, high: float = 1) -> Any:
+def hardtanh(cx: LoweringContext, x: Any, low: float = -1, high: float = 1) -> Any:
     return clamp(cx, x, low, high)
 
 
 @lowering(aten.leaky_relu.default)
-def leaky_relu(cx: Lowering, x: Any, slope: float = 0.01) -> Any:
+def leaky_relu(cx: LoweringContext, x: Any, slope: float = 0.01) -> Any:
     if not is_float(x.dtype):
         return NotImplemented  # eager refuses it
     compute = opmath(x.dtype)
@@ -456,7 +456,7 @@ def leaky_relu(cx: Lowering, x: Any, slope: float = 0.01) -> Any:
 
 
 @lowering(aten.gelu.default)
-def gelu(cx: Lowering, x: Any, approximate: str = "none") -> Any:
+def gelu(cx: LoweringContext, x: Any, approximate: str = "none") -> Any:
     if not is_float(x.dtype):
         return NotImplemented  # eager refuses it
     compute = opmath(x.dtype)
@@ -474,14 +474,14 @@ def gelu(cx: Lowering, x: Any, approximate: str = "none") -> Any:
 
 
 @lowering(aten.silu.default)
-def silu(cx: Lowering, x: Any) -> Any:
+def silu(cx: LoweringContext, x: Any) -> Any:
     if not is_float(x.dtype):
         return NotImplemented  # eager refuses it
     return elementwise(cx, [x], lambda ops, a: ops.mul(a, ops.sigmoid(a)), dtype=x.dtype, compute=x.dtype, ops=2, heavy=True)
 
 
 @lowering(aten.addcmul.default)
-def addcmul(cx: Lowering, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+def addcmul(cx: LoweringContext, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     dtype = _result(cx)
 
     if isinstance(value, Float) and not is_float(dtype):
@@ -502,12 +502,12 @@ def addcmul(cx: Lowering, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
 
 
 @lowering(aten.clone.default)
-def clone(cx: Lowering, x: Any, memory_format: Any = None) -> Any:
+def clone(cx: LoweringContext, x: Any, memory_format: Any = None) -> Any:
     return cx.copy_of(x)
 
 
 @lowering(aten._to_copy.default)
-def to_copy(cx: Lowering, x: Any, **kwargs: Any) -> Any:
+def to_copy(cx: LoweringContext, x: Any, **kwargs: Any) -> Any:
     dtype = _result(cx)
     if str(cx.fake.device) != x.device or dtype_info(dtype).kind == "complex" or dtype_info(x.dtype).kind == "complex":
         return NotImplemented
@@ -524,12 +524,12 @@ def to_copy(cx: Lowering, x: Any, **kwargs: Any) -> Any:
 if hasattr(torch.ops.prims, "convert_element_type"):
 
     @lowering(torch.ops.prims.convert_element_type.default)
-    def convert_element_type(cx: Lowering, x: Any, dtype: Any) -> Any:
+    def convert_element_type(cx: LoweringContext, x: Any, dtype: Any) -> Any:
         return to_copy(cx, x)
 
 
 @lowering(aten.copy.default)
-def copy(cx: Lowering, target: Any, source: Any, non_blocking: bool = False) -> Any:
+def copy(cx: LoweringContext, target: Any, source: Any, non_blocking: bool = False) -> Any:
     if source.device != target.device:
         return NotImplemented
     from fxloom_inductor_core.lowering.view import expand_to

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.graph import as_expr
+from fxloom_inductor_core.ir.layouts import as_expr
+from fxloom_inductor_core.ir.tensors import Index
 from fxloom_inductor_core.lowering.reduction import mean_dims
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.tensors import Index
 from fxloom_interfaces.dtypes import dtype_info, is_float, opmath
 from fxloom_interfaces.expr import Expr, clamped
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
@@ -54,7 +54,7 @@ def _held(position: Expr, offset: int, step: int, extent: Expr, count: Expr) -> 
 
 @lowering(aten.max_pool2d_with_indices.default)
 def max_pool2d_with_indices(
-    cx: Lowering, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    cx: LoweringContext, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
     kernel, padding, dilation = _pair(kernel), _pair(padding), _pair(dilation)
     step = _pair(stride) if stride else kernel
@@ -88,7 +88,7 @@ def max_pool2d_with_indices(
 
 @lowering(aten.avg_pool2d.default)
 def avg_pool2d(
-    cx: Lowering,
+    cx: LoweringContext,
     x: Any,
     kernel: Any,
     stride: Any = (),
@@ -120,7 +120,7 @@ def avg_pool2d(
 
 
 @lowering(aten._adaptive_avg_pool2d.default)
-def adaptive_avg_pool2d(cx: Lowering, x: Any, output: Sequence[int]) -> Any:
+def adaptive_avg_pool2d(cx: LoweringContext, x: Any, output: Sequence[int]) -> Any:
     if dtype_info(x.dtype).kind != "float":
         return NotImplemented
     if tuple(output) == (1, 1):

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from fxloom_inductor_core.numbers import Float
-from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View
+from fxloom_inductor_core.ir.numbers import Float
+from fxloom_inductor_core.ir.tensors import AnyTensor, Index, Tensor, View
 from fxloom_interfaces.dtypes import dtype_name, is_float, opmath, torch_dtype
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.expr import Expr, at_most_one
 from fxloom_interfaces.promotion import takes_wide_number
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 
 def is_tensor(value: Any) -> bool:
@@ -86,7 +86,7 @@ def to_float(dtype: str) -> str:
 
 
 def elementwise(
-    cx: Lowering,
+    cx: LoweringContext,
     inputs: Sequence[Any],
     function: Callable[..., Any],
     *,
@@ -123,7 +123,7 @@ def elementwise(
     return cx.compute(size, dtype, result_device(tensors), body, tensors, ops=ops, heavy=heavy)
 
 
-def _is_number_on_cpu(cx: Lowering, value: Any) -> bool:
+def _is_number_on_cpu(cx: LoweringContext, value: Any) -> bool:
     """Also a tensor without axes, where the kernel that eager launches reads it as a number."""
     return not is_tensor(value) or (value.size == () and (value.device == "cpu" or value.buffer in cx.brought))
 

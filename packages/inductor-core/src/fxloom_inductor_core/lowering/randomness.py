@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.graph import as_expr
+from fxloom_inductor_core.ir.layouts import as_expr
+from fxloom_inductor_core.ir.tensors import contiguous_strides, flat_index
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.tensors import contiguous_strides, flat_index
 from fxloom_interfaces.dtypes import dtype_name, is_low_precision
 from fxloom_interfaces.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
-    from fxloom_inductor_core.tensors import Index
+    from fxloom_inductor_core.ir.tensors import Index
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
@@ -29,11 +29,11 @@ _COST = 40
 
 
 @lowering(PHILOX_SEEDS)
-def seeds(cx: Lowering, count: int, *, device: torch.device) -> Any:
+def seeds(cx: LoweringContext, count: int, *, device: torch.device) -> Any:
     return cx.eager(cx.current, library=True)
 
 
-def _draw(cx: Lowering, seed: Any, number: Any) -> Any:
+def _draw(cx: LoweringContext, seed: Any, number: Any) -> Any:
     """The tensor of `number(ops, seed, position)`, row by row."""
     fake = cx.fake
     device = str(fake.device)
@@ -57,7 +57,7 @@ def _fraction(ops: Any, seed: Any, position: Any) -> Any:
 
 
 @lowering(PHILOX_UNIFORM)
-def uniform(cx: Lowering, seed: Any, size: Sequence[Any], *, dtype: torch.dtype) -> Any:
+def uniform(cx: LoweringContext, seed: Any, size: Sequence[Any], *, dtype: torch.dtype) -> Any:
     name, bits = dtype_name(dtype), UNIFORM_BITS[dtype]
 
     def number(ops: Any, key: Any, position: Any) -> Any:
@@ -73,7 +73,7 @@ def uniform(cx: Lowering, seed: Any, size: Sequence[Any], *, dtype: torch.dtype)
 
 
 @lowering(PHILOX_NORMAL)
-def normal(cx: Lowering, seed: Any, size: Sequence[Any], *, dtype: torch.dtype) -> Any:
+def normal(cx: LoweringContext, seed: Any, size: Sequence[Any], *, dtype: torch.dtype) -> Any:
     name = dtype_name(dtype)
 
     def number(ops: Any, key: Any, position: Any) -> Any:
@@ -89,7 +89,7 @@ def normal(cx: Lowering, seed: Any, size: Sequence[Any], *, dtype: torch.dtype) 
 
 
 @lowering(PHILOX_INTEGERS)
-def integers(cx: Lowering, seed: Any, low: int, high: int, size: Sequence[Any], *, dtype: torch.dtype) -> Any:
+def integers(cx: LoweringContext, seed: Any, low: int, high: int, size: Sequence[Any], *, dtype: torch.dtype) -> Any:
     name = dtype_name(dtype)
 
     def number(ops: Any, key: Any, position: Any) -> Any:
@@ -99,7 +99,7 @@ def integers(cx: Lowering, seed: Any, low: int, high: int, size: Sequence[Any], 
     return _draw(cx, seed, number)
 
 
-def _eager(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
+def _eager(cx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     return cx.eager(cx.current, library=True)
 
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_inductor_core.ir.tensors import AnyTensor, Index, Tensor
 from fxloom_inductor_core.lowering.promote import elementwise
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, opmath
 from fxloom_interfaces.expr import Expr, product
 from fxloom_interfaces.ops import ReductionKind
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
@@ -28,7 +28,7 @@ _MIN_SPLIT_NUMEL = 1 << 13
 
 
 def fold(
-    cx: Lowering,
+    cx: LoweringContext,
     x: AnyTensor,
     dims: Sequence[int],
     keepdim: bool,
@@ -88,7 +88,7 @@ def fold(
 
 
 def _split(
-    cx: Lowering, x: AnyTensor, size: Index, reduced: Index, kind: str
+    cx: LoweringContext, x: AnyTensor, size: Index, reduced: Index, kind: str
 ) -> tuple[Index, Index, Callable[[Index], Index]] | None:
     """(chunk axes, axes folded first, (chunk + folded index) -> index of the reduced dims); None to fold in one go."""
     wanted = cx.codegens[_device_type(x.device)].capabilities.parallelism
@@ -116,7 +116,7 @@ def _unsplit(chunk: int, index: Index) -> Index:
     return (index[0] * chunk + index[1],)
 
 
-def _fold_of_none(cx: Lowering, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str) -> Tensor | Any:
+def _fold_of_none(cx: LoweringContext, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str) -> Tensor | Any:
     """The identity everywhere, for kinds that have one."""
     if kind not in ("sum", "prod", "any", "all"):
         return NotImplemented
@@ -126,7 +126,7 @@ def _fold_of_none(cx: Lowering, x: AnyTensor, gone: list[int], keepdim: bool, ki
     return cx.compute(size, dtype, x.device, lambda ops, index: ops.constant(value, dtype), ops=0)
 
 
-def _fold_of_one(cx: Lowering, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str, read: Any) -> Tensor:
+def _fold_of_one(cx: LoweringContext, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str, read: Any) -> Tensor:
     kept = [d for d in range(len(x.size)) if d not in gone]
     size = x.size if keepdim else tuple(x.size[d] for d in kept)
 
@@ -159,7 +159,7 @@ def _converted(x: AnyTensor, dtype: str) -> Callable[[Any, Index], Any]:
     return lambda ops, index: ops.to_dtype(x.load(ops, index), dtype)
 
 
-def _sum(cx: Lowering, x: Any, dims: Any, keepdim: bool, kind: ReductionKind) -> Any:
+def _sum(cx: LoweringContext, x: Any, dims: Any, keepdim: bool, kind: ReductionKind) -> Any:
     dtype = dtype_name(cx.fake.dtype)
     if dtype_info(dtype).kind == "complex":
         return NotImplemented
@@ -170,26 +170,26 @@ def _sum(cx: Lowering, x: Any, dims: Any, keepdim: bool, kind: ReductionKind) ->
 
 
 @lowering(aten.sum.default)
-def sum_all(cx: Lowering, x: Any, *, dtype: Any = None) -> Any:
+def sum_all(cx: LoweringContext, x: Any, *, dtype: Any = None) -> Any:
     return _sum(cx, x, None, False, "sum")
 
 
 @lowering(aten.sum.dim_IntList)
-def sum_dims(cx: Lowering, x: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def sum_dims(cx: LoweringContext, x: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
     return _sum(cx, x, dims, keepdim, "sum")
 
 
 @lowering(aten.prod.default)
-def prod_all(cx: Lowering, x: Any, *, dtype: Any = None) -> Any:
+def prod_all(cx: LoweringContext, x: Any, *, dtype: Any = None) -> Any:
     return _sum(cx, x, None, False, "prod")
 
 
 @lowering(aten.prod.dim_int)
-def prod_dim(cx: Lowering, x: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def prod_dim(cx: LoweringContext, x: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
     return _sum(cx, x, dim, keepdim, "prod")
 
 
-def _mean(cx: Lowering, x: Any, dims: Any, keepdim: bool) -> Any:
+def _mean(cx: LoweringContext, x: Any, dims: Any, keepdim: bool) -> Any:
     dtype = dtype_name(cx.fake.dtype)
     if not is_float(dtype):
         return NotImplemented
@@ -200,7 +200,7 @@ def _mean(cx: Lowering, x: Any, dims: Any, keepdim: bool) -> Any:
     return NotImplemented if total is NotImplemented else _divided(cx, total, count, dtype)
 
 
-def _divided(cx: Lowering, total: Tensor, count: Expr, dtype: str) -> Tensor:
+def _divided(cx: LoweringContext, total: Tensor, count: Expr, dtype: str) -> Tensor:
     acc = total.dtype
 
     def body(ops: Any, index: Index) -> Any:
@@ -211,17 +211,17 @@ def _divided(cx: Lowering, total: Tensor, count: Expr, dtype: str) -> Tensor:
 
 
 @lowering(aten.mean.default)
-def mean_all(cx: Lowering, x: Any, *, dtype: Any = None) -> Any:
+def mean_all(cx: LoweringContext, x: Any, *, dtype: Any = None) -> Any:
     return _mean(cx, x, None, False)
 
 
 @lowering(aten.mean.dim)
-def mean_dims(cx: Lowering, x: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def mean_dims(cx: LoweringContext, x: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
     return _mean(cx, x, dims, keepdim)
 
 
 def _extreme(kind: ReductionKind) -> Callable[..., Any]:
-    def rule(cx: Lowering, x: Any, dims: Any = (), keepdim: bool = False) -> Any:
+    def rule(cx: LoweringContext, x: Any, dims: Any = (), keepdim: bool = False) -> Any:
         return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=x.dtype, acc_dtype=opmath(x.dtype))
 
     rule.__qualname__ = kind
@@ -233,7 +233,7 @@ lowering(aten.amin.default, aten.min.default)(_extreme("min"))
 
 
 def _truth(kind: ReductionKind) -> Callable[..., Any]:
-    def rule(cx: Lowering, x: Any, dims: Any = None, keepdim: bool = False) -> Any:
+    def rule(cx: LoweringContext, x: Any, dims: Any = None, keepdim: bool = False) -> Any:
         dtype = dtype_name(cx.fake.dtype)
         return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=dtype, acc_dtype="bool", load=_converted(x, "bool"))
 
@@ -246,7 +246,7 @@ lowering(aten.all.default, aten.all.dim, aten.all.dims)(_truth("all"))
 
 
 def _position(kind: ReductionKind) -> Callable[..., Any]:
-    def rule(cx: Lowering, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    def rule(cx: LoweringContext, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         if x.dtype == "bool":
             return NotImplemented  # eager refuses it
         return fold(cx, x, _dims(x, dim), keepdim, kind, dtype="int64", acc_dtype="int64")
@@ -260,7 +260,7 @@ lowering(aten.argmin.default)(_position("argmin"))
 
 
 def _with_position(value_kind: ReductionKind, position_kind: ReductionKind) -> Callable[..., Any]:
-    def rule(cx: Lowering, x: Any, dim: int, keepdim: bool = False) -> Any:
+    def rule(cx: LoweringContext, x: Any, dim: int, keepdim: bool = False) -> Any:
         if x.base.body is not None and x.cost.heavy:
             cx.realize(x)
         values = fold(cx, x, [dim], keepdim, value_kind, dtype=x.dtype, acc_dtype=x.dtype)
@@ -275,7 +275,7 @@ lowering(aten.max.dim)(_with_position("max", "argmax"))
 lowering(aten.min.dim)(_with_position("min", "argmin"))
 
 
-def variance(cx: Lowering, x: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
+def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
     """(variance, mean) over dims."""
     if not is_float(x.dtype) or not isinstance(correction, (int, float, type(None))):
         return NotImplemented
@@ -318,7 +318,7 @@ def _without_ones(total: Tensor, dims: Sequence[int]) -> Any:
     return _squeezed(total, dims)
 
 
-def _normalized(cx: Lowering, squares: Tensor, count: Expr, correction: float, dtype: str) -> Tensor:
+def _normalized(cx: LoweringContext, squares: Tensor, count: Expr, correction: float, dtype: str) -> Tensor:
     """squares / max(count - correction, 0)."""
     acc = squares.dtype
 
@@ -334,11 +334,11 @@ def _normalized(cx: Lowering, squares: Tensor, count: Expr, correction: float, d
 
 
 @lowering(aten.var_mean.correction)
-def var_mean(cx: Lowering, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+def var_mean(cx: LoweringContext, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return variance(cx, x, dims, correction, keepdim)
 
 
 @lowering(aten.var.correction)
-def var(cx: Lowering, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+def var(cx: LoweringContext, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     result = variance(cx, x, dims, correction, keepdim)
     return result if result is NotImplemented else result[0]

@@ -1,17 +1,23 @@
-"""The table of lowering rules and the decorator that fills it."""
+"""The registry of lowering rules and the decorator that fills it.
+
+In: rules, `rule(cx, *args, **kwargs)` of an overload's arguments as lowered values. Out: `RULES`. Invariant: an overload has one
+rule, and this module knows none of the families that register here (see `families`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fxloom_interfaces.errors import InternalError
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
+
+Rule: TypeAlias = Callable[..., Any]
 
 #: OpOverload -> `rule(cx, *args, **kwargs)`; a rule may return NotImplemented to decline.
-RULES: dict[Any, Callable[..., Any]] = {}
+RULES: dict[Any, Rule] = {}
 
 
 def lowering(*ops: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -27,6 +33,6 @@ def lowering(*ops: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-def library_call(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
+def library_call(cx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """The rule of operators whose eager kernels are a library's: they are called, on complex numbers as well."""
     return cx.eager(cx.current, library=True)

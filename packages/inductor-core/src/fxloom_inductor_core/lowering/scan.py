@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_inductor_core.ir.loops import Loop, drop_dead
+from fxloom_inductor_core.ir.tensors import contiguous_strides, flat_index
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.tensors import contiguous_strides, flat_index
-from fxloom_inductor_core.trace import Loop, drop_dead
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, opmath
 from fxloom_interfaces.expr import symbol
 from fxloom_interfaces.loop_ir import Buffer, Layout, Scan
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
 
 def _scan(kind: str) -> Callable[..., Any]:
-    def rule(cx: Lowering, x: Any, dim: int, *, dtype: Any = None) -> Any:
+    def rule(cx: LoweringContext, x: Any, dim: int, *, dtype: Any = None) -> Any:
         result = dtype_name(cx.fake.dtype)
         able = cx.codegens[x.device.split(":")[0]].capabilities
         if kind not in able.scans or dtype_info(result).kind in ("complex", "bool") or not x.size:

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 import torch
 
-from fxloom_inductor_core.numbers import Float, function, infix
+from fxloom_inductor_core.ir.numbers import Float, function, infix
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.expr import Max, Min, floor_div, mod, normalize
 

@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_inductor_core.ir.numbers import Float
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.numbers import Float
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.number_checks import CHECK
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
 
 @lowering(aten._local_scalar_dense.default)
-def local_scalar_dense(cx: Lowering, x: Any) -> Any:
+def local_scalar_dense(cx: LoweringContext, x: Any) -> Any:
     value = cx.fake
     if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise GraphRejected(cx.current, f"reading a {type(value).__name__} out of a tensor")
-    return cx.told(value, "torch.ops.aten._local_scalar_dense.default", (cx.operand(x),))
+    return cx.runtime_scalar(value, "torch.ops.aten._local_scalar_dense.default", (cx.operand(x),))
 
 
 @lowering(aten.sym_size.int)
-def sym_size(cx: Lowering, x: Any, dim: int) -> Any:
+def sym_size(cx: LoweringContext, x: Any, dim: int) -> Any:
     return x.size[dim]
 
 
 @lowering(aten._assert_scalar.default)
-def assert_scalar(cx: Lowering, truth: Any, message: str) -> Any:
+def assert_scalar(cx: LoweringContext, truth: Any, message: str) -> Any:
     if isinstance(truth, Float):
         cx.check(truth.text, message)
     elif not truth:
@@ -43,7 +43,7 @@ def assert_scalar(cx: Lowering, truth: Any, message: str) -> Any:
 
 
 @lowering(CHECK)
-def check(cx: Lowering, truth: Any, message: str, error: str, numbers: Any) -> Any:
+def check(cx: LoweringContext, truth: Any, message: str, error: str, numbers: Any) -> Any:
     if isinstance(truth, Float):
         cx.check(truth.text, message, error, numbers)
     elif not truth:

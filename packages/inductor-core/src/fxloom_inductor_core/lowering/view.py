@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.graph import as_expr, layout_of, order_or_plain, same_strides
+from fxloom_inductor_core.ir.layouts import as_expr, layout_of, order_or_plain, same_strides
+from fxloom_inductor_core.ir.tensors import AnyTensor, Index, Tensor, View, contiguous_strides, flat_index
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.tensors import AnyTensor, Index, Tensor, View, contiguous_strides, flat_index
 from fxloom_interfaces import meta
 from fxloom_interfaces.expr import Expr, floor_div, mod, normalize
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_shapes.layout import clip, wrapped
 
 if TYPE_CHECKING:
-    from fxloom_inductor_core.graph import Lowering
+    from fxloom_inductor_core.lowering.context import LoweringContext
 
 aten = torch.ops.aten
 
@@ -42,17 +42,17 @@ def permuted(x: AnyTensor, dims: Sequence[int]) -> View:
 
 
 @lowering(aten.permute.default)
-def permute(cx: Lowering, x: Any, dims: Sequence[int]) -> Any:
+def permute(cx: LoweringContext, x: Any, dims: Sequence[int]) -> Any:
     return permuted(x, dims)
 
 
 @lowering(aten.t.default)
-def t(cx: Lowering, x: Any) -> Any:
+def t(cx: LoweringContext, x: Any) -> Any:
     return permuted(x, range(len(x.size))[::-1])
 
 
 @lowering(aten.transpose.int)
-def transpose(cx: Lowering, x: Any, a: int, b: int) -> Any:
+def transpose(cx: LoweringContext, x: Any, a: int, b: int) -> Any:
     dims = list(range(len(x.size)))
     if dims:
         dims[a], dims[b] = dims[b], dims[a]
@@ -77,7 +77,7 @@ def expand_to(x: AnyTensor, size: Index) -> AnyTensor:
 
 
 @lowering(aten.expand.default)
-def expand(cx: Lowering, x: Any, size: Sequence[Any], implicit: bool = False) -> Any:
+def expand(cx: LoweringContext, x: Any, size: Sequence[Any], implicit: bool = False) -> Any:
     wanted = tuple(as_expr(s) for s in cx.fake.size())
     if x.base.body is not None and x.cost.heavy and wanted != x.size:
         cx.realize(x)  # every repetition would compute it again
@@ -85,7 +85,7 @@ def expand(cx: Lowering, x: Any, size: Sequence[Any], implicit: bool = False) ->
 
 
 @lowering(aten.unsqueeze.default)
-def unsqueeze(cx: Lowering, x: Any, dim: int) -> Any:
+def unsqueeze(cx: LoweringContext, x: Any, dim: int) -> Any:
     dim = dim % (len(x.size) + 1)
     size = (*x.size[:dim], 1, *x.size[dim:])
 
@@ -113,12 +113,12 @@ def _squeezed(x: AnyTensor, dims: Sequence[int]) -> AnyTensor:
 
 
 @lowering(aten.squeeze.default)
-def squeeze(cx: Lowering, x: Any) -> Any:
+def squeeze(cx: LoweringContext, x: Any) -> Any:
     return _squeezed(x, range(len(x.size)))
 
 
 @lowering(aten.squeeze.dim, aten.squeeze.dims)
-def squeeze_dims(cx: Lowering, x: Any, dims: Any) -> Any:
+def squeeze_dims(cx: LoweringContext, x: Any, dims: Any) -> Any:
     return _squeezed(x, [dims] if isinstance(dims, int) else dims)
 
 
@@ -140,13 +140,13 @@ def sliced(x: AnyTensor, dim: int, start: Expr, extent: Expr, step: int = 1) -> 
 
 
 @lowering(aten.slice.Tensor)
-def slice_(cx: Lowering, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def slice_(cx: LoweringContext, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     begin = 0 if start is None else as_expr(clip(cx.given(2, "start"), cx.given(0, "self").size()[dim]))
     return sliced(x, dim, begin, as_expr(cx.fake.size()[dim]), step)
 
 
 @lowering(aten.select.int)
-def select(cx: Lowering, x: Any, dim: int, index: Any) -> Any:
+def select(cx: LoweringContext, x: Any, dim: int, index: Any) -> Any:
     dim = dim % len(x.size)
     position = as_expr(wrapped(cx.given(2, "index"), cx.given(0, "self").size()[dim]))
     return _squeezed_one(sliced(x, dim, position, 1), dim)
@@ -161,7 +161,7 @@ def _squeezed_one(x: AnyTensor, dim: int) -> View:
     return View(x, size, lambda index: (*index[:dim], 0, *index[dim:]), relayout)
 
 
-def _pieces(cx: Lowering, x: AnyTensor, dim: int) -> list[AnyTensor]:
+def _pieces(cx: LoweringContext, x: AnyTensor, dim: int) -> list[AnyTensor]:
     start: Expr = 0
     result = []
     for fake in cx.fake:
@@ -172,14 +172,14 @@ def _pieces(cx: Lowering, x: AnyTensor, dim: int) -> list[AnyTensor]:
 
 
 @lowering(aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default)
-def split(cx: Lowering, x: Any, sizes: Any, dim: int = 0) -> Any:
+def split(cx: LoweringContext, x: Any, sizes: Any, dim: int = 0) -> Any:
     if x.base.body is not None and x.cost.ops:
         cx.realize(x)
     return _pieces(cx, x, dim)
 
 
 @lowering(aten.unbind.int)
-def unbind(cx: Lowering, x: Any, dim: int = 0) -> Any:
+def unbind(cx: LoweringContext, x: Any, dim: int = 0) -> Any:
     dim = dim % len(x.size)
     if not isinstance(x.size[dim], int):
         return NotImplemented
@@ -187,12 +187,12 @@ def unbind(cx: Lowering, x: Any, dim: int = 0) -> Any:
 
 
 @lowering(aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default)
-def alias(cx: Lowering, x: Any) -> Any:
+def alias(cx: LoweringContext, x: Any) -> Any:
     return x
 
 
 @lowering(aten.diagonal.default)
-def diagonal(cx: Lowering, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(cx: LoweringContext, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     rank = len(x.size)
     dim1, dim2 = dim1 % rank, dim2 % rank
     kept = [d for d in range(rank) if d not in (dim1, dim2)]
@@ -291,13 +291,13 @@ def unflatten(flat: Expr, size: Index) -> list[Expr]:
 
 
 @lowering(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
-def view(cx: Lowering, x: Any, size: Sequence[Any]) -> Any:
+def view(cx: LoweringContext, x: Any, size: Sequence[Any]) -> Any:
     result = reshaped(x, tuple(as_expr(s) for s in cx.fake.size()))
     return NotImplemented if result is None else result
 
 
 @lowering(aten.as_strided.default)
-def as_strided(cx: Lowering, x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Any:
+def as_strided(cx: LoweringContext, x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Any:
     """Speaks about memory, so the base has to lie as the graph's fake does."""
     fake = meta.get_fake(cx.current.all_input_nodes[0])  # the base's, for its strides and offset
     strides = tuple(as_expr(s) for s in fake.stride())
@@ -318,7 +318,7 @@ _COMPUTED_PIECES = 4
 
 
 @lowering(aten.cat.default)
-def cat(cx: Lowering, tensors: Sequence[Any], dim: int = 0) -> Any:
+def cat(cx: LoweringContext, tensors: Sequence[Any], dim: int = 0) -> Any:
     fake = cx.fake
     layout = layout_of(fake)
     parts = [p for p in tensors if not (len(p.size) == 1 and p.size[0] == 0 and len(layout.size) != 1)]
@@ -368,7 +368,7 @@ def cat(cx: Lowering, tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 @lowering(aten.constant_pad_nd.default)
-def constant_pad_nd(cx: Lowering, x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
+def constant_pad_nd(cx: LoweringContext, x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
     size = tuple(as_expr(s) for s in cx.fake.size())
     rank = len(size)
     before: list[Expr] = [0] * rank
@@ -390,7 +390,7 @@ def constant_pad_nd(cx: Lowering, x: Any, pad: Sequence[Any], value: Any = 0) ->
 
 
 @lowering(aten.flip.default)
-def flip(cx: Lowering, x: Any, dims: Sequence[int]) -> Any:
+def flip(cx: LoweringContext, x: Any, dims: Sequence[int]) -> Any:
     turned = {d % len(x.size) for d in dims} if x.size else set()
 
     def body(ops: Any, index: Index) -> Any:
@@ -400,7 +400,7 @@ def flip(cx: Lowering, x: Any, dims: Sequence[int]) -> Any:
 
 
 @lowering(aten.repeat.default)
-def repeat(cx: Lowering, x: Any, repeats: Sequence[Any]) -> Any:
+def repeat(cx: LoweringContext, x: Any, repeats: Sequence[Any]) -> Any:
     size = tuple(as_expr(s) for s in cx.fake.size())
     lead = len(size) - len(x.size)
     if x.base.body is not None and x.cost.heavy:

@@ -1,5 +1,6 @@
 """Iteration spaces: lists of extents, outermost first, and how loops over different lists are the same loop.
 
+In: extents and index expressions. Out: extents and index expressions that mean the same for every size.
 `refine` finds the coarsest list that both of two lists are products of; `express` writes an axis of one list in symbols of
 a finer one; `collapse` merges neighbours that every index treats as one axis.
 """

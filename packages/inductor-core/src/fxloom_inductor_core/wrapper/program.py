@@ -1,8 +1,8 @@
-"""From groups to a `Program`: kernels deduplicated by content, memory planned, one step after the other.
+"""From groups to a `Program`: kernels, calls and memory as one line of steps.
 
-A buffer is allocated right before the step that fills it and freed after its last reader. The memory of a dead buffer is
-taken over by a later one of the same size, or in place by an output of the very kernel that reads it last. Inputs, constants
-and what a call returned are never taken over. Outputs may be given away as soon as nothing reads them any more.
+In: groups in the order in which they run. Out: the program, its kernels deduplicated by content. A buffer is allocated right
+before the step that fills it and freed after its last reader; outputs may be yielded as soon as nothing reads them any more.
+Invariant: every number that a step takes was bound by a step before it.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ import itertools
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
-from fxloom_inductor_core.graph import LoweredGraph, Operand
-from fxloom_inductor_core.kernelize import FusedKernel, make_kernel
+from fxloom_inductor_core.ir.graph import LoweredGraph, Operand
+from fxloom_inductor_core.memory.liveness import dying_buffers, last_uses, settled_outputs
+from fxloom_inductor_core.memory.reuse import MemoryPlan
 from fxloom_inductor_core.options import InductorOptions
-from fxloom_inductor_core.schedule import Group
-from fxloom_inductor_core.tensors import span
+from fxloom_inductor_core.scheduler.groups import Group
+from fxloom_inductor_core.scheduler.kernels import FusedKernel, make_kernel
 from fxloom_interfaces.codegen import Codegen
-from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import InternalError
-from fxloom_interfaces.expr import Expr, normalize, symbol
+from fxloom_interfaces.expr import normalize, symbol
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import (
-    Allocate,
     BindSize,
     Call,
-    Free,
     HandOver,
     Kernel,
     Launch,
@@ -38,9 +36,6 @@ from fxloom_interfaces.program import (
     Step,
     View,
 )
-
-#: device and bytes
-Memory: TypeAlias = "tuple[str, Expr]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +52,15 @@ def plan(
     groups: Sequence[Group],
     codegens: Mapping[str, Codegen],
     options: InductorOptions,
-    let_go: Container[str] = (),
-    hand_over: int = 0,
+    donated: Container[str] = (),
+    yield_nbytes: int = 0,
 ) -> Planned:
     """The program that runs `groups` in their order.
 
-    let_go: inputs that nobody else holds, so that they are freed after their last reader. hand_over: outputs are given away
+    donated: inputs that nobody else holds, so that they are freed after their last reader. yield_nbytes: outputs are given away
     when so many bytes of them are made; 0: all at the end.
     """
-    return _Planner(graph, groups, codegens, options, let_go, hand_over).run()
+    return _Planner(graph, groups, codegens, options, donated, yield_nbytes).run()
 
 
 class _Planner:
@@ -75,30 +70,24 @@ class _Planner:
         groups: Sequence[Group],
         codegens: Mapping[str, Codegen],
         options: InductorOptions,
-        let_go: Container[str],
-        hand_over: int,
+        donated: Container[str],
+        yield_nbytes: int,
     ) -> None:
         self.graph = graph
         self.groups = groups
         self.codegens = codegens
-        self.options = options
         self.steps: list[Step] = []
         self.kernels: dict[str, tuple[str, Kernel]] = {}
         self.devices: dict[str, str] = {}
         self.views: dict[tuple[str, Layout], str] = {}
-        self.views_of: dict[str, list[str]] = {}  # buffer -> other names of its memory
-        self.owned: dict[str, None] = {}
-        self.pinned: set[str] = set()
-        self.pool: dict[Memory, list[str]] = {}
-        self.future: Counter[Memory] = Counter()
+        self.memory = MemoryPlan(graph.layouts, options.reuse_memory, donated)
         self.outputs = {o.buffer for o in graph.outputs if isinstance(o, Operand)}
-        self.let_go = let_go
-        self.hand_over = hand_over
-        self.ready: dict[int, None] = {}  # outputs that are made and not yet given away
-        self.given: set[int] = set()
-        self.used_last: dict[int, list[int]] = {}  # step number -> outputs that nothing reads after it
+        self.donated = donated
+        self.yield_nbytes = yield_nbytes
+        self.ready: dict[int, None] = {}  # outputs that are made and not yet yielded
+        self.yielded: set[int] = set()
+        self.settled: dict[int, list[int]] = {}  # step number -> outputs that nothing reads after it
         self.reading_groups = Counter(buffer for group in groups for buffer in group.reads)
-        self.results: set[str] = set()  # what calls returned
 
     def run(self) -> Planned:
         for name, (source, dim) in sorted(self.graph.sizes.items()):
@@ -108,22 +97,26 @@ class _Planner:
         wanted = [kernel is None or bool(kernel.kernel.stages) for kernel in fused]
         self.groups = list(itertools.compress(self.groups, wanted))
         fused = list(itertools.compress(fused, wanted))
-        last = self._last_uses(fused)
+        last = last_uses([self._touched(group, kernel) for group, kernel in zip(self.groups, fused, strict=True)])
+        dying = dying_buffers(self.graph, last, self.donated)
+        self.settled = settled_outputs(self.graph, last)
         for group, kernel in zip(self.groups, fused, strict=True):
             for buffer in self._allocated(group, kernel):
-                self.future[self._memory(buffer)] += 1
+                self.memory.expect(buffer)
             if group.call is not None and group.call.aliases:
-                self.pinned.update(group.call.reads())
+                self.memory.share(group.call.reads())
         for number, (group, kernel) in enumerate(zip(self.groups, fused, strict=True)):
-            dying = last.get(number, [])
+            dead = dying.get(number, [])
             if kernel is not None:
-                self._launch(group, kernel, dying)
+                self._launch(group, kernel, dead)
             else:
                 self._call(group)
-            self._release(dying)
-            if self.hand_over:
-                self._give(group, number)
-        self.steps.append(Return(tuple(None if n in self.given else self._returned(o) for n, o in enumerate(self.graph.outputs))))
+            free = self.memory.release(dead)
+            if free is not None:
+                self.steps.append(free)
+            if self.yield_nbytes:
+                self._yield(group, number)
+        self.steps.append(Return(tuple(None if n in self.yielded else self._returned(o) for n, o in enumerate(self.graph.outputs))))
         program = Program(
             tuple(self.graph.inputs),
             tuple(self.kernels.values()),
@@ -137,8 +130,6 @@ class _Planner:
             tuple(sorted(Counter(c.op for c in calls if not c.library).items())),
         )
 
-    # ------------------------------------------------------------------------------------------------- liveness
-
     def _fuse(self, group: Group) -> FusedKernel:
         capabilities = self.codegens[group.device.split(":")[0]].capabilities
 
@@ -150,41 +141,29 @@ class _Planner:
     def _dtype(self, buffer: str) -> str:
         return self.graph.layouts[buffer].dtype
 
-    def _last_uses(self, fused: Sequence[FusedKernel | None]) -> dict[int, list[str]]:
-        """Step number -> buffers that die there, in order of their making."""
-        last: dict[str, int] = {}
-        for number, (group, kernel) in enumerate(zip(self.groups, fused, strict=True)):
-            names = [*group.reads, *group.writes] if kernel is None else kernel.buffers
-            for name in names:
-                last[name] = number
-        result: dict[int, list[str]] = {}
-        for name, number in last.items():
-            if name not in self.outputs and (name.startswith("buf") or name in self.let_go):
-                result.setdefault(number, []).append(name)
-        for position, output in enumerate(self.graph.outputs):
-            if isinstance(output, Operand) and output.buffer in last:
-                self.used_last.setdefault(last[output.buffer], []).append(position)
-        return result
+    def _touched(self, group: Group, kernel: FusedKernel | None) -> Sequence[str]:
+        """Buffers that the group's step reads or writes."""
+        return [*group.reads, *group.writes] if kernel is None else kernel.buffers
 
-    def _give(self, group: Group, number: int) -> None:
-        """Give away the outputs that are made and that nothing reads any more, when they are `hand_over` bytes or more."""
-        if number not in self.used_last:
+    def _yield(self, group: Group, number: int) -> None:
+        """Give away the outputs that are made and that nothing reads any more, when they are `yield_nbytes` or more."""
+        if number not in self.settled:
             return
-        for position in self.used_last[number]:
+        for position in self.settled[number]:
             output = self.graph.outputs[position]
             # what may share memory with something that is read later stays: who gets it may write there
-            own = output.buffer in self.owned and output.buffer not in self.pinned
+            own = self.memory.is_own(output.buffer)
             if own or (group.call is not None and output.buffer in group.call.results and not group.call.aliases):
                 self.ready[position] = None
         given = {position: self.graph.outputs[position] for position in self.ready}
-        nbytes = [self._memory(name)[1] for name in dict.fromkeys(output.buffer for output in given.values())]
-        if not all(isinstance(size, int) for size in nbytes) or sum(nbytes) < self.hand_over:
+        names = dict.fromkeys(output.buffer for output in given.values())
+        nbytes = [self.memory.memory(name)[1] for name in names]
+        if not all(isinstance(size, int) for size in nbytes) or sum(nbytes) < self.yield_nbytes:
             return
         values = tuple(self._returned(output) for output in given.values())
-        names = dict.fromkeys(output.buffer for output in given.values())
-        held = dict.fromkeys(name for buffer in names for name in (buffer, *self.views_of.get(buffer, [])))
+        held = dict.fromkeys(name for buffer in names for name in self.memory.names(buffer))
         self.steps.append(HandOver(tuple(given), values, tuple(held)))
-        self.given.update(given)
+        self.yielded.update(given)
         self.ready.clear()
 
     def _allocated(self, group: Group, kernel: FusedKernel | None) -> list[str]:
@@ -192,65 +171,17 @@ class _Planner:
             return list(group.call.writes) if group.call is not None else []
         return [b for b in kernel.buffers if b in group.writes]
 
-    def _memory(self, buffer: str) -> Memory:
-        """(device, bytes) of a buffer. Symbolic bytes are equal where their expressions are, which holds for every size."""
-        layout = self.graph.layouts[buffer]
-        elements = span(layout.size, layout.stride)
-        return layout.device, normalize(elements * dtype_info(layout.dtype).nbytes)
-
-    def _allocate(self, buffer: str, take_over: str | None = None) -> None:
-        layout = self.graph.layouts[buffer]
-        memory = self._memory(buffer)
-        self.future[memory] -= 1
-        reuse = take_over
-        if reuse is None and self.options.reuse_memory and self.pool.get(memory):
-            reuse = self.pool[memory].pop()
-        if reuse is not None:  # the old names hold the memory as well: they go when the new one does
-            self.views_of[buffer] = [reuse, *self.views_of.pop(reuse, [])]
-        self.owned[buffer] = None
-        self.steps.append(Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, reuse))
-
-    def _release(self, dying: Sequence[str]) -> None:
-        gone: list[str] = []
-        for buffer in dying:
-            if buffer in self.let_go:
-                gone.extend([buffer, *self.views_of.get(buffer, [])])
-                continue
-            if buffer not in self.owned and buffer not in self.results:
-                continue
-            memory = self._memory(buffer)
-            waiting = len(self.pool.get(memory, ()))
-            reusable = buffer in self.owned and buffer not in self.pinned and memory[1] != 0 and self.options.reuse_memory
-            if reusable and self.future[memory] > waiting:
-                self.pool.setdefault(memory, []).append(buffer)
-            else:
-                gone.extend([buffer, *self.views_of.get(buffer, [])])
-        if gone:
-            self.steps.append(Free(tuple(gone)))
-
     # ---------------------------------------------------------------------------------------------------- steps
 
     def _launch(self, group: Group, fused: FusedKernel, dying: list[str]) -> None:
         name = self._kernel_name(fused.kernel, group.device)
         for buffer in fused.buffers:
             if buffer in group.writes:
-                self._allocate(buffer, self._in_place(buffer, fused, dying))
+                self.steps.append(self.memory.allocate(buffer, self.memory.in_place(buffer, fused.in_place, dying)))
         for size in fused.kernel.sizes:
-            if size not in self.graph.sizes and size not in self.graph.late:
+            if size not in self.graph.sizes and size not in self.graph.unbacked:
                 raise InternalError("inductor.plan", f"kernel {name} takes the size {size}, which nothing tells")
         self.steps.append(Launch(name, fused.buffers, tuple(symbol(s) for s in fused.kernel.sizes)))
-
-    def _in_place(self, buffer: str, fused: FusedKernel, dying: list[str]) -> str | None:
-        if not self.options.reuse_memory:
-            return None
-        for read, written in fused.in_place:
-            if written != buffer or read not in dying or read not in self.owned or read in self.pinned:
-                continue
-            memory = self._memory(read)
-            if memory == self._memory(buffer) and memory[1] != 0:
-                dying.remove(read)
-                return read
-        return None
 
     def _kernel_name(self, kernel: Kernel, device: str) -> str:
         key = f"{device} {kernel.digest()}"
@@ -266,11 +197,11 @@ class _Planner:
         if call is None:
             raise AssertionError("a group is a kernel or a call")
         for buffer in call.writes:
-            self._allocate(buffer)
+            self.steps.append(self.memory.allocate(buffer))
         args = tuple(self._argument(a) for a in call.args)
         kwargs = tuple((k, self._argument(v)) for k, v in call.kwargs)
         results = tuple(r if r is not None else "_" for r in call.results)
-        self.results.update(results)
+        self.memory.results.update(results)
         strides = tuple(self.graph.layouts[r].stride if r in self.graph.layouts else None for r in call.results)
         if not call.binds:
             self.steps.append(Call(call.target, args, kwargs, results, call.unpack, () if call.check else strides))
@@ -299,9 +230,7 @@ class _Planner:
             return operand.buffer
         key = (operand.buffer, layout)
         if key not in self.views:
-            name = f"{operand.buffer}_view{len(self.views_of.get(operand.buffer, []))}"
-            self.views[key] = name
-            self.views_of.setdefault(operand.buffer, []).append(name)
+            name = self.views[key] = self.memory.add_name(operand.buffer)
             self.steps.append(View(name, operand.buffer, layout.size, layout.stride, layout.offset))
         return self.views[key]
 

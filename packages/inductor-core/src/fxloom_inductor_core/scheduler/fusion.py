@@ -1,12 +1,9 @@
-"""Fusion: in come loops and calls in program order, out come groups in an order that keeps every dependency.
+"""Fusion: which loops become one kernel, and in which order kernels and calls run.
 
-A group is what becomes one kernel: loops over one space (outer axes; inner axes). A loop takes part as
-- a reduction: outer -> outer, inner -> inner;
-- an inner loop: its axes cover outer and inner together;
-- an outer loop: its axes cover outer alone.
-Two groups may merge when their spaces have a common refinement, every value one takes from the other is read at the very index
-at which it was written, and no path leads from one to the other through a third. What the target can do is asked of its
-capabilities. Deterministic: program order decides all ties.
+In: a `LoweredGraph`. Out: groups in an order that keeps every dependency. Two groups may merge when their spaces have a common
+refinement, every value one takes from the other is read at the very index at which it was written, and no path leads from one to
+the other through a third. What the target can do is asked of its capabilities. Invariant: program order decides all ties, so the
+same graph gives the same groups.
 
 Programs have tens of thousands of loops, so no step walks all groups. Sets of groups are ints, a bit for each number: what a
 group depends on (`ancestors`), and who reads a buffer in loops of one shape (`_readers`).
@@ -16,95 +13,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import permutations
 from typing import TypeAlias
 
 import sympy
 
-from fxloom_inductor_core.graph import ExternCall, LoweredGraph, Work
+from fxloom_inductor_core.ir.graph import ExternCall, LoweredGraph, Work
+from fxloom_inductor_core.ir.loops import Loop, exprs_of, map_exprs
 from fxloom_inductor_core.options import InductorOptions
-from fxloom_inductor_core.spaces import Axes, collapse, express, linear_parts, refine
-from fxloom_inductor_core.trace import Loop, exprs_of, map_exprs
+from fxloom_inductor_core.scheduler.groups import Group, Member, Space, Traits
+from fxloom_inductor_core.scheduler.spaces import Axes, collapse, linear_parts, refine
 from fxloom_interfaces.codegen import Capabilities, Codegen
-from fxloom_interfaces.expr import Expr, product, simplify, substitute, symbol
+from fxloom_interfaces.expr import Expr, product, simplify, substitute
 from fxloom_interfaces.program import Load, Store
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """Extents of the loops of a group; inner is None where nothing is folded."""
-
-    outer: tuple[Expr, ...]
-    inner: tuple[Expr, ...] | None
-
-    def axes(self) -> tuple[Axes, Axes]:
-        """(outer axes, inner axes) with the symbols that all groups use."""
-        outer = tuple((symbol(f"x{n}"), e) for n, e in enumerate(self.outer))
-        inner = tuple((symbol(f"r{n}"), e) for n, e in enumerate(self.inner or ()))
-        return outer, inner
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What is asked of a loop again and again, read off its instructions once. masked: buffers that some load reads under a mask."""
-
-    reads: frozenset[str]
-    writes: frozenset[str]
-    masked: frozenset[str]
-    is_reduction: bool
-    is_scan: bool
-    has_atomic: bool
-
-    @staticmethod
-    def of(loop: Loop) -> Traits:
-        masked = frozenset(i.buffer for i in loop.instructions if isinstance(i, Load) and i.mask is not None)
-        reads = frozenset(buffer for buffer, _ in loop.reads())
-        return Traits(reads, frozenset(loop.writes()), masked, loop.is_reduction, loop.is_scan, loop.has_atomic())
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A loop in a group. position: in program order. inside: runs at every inner point (reductions too)."""
-
-    position: int
-    loop: Loop
-    inside: bool
-    traits: Traits
-
-    def mapping(self, space: Space) -> dict[sympy.Symbol, Expr]:
-        """The loop's axes in the symbols of `space`."""
-        outer, inner = space.axes()
-        if self.loop.inner:
-            return {**express(self.loop.outer, outer), **express(self.loop.inner, inner)}
-        return express(self.loop.outer, (*outer, *inner) if self.inside else outer)
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """Loops that become one kernel, or one call."""
-
-    number: int
-    device: str
-    members: list[Member] = field(default_factory=list)
-    space: Space | None = None
-    call: ExternCall | None = None
-    reads: dict[str, None] = field(default_factory=dict)
-    writes: dict[str, None] = field(default_factory=dict)
-    #: numbers of the groups that it depends on, and of those that depend on it
-    before: dict[int, None] = field(default_factory=dict)
-    after: dict[int, None] = field(default_factory=dict)
-    #: symbols made by calls that it takes as sizes or numbers
-    needs: dict[str, None] = field(default_factory=dict)
-    #: names of the sizes that a launch passes
-    sizes: frozenset[str] = frozenset()
-
-    def shape(self) -> Hashable:
-        """What two groups that don't depend on one another need to have in common to run in one loop."""
-        if self.space is None or self.space.inner is not None:
-            return self.device, self.space
-        return self.device, product(self.space.outer)
-
 
 IndexTable: TypeAlias = "dict[str, list[Expr]]"
 
@@ -164,7 +86,7 @@ class Scheduler:
         self.attempts = 0
         self.ancestors: dict[int, int] = {}  # bits of groups that were merged away stay, and mean nothing
         self._readers: dict[str, dict[Hashable, int]] = {}  # buffer -> shape -> loops that read it
-        self.makers: dict[str, list[int]] = {}  # late symbol -> calls that make or check it
+        self.makers: dict[str, list[int]] = {}  # unbacked symbol -> calls that make or check it
         self._last_effect: int | None = None
         self._indices: dict[tuple[int, Space, bool, Axes], tuple[IndexTable, IndexTable]] = {}
 
@@ -195,7 +117,7 @@ class Scheduler:
         return group
 
     def _late_symbols(self, names: Iterable[str]) -> dict[str, None]:
-        return {name: None for name in names if name in self.graph.late} if self.graph.late else {}
+        return {name: None for name in names if name in self.graph.unbacked} if self.graph.unbacked else {}
 
     def _register(self, group: Group) -> None:
         self.groups[group.number] = group
@@ -218,7 +140,7 @@ class Scheduler:
         self.ancestors[group.number] = ancestors
         self._list_as_reader(group)
         if group.call is not None:
-            made = {*(name for name, _, _ in group.call.binds), *(r for r in group.call.results if r in self.graph.late)}
+            made = {*(name for name, _, _ in group.call.binds), *(r for r in group.call.results if r in self.graph.unbacked)}
             # what takes a number runs after it was checked
             for name in (*sorted(made - {None}), *(group.needs if group.call.check else ())):
                 self.makers.setdefault(name, []).append(group.number)

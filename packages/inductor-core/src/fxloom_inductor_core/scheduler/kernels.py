@@ -1,5 +1,6 @@
 """From a group of loops to one `Kernel`: stages, value forwarding, hoisting out of inner loops, scratch, canonical names.
 
+In: a `Group`, and which of its buffers are read outside. Out: a `FusedKernel`, the kernel and the buffers that it is launched on.
 Invariant: the kernel computes what its loops compute one after the other. Values stored and read at the same point are
 forwarded. A store that nobody outside needs is dropped; where a later stage reads it again the value is computed anew if
 that is cheap, and becomes scratch if not.
@@ -13,10 +14,10 @@ from typing import Any
 
 import sympy
 
-from fxloom_inductor_core.schedule import Group, Member, Space
-from fxloom_inductor_core.spaces import Axes, collapse
-from fxloom_inductor_core.tensors import contiguous_strides, flat_index
-from fxloom_inductor_core.trace import exprs_of, map_exprs
+from fxloom_inductor_core.ir.loops import exprs_of, map_exprs
+from fxloom_inductor_core.ir.tensors import contiguous_strides, flat_index
+from fxloom_inductor_core.scheduler.groups import Group, Member, Space
+from fxloom_inductor_core.scheduler.spaces import Axes, collapse
 from fxloom_interfaces.codegen import Capabilities
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.expr import Expr, free_symbols, product, substitute, symbol, value_symbol

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fxloom_inductor_core.cost import NOTHING, BodyCost
+from fxloom_inductor_core.ir.cost import NOTHING, BodyCost
 from fxloom_interfaces.expr import Expr, normalize, product
 from fxloom_interfaces.loop_ir import Body, Layout
 
@@ -162,3 +162,10 @@ def dim_order(layout: Layout) -> tuple[int, ...] | None:
 
 def numel(size: Index) -> Expr:
     return product(size)
+
+
+def cost_of(tensor: AnyTensor) -> BodyCost:
+    """What reading one element of the tensor takes."""
+    if tensor.buffer is not None:
+        return BodyCost(reads=frozenset([tensor.buffer]))
+    return tensor.cost

@@ -1,23 +1,21 @@
 """From a loop body to a flat list of instructions.
 
-`Recorder` is the handler under which every body runs once: it gives values numbers, finds their dtypes, merges equal
-computations and drops conversions that undo each other. `Loop` is the result: one node of loop IR with its axes, still
-alone. What reads and writes where is read off the instructions.
+In: a body, which `Recorder` runs once as its op handler. Out: instructions whose values are numbered. Invariant: equal
+computations are recorded once, conversions that undo each other not at all, and operands of an operation agree in dtype.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 import torch
 
-from fxloom_inductor_core.numbers import Float
+from fxloom_inductor_core.ir.numbers import Float
 from fxloom_interfaces.dtypes import is_low_precision, torch_dtype
 from fxloom_interfaces.errors import IRError
-from fxloom_interfaces.expr import Expr, free_symbols, simplify, substitute, value_symbol
+from fxloom_interfaces.expr import Expr, simplify, value_symbol
 from fxloom_interfaces.ops import REDUCTION_RESULTS, ElementwiseOps, OpInfo, ReductionKind, StoreMode
 from fxloom_interfaces.program import (
     Accumulate,
@@ -29,7 +27,6 @@ from fxloom_interfaces.program import (
     Load,
     Reduce,
     Store,
-    operands_of,
 )
 from fxloom_interfaces.promotion import as_element
 
@@ -40,9 +37,7 @@ class Recorder(ElementwiseOps[int]):
     floats: gives the buffer with a float that is known when the graph runs.
     """
 
-    def __init__(
-        self, dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str]
-    ) -> None:
+    def __init__(self, dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str]) -> None:
         self.instructions: list[Instruction] = []
         self._dtype_of_buffer = dtypes
         self._buffer_of_float = floats
@@ -186,111 +181,6 @@ def _rounded(value: Any, dtype: str) -> float:
     return float(wide.float().to(torch_dtype(dtype)))  # in two steps, as torch does it
 
 
-def new_recorder(
-    dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str]
-) -> Recorder:
+def new_recorder(dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str]) -> Recorder:
     """A fresh recorder."""
     return Recorder(dtypes, extents, floats)  # type: ignore[abstract]  # its elementwise methods are filled in from OPS
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """One node of loop IR, traced: instructions over `outer` and `inner` axes (symbol, extent).
-
-    name: of the buffer it defines (the first when several). is_reduction: the stores run once per outer point, after the
-    inner loop; otherwise inner is empty. is_scan: it has to run over inner in order and stores inside.
-    """
-
-    name: str
-    outer: tuple[tuple[sympy.Symbol, Expr], ...]
-    inner: tuple[tuple[sympy.Symbol, Expr], ...]
-    instructions: tuple[Instruction, ...]
-    device: str
-    origins: tuple[str, ...] = ()
-    ordered: bool = False
-
-    @property
-    def is_reduction(self) -> bool:
-        return any(isinstance(i, Reduce) for i in self.instructions)
-
-    @property
-    def is_scan(self) -> bool:
-        return any(isinstance(i, Accumulate) for i in self.instructions)
-
-    def writes(self) -> dict[str, Expr]:
-        """Buffer -> index of its store."""
-        return {i.buffer: i.index for i in self.instructions if isinstance(i, Store)}
-
-    def reads(self) -> list[tuple[str, Expr]]:
-        """(buffer, index) of every load, in order."""
-        return [(i.buffer, i.index) for i in self.instructions if isinstance(i, Load)]
-
-    def symbols(self) -> list[str]:
-        """Names of all symbols in extents and indices, axes among them."""
-        exprs = [e for _, e in (*self.outer, *self.inner)] + [e for i in self.instructions for e in exprs_of(i)]
-        return sorted({s.name for e in exprs for s in free_symbols(e)})
-
-    def size_names(self) -> frozenset[str]:
-        """Names of the sizes and numbers that a launch of this loop passes beside its buffers."""
-        own = {s.name for s, _ in (*self.outer, *self.inner)} | {i.symbol for i in self.instructions if isinstance(i, Indirect)}
-        return frozenset(self.symbols()) - own
-
-    def arguments(self) -> int:
-        """How many buffers and sizes a launch of this loop passes."""
-        buffers = {i.buffer for i in self.instructions if isinstance(i, (Load, Store))}
-        return len(buffers) + len(self.size_names())
-
-    def has_atomic(self) -> bool:
-        return any(isinstance(i, Store) and i.mode == "add" for i in self.instructions)
-
-    def __str__(self) -> str:
-        axes = ", ".join(f"{s} < {e}" for s, e in self.outer)
-        inner = f" fold {', '.join(f'{s} < {e}' for s, e in self.inner)}" if self.inner else ""
-        head = f"{self.name} ({self.device}): for {axes or 'one point'}{inner}  # {', '.join(self.origins)}"
-        return "\n".join([head, *(f"  {instruction}" for instruction in self.instructions)])
-
-
-def drop_dead(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Instructions that a store depends on, in order."""
-    live: set[int] = set()
-    symbols: set[str] = set()
-    kept: list[Instruction] = []
-    for instruction in reversed(instructions):
-        match instruction:
-            case Store():
-                needed = True
-            case Indirect(symbol=symbol):
-                needed = symbol in symbols or instruction.check
-            case Reduce(results=results):
-                needed = any(r in live for r in results)
-            case _:
-                needed = instruction.result in live
-        if needed:
-            kept.append(instruction)
-            live.update(operands_of(instruction))
-            symbols.update(s.name for expr in exprs_of(instruction) if not isinstance(expr, int) for s in expr.free_symbols)
-    return tuple(reversed(kept))
-
-
-def exprs_of(instruction: Instruction) -> tuple[Expr, ...]:
-    """The index expressions in an instruction."""
-    match instruction:
-        case Load(index=index) | Store(index=index):
-            return (index,)
-        case IndexValue(expr=expr):
-            return (expr,)
-        case Indirect(size=size):
-            return (size,)
-    return ()
-
-
-def map_exprs(
-    instruction: Instruction, mapping: Mapping[sympy.Symbol, Expr], extents: Mapping[sympy.Symbol, Expr]
-) -> Instruction:
-    """The instruction with symbols of its index expressions replaced."""
-    match instruction:
-        case Load(index=index) | Store(index=index):
-            return replace(instruction, index=simplify(substitute(index, mapping), extents))
-        case IndexValue(expr=expr):
-            return replace(instruction, expr=simplify(substitute(expr, mapping), extents))
-    return instruction

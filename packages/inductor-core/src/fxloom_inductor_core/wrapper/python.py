@@ -1,5 +1,6 @@
 """The Python wrapper: a program printed as the source of `call(inputs)`, readable and able to run by itself.
 
+In: a `Program` and the plugins that build its kernels. Out: Python source. Invariant: the same program gives the same bytes.
 Within a process the text is executed with the built kernels put in its namespace. As a file (`output_code.py`) it builds the
 kernels with the plugins it names, makes inputs of the right layouts, runs, and prints a time.
 """
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fxloom_inductor_core.tensors import span
+from fxloom_inductor_core.ir.tensors import span
 from fxloom_interfaces.codegen import Codegen, KernelSource
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import InternalError
