@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fxloom
+from fxloom_shapes import refusals
 
 BACKENDS = ["aot_eager", "inductor"]
 Program = Callable[[Tensor], Any]
@@ -190,6 +191,20 @@ def test_asking_draws_no_numbers() -> None:
         lambda x: (torch.bernoulli(x), torch.native_dropout(x, 0.5, True)[0], torch.randint(0, 9, (8,)), torch.rand(3)), backend="aot_eager"
     )
     torch.testing.assert_close(program(x), expected)
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda x: torch.randint(0, 9, ()) + x, lambda x: torch.randn(()) + x, lambda x: torch.native_dropout(x, 0.5, True)[0]]
+)
+def test_asking_draws_no_numbers_for_what_has_no_axes(draw: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_passed", {})  # what other tests asked would not be asked again
+    x = torch.tensor(0.5)
+    compiled = fxloom.compile(draw, backend="eager")
+    torch.manual_seed(3)
+    expected = draw(x), torch.rand(3)
+    torch.manual_seed(3)
+    assert torch.equal(compiled(x), expected[0])
+    assert torch.equal(torch.rand(3), expected[1])
 
 
 # --- torch's own list of what operators refuse ---

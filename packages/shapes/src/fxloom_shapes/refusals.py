@@ -162,18 +162,23 @@ def _sample(name: str, value: Any, filled: bool) -> Any:
             return known.clone()
         make = torch.zeros if name in _POSITIONS else torch.ones
         try:
-            return make(_sample_size(desc.size) if filled else [0] * len(desc.size), dtype=desc.dtype, device=desc.device)
+            return make(_sample_size(desc.size) if filled else _empty(desc.size), dtype=desc.dtype, device=desc.device)
         except RuntimeError as error:
             raise _NoSample from error
     if isinstance(value, torch.Tensor):
         raise _NoSample
     if type(value) in (list, tuple):
         if name == "size":  # of a result
-            return list(_sample_size(value)) if filled else [0] * len(value)
+            return list(_sample_size(value)) if filled else _empty(value)
         return type(value)([_sample(name, item, filled) for item in value])
     if name == "device" and value is not None and not usable(torch.device(value).type):
         raise _NoSample
     return _hint(value) if type(value) in _NUMBERS else value
+
+
+def _empty(size: Sequence[Any]) -> list[int]:
+    """Extents of a sample without elements: what has no axes gets one."""
+    return [0] * max(len(size), 1)
 
 
 def _give_generator(position: int, args: list[Any], kwargs: dict[str, Any]) -> None:
