@@ -277,3 +277,16 @@ def test_one_operator_after_another(dtype: torch.dtype) -> None:
 
 def after(x: Tensor, f: Any, g: Any, n: tuple[Any, ...], m: tuple[Any, ...]) -> Tensor:
     return g(f(x, *n), *m)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.float16, torch.float32, torch.complex64], ids=str)
+def test_numbers_copied_into_tensors(dtype: torch.dtype, backend: str) -> None:
+    for numbers in ((True,), (0.1, 1.5, 300.25), (1, 300, 70000)):
+        fxloom.reset()
+        compiled = fxloom.compile(lambda x, n: (x[0].copy_(n), x), backend=backend, fullgraph=True)
+        for number in numbers:
+            ours, theirs = torch.ones(2, 3).to(dtype), torch.ones(2, 3).to(dtype)
+            theirs[0].copy_(number)
+            compiled(ours, number)
+            assert torch.equal(ours, theirs)

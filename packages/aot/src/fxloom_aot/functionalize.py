@@ -44,6 +44,12 @@ from fxloom_shapes.size_nodes import symbols_made
 
 aten = torch.ops.aten
 
+#: by type of a number, that of a tensor which holds any such number
+_WIDEST = {
+    bool: torch.bool, torch.SymBool: torch.bool, int: torch.int64, torch.SymInt: torch.int64,
+    float: torch.float64, torch.SymFloat: torch.float64, complex: torch.complex128,
+}  # fmt: skip
+
 
 @dataclass(slots=True)
 class Memory:
@@ -364,7 +370,7 @@ class Functionalizer:
             return
         self._refuse_overlap(entry, targets, given)
         if op is aten.copy_.default:
-            self.write(args[0], self.read(args[1]))
+            self.write(args[0], self._as_tensor(self.read(args[1]), args[0].desc.device))
             return
         twin = twin_of(op)
         if twin is None:
@@ -380,6 +386,12 @@ class Functionalizer:
             return
         positional, keyword = _as_arguments_of(twin, values)
         self._write_results(twin, positional, keyword, entry.out, _own_results(op, twin), targets)
+
+    def _as_tensor(self, value: Any, device: torch.device) -> FakeTensor:
+        """What torch makes of a number that a program passes for a tensor: one of the widest type of its kind, without axes."""
+        if type(value) is FakeTensor:
+            return value
+        return self.log.emit(aten.scalar_tensor.default, (value,), {"dtype": _WIDEST[type(value)], "device": device})
 
     def _meets_own_writes(self, targets: list[Any], given: Mapping[str, Any]) -> bool:
         """True where an operator that writes several tensors meets, at one of them, memory that it wrote at another."""
