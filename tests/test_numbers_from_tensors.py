@@ -93,3 +93,15 @@ def test_a_complex_number_that_torch_takes_for_a_real_one() -> None:
     x = torch.randn(4)
     for number in (numpy.complex64(1 + 2j), numpy.complex128(1 + 2j)):
         assert same(fxloom.compile(lambda x, n: x * n + 1, backend="aot_eager")(x, number), x * number + 1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_new_axes_before_a_picked_one_have_eagers_strides(backend: str) -> None:
+    def program(x: torch.Tensor, i: Any) -> Any:
+        return x[None, i], x[:, None, i], x[i, None], x[None, :, i, None]
+
+    x = torch.arange(24.0).reshape(4, 6)
+    for index in (torch.tensor(1), 2, 3):
+        fxloom.reset()
+        compiled = fxloom.compile(program, backend=backend, fullgraph=True, dynamic=True)
+        assert same(compiled(x, index), program(x, index))

@@ -68,15 +68,22 @@ def _selected(recorder: Recorder, tensor: Any, index: Any) -> tuple[Any, tuple[A
     taken = sum(_axes(item) for item in items)
     if taken > rank:
         raise IndexError(f"too many indices for tensor of dimension {rank}")
-    axis, places = 0, []
+    symbolic = [number for number, item in enumerate(items) if type(item) is torch.SymInt]
+    axis, places, others = 0, [], []
     for number, item in enumerate(items):
         if type(item) is torch.SymInt:
             _check_bounds(item, tensor.shape[axis], number)
             places.append((axis, item))
+        elif item is None and number < symbolic[-1]:  # the new axis has its stride by what follows before that is selected from
+            tensor = recorder.call_function(torch.unsqueeze, (tensor, axis), {})
+            others.append(slice(None))
+            axis += 1
+        else:
+            others.append(item)
         axis += rank - taken if item is ... else _axes(item)
     for place, item in reversed(places):
         tensor = recorder.call_function(torch.select, (tensor, place, item), {})
-    return tensor, tuple(item for item in items if type(item) is not torch.SymInt)
+    return tensor, tuple(others)
 
 
 def expect_inside(tensor: Any, index: Any) -> None:
