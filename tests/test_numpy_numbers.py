@@ -49,6 +49,34 @@ def test_what_looks_at_the_type_is_compiled_per_number() -> None:
     check(lambda x, n: x * numpy.sqrt(n), [numpy.float32(1), numpy.float32(2), numpy.float32(3)], 3)
 
 
+@pytest.mark.parametrize("kind", [*INTEGERS[:-1], *FLOATS, numpy.complex128, numpy.bool_])  # torch refuses uint64
+def test_what_looks_at_the_type_gives_its_dtype(kind: type) -> None:
+    for make in (torch.tensor, torch.as_tensor, torch.asarray):
+        check(lambda x, n, make=make: make(n), [kind(1)], 1)
+        check(lambda x, n, make=make: make([[n], [n]]), [kind(1)], 1)
+
+
+def test_operators_take_booleans_for_floats() -> None:
+    yes = numpy.bool_(True)
+    check(lambda x, n: x.long() * n, [yes], 1)
+    check(lambda x, n: torch.full((2,), n), [yes], 1)
+    check(lambda x, n: torch.tensor([n]), [yes], 1)
+    check(lambda x, n: (x > 2).masked_fill(x > 3, n), [yes], 1)
+
+
+@pytest.mark.parametrize("kind", [numpy.float16, numpy.float32])
+def test_elements_refuse_what_is_no_python_float(kind: type) -> None:
+    def program(x: torch.Tensor, n: Any) -> torch.Tensor:
+        x[0] = n
+        return x
+
+    fxloom.reset()
+    compiled = fxloom.compile(program, backend="aot_eager")
+    for value in (0.5, 1.5, 2.5):
+        with pytest.raises(TypeError, match="can't assign"):
+            compiled(X.clone(), kind(value))
+
+
 def test_one_that_is_handed_back_is_the_callers() -> None:
     fxloom.reset()
     compiled = fxloom.compile(lambda x, n: (x * n, n), backend="aot_eager", fullgraph=True)

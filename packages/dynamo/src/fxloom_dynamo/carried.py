@@ -57,14 +57,21 @@ class CarriedNumber(Carried):
 
 
 #: functions of torch for which NumPy's numbers are not Python's: they look at the type
-_LOOK_AT_TYPES = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
+LOOK_AT_TYPES = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
+
+
+def _looks_at(function: Any, cls: type) -> bool:
+    """Whether a function of torch treats a number of NumPy's type `cls` otherwise than Python's."""
+    name = getattr(function, "__name__", "")
+    # `x[i] = n` takes integers, and of the floats only those that are Python's, too
+    return name in LOOK_AT_TYPES or name in ("__setitem__", "setitem") and not hasattr(cls, "__index__") and not issubclass(cls, float)
 
 
 def as_numbers(function: Any, value: Any) -> Any:
     """An argument of a function of torch, with the symbolic numbers that carried ones stand for."""
     kind = type(value)
     if kind is CarriedNumber:
-        return value.ask() if getattr(function, "__name__", "") in _LOOK_AT_TYPES else value.number
+        return value.ask() if _looks_at(function, value.cls) else value.number
     if kind is tuple or kind is list:
         if any(type(item) in (CarriedNumber, tuple, list, slice) for item in value):
             return kind([as_numbers(function, item) for item in value])

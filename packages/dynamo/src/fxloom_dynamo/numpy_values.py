@@ -32,5 +32,7 @@ ELEMENTWISE: tuple[type, ...] = () if numpy is None else (numpy.ufunc,)
 
 
 def to_number(value: Any) -> Any:
-    """The Python number of a NumPy scalar; anything else as it is."""
+    """The Python number that operators of torch take a NumPy scalar for, a float for a `numpy.bool_`; anything else as it is."""
+    if numpy is not None and type(value) is numpy.bool_:
+        return float(value)
     return value.item() if type(value) in NUMPY_SCALARS else value

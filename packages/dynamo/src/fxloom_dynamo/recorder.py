@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.fx
+from torch.utils._pytree import tree_leaves
 
 from fxloom_dynamo import (
     number_arguments,
@@ -38,6 +39,7 @@ from fxloom_dynamo import (
 )
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.carried import LOOK_AT_TYPES
 from fxloom_dynamo.graph_leaves import Leaves
 from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
@@ -258,7 +260,7 @@ class Recorder:
             value = run(*args, **kwargs)
         if not has_tensor(value) and value is not None and not _is_effect(target) and not self._is_new_number(value):
             return value  # metadata: answered by the fake
-        node = self.graph.create_node(op, target, self._argument(args), self._argument(kwargs))
+        node = self.graph.create_node(op, target, self._argument(args), self._argument(_with_dtype(target, args, kwargs, value)))
         self._keep.append((args, kwargs))
         self._note(node, value)
         self._register(value, node)
@@ -748,6 +750,17 @@ def _argument_of_body() -> Any:
 def _is_effect(target: Any) -> bool:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name in ("setitem", "__setitem__") or (name.endswith("_") and not name.endswith("__"))
+
+
+def _with_dtype(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> dict[str, Any]:
+    """The keywords of a call with the dtype that its result has by NumPy's numbers, which become Python's in the graph."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name not in LOOK_AT_TYPES or type(value) is not FakeTensor or kwargs.get("dtype") is not None:
+        return kwargs
+    numbers = [leaf.item() for leaf in tree_leaves((args, kwargs)) if type(leaf) in NUMPY_SCALARS]
+    if not value.dtype.is_complex and any(type(number) is complex for number in numbers):
+        graph_break("torch_call", f"{name} takes the real part of a complex number, with a warning")
+    return {**kwargs, "dtype": value.dtype} if numbers else kwargs
 
 
 def _refuse_real(values: Any) -> None:
