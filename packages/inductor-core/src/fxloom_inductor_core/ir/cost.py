@@ -1,4 +1,7 @@
-"""What computing one element of a body takes, estimated from its operands' costs while lowering."""
+"""What computing one element of a body takes.
+
+In: the costs of a body's operands. Out: `BodyCost`, by which lowering decides whether a value is stored or computed again.
+"""
 
 from __future__ import annotations
 

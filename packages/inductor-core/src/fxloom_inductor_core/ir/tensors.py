@@ -1,5 +1,6 @@
 """Tensors during lowering: stored in a buffer, not yet computed (a loop body), or a view of either.
 
+In: sizes, strides and bodies. Out: `Tensor` and `View`, which rules load from. Invariant: a tensor has a body or a buffer.
 A `Tensor` is a box: `realize` turns a body into a stored buffer in place, so that views made before see the buffer too.
 Views are index transformations; `Layout`s of views over stored tensors are found by the same transformation on strides,
 for library calls that take strided operands.
@@ -59,7 +60,7 @@ def flat_index(index: Index, strides: Index, offset: Expr = 0) -> Expr:
 
 @dataclass(slots=True)
 class Tensor:
-    """A tensor value. `content` is a Layout with `buffer` set (stored), or a body (not computed yet).
+    """A tensor value: a body (not computed yet), or a buffer and the layout in which it holds the value (stored).
 
     order: preferred dim order, outermost first, for when it gets stored; None: that of the graph's fake tensor.
     inputs: what the body loads.

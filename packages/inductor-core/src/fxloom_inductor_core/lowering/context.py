@@ -38,8 +38,8 @@ class LoweringContext(LoopBuilder):
         self.options = options
         self.trains = trains
         self.env: dict[torch.fx.Node, Any] = {}
-        #: buffers that hold a tensor without axes of the CPU, brought to the device of the others
-        self.brought: set[str] = set()
+        #: buffers that hold a copy of a tensor without axes on the device that it is used on
+        self.moved_scalars: set[str] = set()
         self._floats: dict[tuple[str, str], Tensor] = {}
 
     def given(self, position: int, name: str) -> Any:

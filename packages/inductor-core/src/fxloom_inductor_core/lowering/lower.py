@@ -63,9 +63,9 @@ class _GraphLowering:
         self.rules = rules
         self._uses: dict[torch.fx.Node, int] = {}
         self._float_names: dict[str, str] = {}  # symbols of floats -> names of the inputs that hold them
-        self._mixed = False  # there are tensors on several devices
-        self._moved: dict[tuple[Operand, str], Tensor] = {}
-        self._crowded: dict[torch.fx.Node, None] = {}  # nodes whose loop has too many arguments
+        self._on_several_devices = False  # there are tensors on several devices
+        self._scalar_copies: dict[tuple[Operand, str], Tensor] = {}
+        self._declined_for_arguments: dict[torch.fx.Node, None] = {}  # nodes whose loop has too many arguments
 
     def run(self, gm: torch.fx.GraphModule) -> LoweredGraph:
         """Lower every node in order."""
@@ -73,13 +73,13 @@ class _GraphLowering:
         for node in reversed(nodes):
             self._uses[node] = self._count_uses(node)
         fakes = tree_leaves([meta.get_fake(node) for node in nodes if meta.has_fake(node)])
-        self._mixed = len({fake.device for fake in fakes if isinstance(fake, torch.Tensor)}) > 1
+        self._on_several_devices = len({fake.device for fake in fakes if isinstance(fake, torch.Tensor)}) > 1
         for node in nodes:
             self.cx.node = node
             if isinstance(node.target, torch._ops.OpOverload):
                 self.cx.out.op_names[node.name] = node.target._opname.strip("_")
             if node.op != "placeholder" and meta.has_fake(node):
-                self._compute_apart(meta.get_fake(node))
+                self._bind_opaque_sizes(meta.get_fake(node))
             match node.op:
                 case "placeholder":
                     self.cx.env[node] = self._input(node)
@@ -167,20 +167,20 @@ class _GraphLowering:
         rule = self.rules.get(target)
         if rule is None and not target._schema.returns:
             return self.cx.effect(node)
-        device = self._other_device(node, (args, kwargs)) if self._mixed else None
+        device = self._device_if_mixed(node, (args, kwargs)) if self._on_several_devices else None
         if device is not None:
-            args, kwargs = tree_map(lambda value: self._brought(value, device), (args, kwargs))
-            if self._other_device(node, (args, kwargs)) is not None:
+            args, kwargs = tree_map(lambda value: self._on_device(value, device), (args, kwargs))
+            if self._device_if_mixed(node, (args, kwargs)) is not None:
                 rule = None  # indices on the CPU, say
-        beyond = "" if _is_view(node) else self._beyond_kernels(node)
-        if beyond and target not in (_COMPLEX_RULES if beyond == _COMPLEX else ()) and rule is not library_call:
+        unsupported = "" if _is_view(node) else self._unsupported_dtype(node)
+        if unsupported and target not in (_COMPLEX_RULES if unsupported == _COMPLEX else ()) and rule is not library_call:
             rule = None
         result = NotImplemented if rule is None else self._apply(rule, args, kwargs)
         if result is NotImplemented:
             reason = "arguments on several devices" if device is not None else "the lowering declines these arguments"
-            reason = "more arguments than a kernel of this device takes" if node in self._crowded else reason
-            result = self.cx.fallback(node, beyond or ("no lowering" if self.rules.get(target) is None else reason))
-        self._settle(node, result)
+            reason = "more arguments than a kernel of this device takes" if node in self._declined_for_arguments else reason
+            result = self.cx.fallback(node, unsupported or ("no lowering" if self.rules.get(target) is None else reason))
+        self._choose_storage(node, result)
         return result
 
     def _apply(self, rule: Rule, args: Any, kwargs: Any) -> Any:
@@ -195,7 +195,7 @@ class _GraphLowering:
         try:
             return rule(self.cx, *args, **kwargs)
         except TooManyArguments:
-            self._crowded[self.cx.current] = None
+            self._declined_for_arguments[self.cx.current] = None
             return NotImplemented
 
     def _value(self, node: torch.fx.Node) -> Any:
@@ -210,7 +210,7 @@ class _GraphLowering:
             raise GraphRejected(node, f"no lowering for {node.target} on sizes")
         return rule(*args)
 
-    def _compute_apart(self, fake: Any) -> None:
+    def _bind_opaque_sizes(self, fake: Any) -> None:
         """Have the program work out the numbers in the sizes of a result that kernels can't (rounded floats, bits)."""
         for leaf in fake if isinstance(fake, (tuple, list)) else (fake,):
             numbers = (*leaf.size(), *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,)
@@ -222,7 +222,7 @@ class _GraphLowering:
                     if not self.cx.is_bound(name):
                         self.cx.number("int", (TorchRef(atom_text(atom, self._float_names)),), name)
 
-    def _beyond_kernels(self, node: torch.fx.Node) -> str:
+    def _unsupported_dtype(self, node: torch.fx.Node) -> str:
         """What no kernel can hold of the tensors among the node's arguments and results, in words; empty where there is nothing."""
         found = ""
         for part in (node, *node.all_input_nodes):
@@ -237,7 +237,7 @@ class _GraphLowering:
                 found = _COMPLEX
         return found
 
-    def _other_device(self, node: torch.fx.Node, arguments: Any) -> str | None:
+    def _device_if_mixed(self, node: torch.fx.Node, arguments: Any) -> str | None:
         """The device of the node's result, when it is one tensor and some argument lies elsewhere."""
         fake = meta.get_fake(node) if meta.has_fake(node) else None
         if not isinstance(fake, torch.Tensor):
@@ -246,20 +246,20 @@ class _GraphLowering:
         tensors = [value for value in tree_leaves(arguments) if isinstance(value, (Tensor, View))]
         return device if any(tensor.device != device for tensor in tensors) else None
 
-    def _brought(self, value: Any, device: str) -> Any:
-        """A tensor without axes brought to the device of the others, where eager reads it as a number; others as they are."""
+    def _on_device(self, value: Any, device: str) -> Any:
+        """A tensor without axes copied to the device of the others, where eager reads it as a number; others as they are."""
         if not isinstance(value, (Tensor, View)) or value.device == device or value.size != ():
             return value
         operand = self.cx.operand(value)
         key = (operand, device)
-        if key not in self._moved:
+        if key not in self._scalar_copies:
             layout = Layout(device, value.dtype, (), ())
             args = (operand, TorchRef(f"torch.device({device!r})"))
-            (self._moved[key],) = self.cx.library("torch.Tensor.to", args, [layout], out=False, op="aten._to_copy")
-            self.cx.brought.add(str(self._moved[key].buffer))
-        return self._moved[key]
+            (self._scalar_copies[key],) = self.cx.library("torch.Tensor.to", args, [layout], out=False, op="aten._to_copy")
+            self.cx.moved_scalars.add(str(self._scalar_copies[key].buffer))
+        return self._scalar_copies[key]
 
-    def _settle(self, node: torch.fx.Node, result: Any) -> None:
+    def _choose_storage(self, node: torch.fx.Node, result: Any) -> None:
         """Give a new tensor its layout preference, and store it when recomputing it costs more."""
         if not isinstance(result, Tensor) or result.is_stored:
             return

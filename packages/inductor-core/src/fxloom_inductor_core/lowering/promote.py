@@ -125,7 +125,7 @@ def elementwise(
 
 def _is_number_on_cpu(cx: LoweringContext, value: Any) -> bool:
     """Also a tensor without axes, where the kernel that eager launches reads it as a number."""
-    return not is_tensor(value) or (value.size == () and (value.device == "cpu" or value.buffer in cx.brought))
+    return not is_tensor(value) or (value.size == () and (value.device == "cpu" or value.buffer in cx.moved_scalars))
 
 
 def load_as(ops: Any, value: Any, index: Index, dtype: str) -> Any:
