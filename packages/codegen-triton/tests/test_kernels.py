@@ -15,7 +15,7 @@ from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, INTEGER
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.dtypes import torch_dtype
 from fxloom_interfaces.errors import PluginError
-from fxloom_interfaces.expr import symbol, value_symbol
+from fxloom_interfaces.expr import floor_div, mod, symbol, value_symbol
 from fxloom_interfaces.ops import OPS
 from fxloom_interfaces.program import (
     Accumulate,
@@ -343,6 +343,17 @@ def test_atomic_add_of_repeated_indices(tmp_path: Path) -> None:
     buffers = (KernelBuffer("index", "int64", "in"), KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "inout"))
     kernel = Kernel((Axis("x0", 20),), (), (Stage(False, body),), buffers)
     check(kernel, [torch.randint(0, 4, (20,)), torch.randn(20), torch.randn(4)], tmp_path)
+
+
+def test_numbers_below_zero_divide_as_in_python(tmp_path: Path) -> None:
+    """A number that the program reads out of a tensor, and what `x[n]` makes of it."""
+    number = value_symbol("n0")
+    body = (IndexValue(0, mod(number, 6), "int64"), IndexValue(1, floor_div(number, 6), "int64"), Compute(2, "add", (0, 1), "int64"))
+    buffers = (KernelBuffer("out", "int64", "out"), KernelBuffer("quotient", "int64", "out"))
+    stage = Stage(False, (*body, Store("out", X, 0), Store("quotient", X, 1)))
+    kernel = Kernel((Axis("x0", 4),), (), (stage,), buffers, sizes=("n0",))
+    for value in (-13, -6, -2, 0, 5, 7):
+        check(kernel, [torch.empty(4, dtype=torch.int64), torch.empty(4, dtype=torch.int64)], tmp_path, (value,))
 
 
 def test_symbolic_sizes_reuse_one_kernel(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ import math
 import re
 
 from fxloom_interfaces.dtypes import dtype_info, is_float
-from fxloom_interfaces.expr import Expr, print_expr
+from fxloom_interfaces.expr import Expr, FloorDiv, Mod, bounds, print_expr
 
-#: Functions of index expressions in kernels.
-INDEX_FUNCTIONS = {"FloorDiv": "({0}) // ({1})", "Mod": "({0}) % ({1})", "Min": "tl.minimum({0}, {1})", "Max": "tl.maximum({0}, {1})"}
+_EXTREMES = {"Min": "tl.minimum({0}, {1})", "Max": "tl.maximum({0}, {1})"}
+_PLAIN = {**_EXTREMES, "FloorDiv": "({0}) // ({1})", "Mod": "({0}) % ({1})"}
+#: Triton's integers divide as C's do, toward zero; numbers that a program reads out of tensors may be negative
+_REST = "((({0}) % ({1}) + ({1})) % ({1}))"
+_SIGNED = {**_EXTREMES, "FloorDiv": "((({0}) - " + _REST + ") // ({1}))", "Mod": _REST}
 
 
 def accumulated(dtype: str) -> str:
@@ -74,7 +77,9 @@ def identity_text(kind: str, dtype: str) -> str:
 
 def index_text(expr: Expr) -> str:
     """An index expression or a size."""
-    return print_expr(expr, INDEX_FUNCTIONS)
+    divided = () if isinstance(expr, int) else expr.atoms(FloorDiv, Mod)
+    lows = [bounds(part.args[0], {})[0] for part in divided]
+    return print_expr(expr, _PLAIN if all(low is not None and low >= 0 for low in lows) else _SIGNED)
 
 
 def atom_of(expr: Expr) -> str:
