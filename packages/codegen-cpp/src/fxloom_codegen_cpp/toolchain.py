@@ -19,12 +19,14 @@ _WAY_OUT = (
 )
 
 #: -ffp-contract=off: eager's kernels round every operation. No -ffast-math: results don't depend on how loops are split.
+#: -fwrapv: integers wrap, as eager's do; a compiler may otherwise take what follows from an overflow for impossible.
 _FLAGS = (
     "-std=c++17",
     "-O3",
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-fwrapv",
     "-fPIC",
     "-fopenmp",
     "-fvisibility=default",
