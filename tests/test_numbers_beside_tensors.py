@@ -290,3 +290,19 @@ def test_numbers_copied_into_tensors(dtype: torch.dtype, backend: str) -> None:
             theirs[0].copy_(number)
             compiled(ours, number)
             assert torch.equal(ours, theirs)
+
+
+def test_complex_numbers_beside_real_tensors() -> None:
+    compared = {"==": lambda x, n: x == n, "!=": lambda x, n: x != n}
+    for dtype in (torch.uint8, torch.float32, torch.float64):
+        expressions = {f"x {name} {n}": (function, (n,)) for name, function in compared.items() for n in (2 + 1j, 2 + 0j)}
+        assert differences(expressions, base(dtype)) == []
+
+
+def test_integers_wrap_in_sums() -> None:
+    """Signed overflow is undefined in C++: compilers add up what is left when they take it for impossible."""
+    x = torch.tensor([True, False, True, False, True])
+    for kind, largest in ((torch.int64, 2**63 - 1), (torch.int32, 2**31 - 1)):
+        fxloom.reset()
+        program = lambda x: (x.to(kind) + largest).sum(dtype=kind)  # noqa: B023, E731
+        assert torch.equal(fxloom.compile(program, backend="inductor")(x), program(x))

@@ -67,7 +67,7 @@ def promote(values: Sequence[Any]) -> str:
             result = dtype_name(torch.result_type(_sample(result, zero_dim), sample))
             zero_dim = zero_dim and len(tensor.size) == 0
     for number in values:
-        if isinstance(number, (bool, int, float)):
+        if isinstance(number, (bool, int, float, complex)):
             result = (
                 dtype_name(torch.result_type(_sample(result, zero_dim), number))
                 if result
