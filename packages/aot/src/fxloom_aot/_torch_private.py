@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,11 +100,22 @@ def saved_without_check(ctx: Any) -> list[torch.Tensor] | None:
         return None
 
 
-def batch_level() -> int:
+#: more levels of `is_grads_batched` than anybody nests
+_MOST_LEVELS = 8
+
+
+def batch_level(gradients: Sequence[torch.Tensor | None]) -> int:
     """How many nested `is_grads_batched` the running backward pass is part of; its gradients stand for many at that level."""
-    level = int(torch._C._vmapmode_increment_nesting())
+    level = int(torch._C._vmapmode_increment_nesting()) - 1
     torch._C._vmapmode_decrement_nesting()
-    return level - 1
+    if level:
+        return level
+    # autograd's own thread for a device does not know how deep the caller is nested
+    stands_for_many = torch._C._functorch.is_legacy_batchedtensor
+    for gradient in gradients:
+        if gradient is not None and stands_for_many(gradient):
+            return next(level for level in range(1, _MOST_LEVELS) if not stands_for_many(rows_of(gradient, level)))
+    return 0
 
 
 def rows_of(tensor: torch.Tensor, level: int) -> torch.Tensor:

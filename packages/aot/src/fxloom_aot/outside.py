@@ -75,7 +75,7 @@ class _Outside(torch.autograd.Function):
         results, given = [result for result, _ in came], [gradient for _, gradient in came]
         ends = [inner.ends[place] for place in wanted]
         if torch.is_grad_enabled():
-            if batch_level():  # what stands for many does not tell whether it has a history
+            if batch_level(given):  # what stands for many does not tell whether it has a history
                 raise refusal("gradients of gradients that stand for many (`is_grads_batched`) are to have a history")
             starts = [gradient.detach().requires_grad_() if gradient.requires_grad else gradient for gradient in given]
             made = _grad(results, ends, starts, create_graph=True)

@@ -356,7 +356,7 @@ class Part(torch.autograd.Function):
 def _running(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | None], chosen: Sequence[int]) -> Iterator[list[Any]]:
     """The gradients that the stage gives, part by part."""
     stage = call.stage
-    if transforms_active() or batch_level():
+    if transforms_active() or batch_level(gradients):
         return iter(_split(_row_by_row(ctx, call, gradients, chosen), stage.parts))
     layouts = [stage.whole.other_layout(number, gradient) for number, gradient in enumerate(gradients) if gradient is not None]
     autocast = autocast_on()
@@ -381,8 +381,7 @@ def _row_by_row(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | None],
 
     if transforms_active():
         return _Rows.apply(run, *gradients)  # type: ignore[no-any-return]  # a tuple
-    level = batch_level()
-    return _each_row(run, gradients, level)
+    return _each_row(run, gradients, batch_level(gradients))
 
 
 def _each_row(
@@ -548,7 +547,7 @@ def _differentiable(ctx: Any, call: _Call, gradients: Sequence[torch.Tensor | No
     """The gradients that the stage gives, with a history."""
     stage = call.stage
     histories = _histories(ctx, call)
-    level = batch_level()
+    level = batch_level(gradients)
     try:
         if transforms_active():
             raise NotAgain("a transform of torch.func is at work")

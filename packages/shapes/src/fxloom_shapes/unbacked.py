@@ -132,13 +132,13 @@ def _unique(env: SymbolEnv, desc: Descriptor, return_inverse: bool, return_count
 
 
 def _unique_along(env: SymbolEnv, desc: Descriptor, dim: int) -> tuple[FakeTensor, ...] | None:
-    """Unique slices along an axis, of which one each is, and how many are each. The kernel has that axis outermost in memory."""
+    """Unique slices along an axis, of which one each is, and how many are each. The CPU's kernel has that axis outermost in memory."""
     if not -len(desc.size) <= dim < len(desc.size):
         return None
     axis = dim % len(desc.size)
     count: Any = env.create_unbacked(0, None)
     size = (*desc.size[:axis], count, *desc.size[axis + 1 :])
-    order = [axis, *[other for other in range(len(size)) if other != axis]]
+    order = [axis, *[other for other in range(len(size)) if other != axis]] if desc.device.type == "cpu" else list(range(len(size)))
     stride: list[Any] = [0] * len(size)
     for other, step in zip(order, contiguous_stride([size[n] for n in order]), strict=True):
         stride[other] = step
