@@ -170,9 +170,30 @@ def written_through_a_view(x: Tensor, w: Tensor) -> Any:
     return row.sin() * w[0], x
 
 
+def views_of_results(x: Tensor, w: Tensor) -> Any:
+    y = x * w
+    return y, y.exp().sum(), y.view(-1), y.t()[1:]
+
+
+def written_results(x: Tensor, w: Tensor) -> Any:
+    y = x * w
+    before = y.exp()
+    y += 1
+    z = y.sin()
+    z[0] = x[1]
+    return y, (y * before).sum(), z, z.cos().sum(), y[0]
+
+
+def filled_result(x: Tensor, w: Tensor) -> Any:
+    y = torch.zeros_like(x)
+    y[0] = w[0]
+    y.view(-1)[3:6] = x[0]
+    return y.t(), y.exp().sum(), y
+
+
 PROGRAMS = [
     curve, of_result, several, as_views, linear, norm, normal_batch, branches, checkpointed, in_place, attention, custom, hooked, aliases,
-    inner_derivative, without_grad, losses, chosen, attended, writes_input,
+    inner_derivative, without_grad, losses, chosen, attended, writes_input, views_of_results, written_results, filled_result,
 ]  # fmt: skip
 
 

@@ -122,8 +122,8 @@ class Wanted:
     input: int
 
 
-#: by number of a boundary: the node after which it is cut, and the input that it is, -1 for a result
-Cuts = dict[int, tuple[torch.fx.Node, int]]
+#: by number of a boundary: the node after which it is cut, and the node that made it, or the input that it is
+Cuts = dict[int, tuple[torch.fx.Node, torch.fx.Node | int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,18 +311,20 @@ class Again:
     def _cuts(self, symbols: Mapping[str, Any], numbers: Sequence[Any]) -> Cuts:
         nodes = _result_nodes(self._program)
         cuts: Cuts = {}
-        writers: dict[int, torch.fx.Node] = {}
-        if any(boundary.result < 0 for boundary in self._boundaries.values()):
-            writers = last_writes(self._program, concrete(self._program, symbols), numbers)
+        if not self._boundaries:
+            return cuts
+        results = [node for node in nodes if isinstance(node, torch.fx.Node)]
+        writers = last_writes(self._program, concrete(self._program, symbols), numbers, results)
         for number, boundary in self._boundaries.items():
             if boundary.result < 0:
                 if boundary.input not in writers:
                     raise NotAgain("it writes to an input that later results are made of")
                 cuts[number] = (writers[boundary.input], boundary.input)
-            elif boundary.result >= len(nodes) or not isinstance(nodes[boundary.result], torch.fx.Node):
+            elif boundary.result >= len(nodes) or nodes[boundary.result] not in results:
                 raise NotAgain("results are made of results")
             else:
-                cuts[number] = (nodes[boundary.result], -1)
+                made = nodes[boundary.result]
+                cuts[number] = (writers.get(made, made), made)
         if len(_at(cuts)) < len(cuts):
             raise NotAgain("results are made of what is written as it is made")
         return cuts
@@ -338,6 +340,7 @@ class Again:
                 at.setdefault(output.storage_token.ident, Boundary(result=number))
         return at
 
+
 @dataclass(frozen=True, slots=True)
 class _Recorded:
     """The program on hollow tensors, and its functional log. outputs: before something was cut. saved: by saved tensor, its value."""
@@ -350,7 +353,9 @@ class _Recorded:
     found: ForwardOutputs
 
 
-def _recorded(program: Program, symbols: Mapping[str, Any], numbers: Sequence[Any], cuts: Mapping[torch.fx.Node, int]) -> _Recorded:
+def _recorded(
+    program: Program, symbols: Mapping[str, Any], numbers: Sequence[Any], cuts: Mapping[torch.fx.Node, torch.fx.Node | int]
+) -> _Recorded:
     recorder = new_recorder()
     descs = concrete(program, symbols)
     recording = record(program, descs, numbers, cuts, recorder)
@@ -363,6 +368,7 @@ def _recorded(program: Program, symbols: Mapping[str, Any], numbers: Sequence[An
         state = Functionalizer(recorder.fake_mode, program.decompositions, inputs, recorder.constants, recorder.made)
         state.start(list(recorder.log))
         saved = _values_saved(state, recorder.log, recording.saved)
+        _forget_cuts(state, recording, outputs)
         changed = {
             id(fake)
             for number, fake in enumerate(recording.fakes)
@@ -371,7 +377,18 @@ def _recorded(program: Program, symbols: Mapping[str, Any], numbers: Sequence[An
         return _Recorded(recording, descs, state, outputs, saved, classify_outputs(state, outputs, changed))
 
 
-def _at(cuts: Cuts) -> dict[torch.fx.Node, int]:
+def _forget_cuts(state: Functionalizer, recording: Recording, outputs: Sequence[Any]) -> None:
+    """Have outputs that are views of what was cut be made as the program makes them: of what was there before."""
+    for cut, original in reversed(recording.cut):
+        made, before = state.view_of(cut).made, state.view_of(original).made
+        for output in outputs:
+            if type(output) is FakeTensor and output is not original:
+                view = state.view_of(output)
+                if view.made[: len(made)] == made:
+                    view.made = (*before, *view.made[len(made) :])
+
+
+def _at(cuts: Cuts) -> dict[torch.fx.Node, torch.fx.Node | int]:
     return dict(cuts.values())
 
 

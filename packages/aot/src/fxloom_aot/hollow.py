@@ -8,7 +8,7 @@ with `create_graph=True`; derivatives of any order are eager's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,7 +139,6 @@ class Recording:
         return self.value_of(packed.number)
 
 
-
 class _NonLeaf(torch.autograd.Function):
     """A fake that autograd takes for the result of an operator."""
 
@@ -176,13 +175,13 @@ def record(
     program: Program,
     descs: Sequence[Descriptor | None],
     numbers: Sequence[Any],
-    cuts: Mapping[torch.fx.Node, int],
+    cuts: Mapping[torch.fx.Node, torch.fx.Node | int],
     recorder: Recorder,
     recording: Recording | None = None,
 ) -> Recording:
     """Run the program. descs, numbers: by input.
 
-    cuts: nodes after which something has no history for what follows: the result (-1), or an input, by number.
+    cuts: nodes after which something has no history for what follows: what a node made, this one or an earlier, or an input, by number.
     """
     recording = recording or Recording()
     recording.position = lambda: len(recorder.log)
@@ -221,10 +220,20 @@ def record(
     return recording
 
 
-def _cutting(recording: Recording, cuts: Mapping[torch.fx.Node, int]) -> Callable[[torch.fx.Node, Any], tuple[Any, Any]]:
+def _cutting(
+    recording: Recording, cuts: Mapping[torch.fx.Node, torch.fx.Node | int]
+) -> Callable[[torch.fx.Node, Any], tuple[Any, Any]]:
+    made_by: dict[torch.fx.Node, Any] = {}
+    results = {what for what in cuts.values() if isinstance(what, torch.fx.Node)}
+
     def replaces(node: torch.fx.Node, made: Any) -> tuple[Any, Any]:
-        value = made if cuts.get(node, -1) < 0 else recording.fakes[cuts[node]]
-        if node not in cuts or type(value) is not FakeTensor:
+        if node in results:
+            made_by[node] = made
+        if node not in cuts:
+            return made, made
+        what = cuts[node]
+        value = made_by.get(what) if isinstance(what, torch.fx.Node) else recording.fakes[what]
+        if type(value) is not FakeTensor:
             return made, made
         recording.originals[node] = value
         recording.versions[node] = value._version
@@ -238,18 +247,23 @@ def _cutting(recording: Recording, cuts: Mapping[torch.fx.Node, int]) -> Callabl
     return replaces
 
 
-def last_writes(program: Program, descs: Sequence[Descriptor | None], numbers: Sequence[Any]) -> dict[int, torch.fx.Node]:
-    """By input that the program writes to: the node that did so last."""
+def last_writes(
+    program: Program, descs: Sequence[Descriptor | None], numbers: Sequence[Any], results: Collection[torch.fx.Node]
+) -> dict[torch.fx.Node | int, torch.fx.Node]:
+    """By input, and by node of `results`, that the program writes to: the node that did so last."""
     recorder = new_recorder()
-    versions: dict[int, int] = {}
-    writers: dict[int, torch.fx.Node] = {}
+    versions: dict[torch.fx.Node | int, int] = {}
+    writers: dict[torch.fx.Node | int, torch.fx.Node] = {}
     recording = Recording()
+    made_by: dict[torch.fx.Node | int, Any] = {}
 
     def look(node: torch.fx.Node, made: Any) -> tuple[Any, Any]:
-        for number, fake in enumerate(recording.fakes):
-            if fake is not None and fake._version != versions.setdefault(number, 0):
-                versions[number] = fake._version
-                writers[number] = node
+        if node in results:
+            made_by[node] = made
+        for what, fake in (*enumerate(recording.fakes), *made_by.items()):
+            if type(fake) is FakeTensor and fake._version != versions.setdefault(what, fake._version if what in made_by else 0):
+                versions[what] = fake._version
+                writers[what] = node
         return made, made
 
     recorder.replaces = look
