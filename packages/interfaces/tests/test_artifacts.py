@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,34 @@ def test_many_processes_build_once(tmp_path: Path) -> None:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 6
     assert log.read_text() == "built\n"
+
+
+def put(store: FileStore, text: str = "built") -> Path:
+    return store.put(artifact_key("text", source="abc"), lambda target: target.write_text(text) and None)
+
+
+def test_the_root_is_for_its_owner_alone(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "cache")
+    put(store)
+    assert stat.S_IMODE(store.root.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("change", ["everybody may write", "belongs to another"])
+def test_a_root_that_others_may_fill_is_not_used(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(FileStore(tmp_path), "theirs")
+    store = FileStore(tmp_path)
+    if change == "everybody may write":
+        store.root.chmod(0o777)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: store.root.stat().st_uid + 1)
+        if store.root.stat().st_uid == 0:
+            os.chown(store.root, 12345, -1)
+    assert store.get(artifact_key("text", source="abc")) is None
+    with store.lock(artifact_key("text", source="abc")):
+        path = put(store, "mine")
+    assert not path.is_relative_to(tmp_path)
+    assert store.get(artifact_key("text", source="abc")) == path
+    assert path.read_text() == "mine"
+    assert [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]

@@ -1,8 +1,12 @@
 """The artifact store: content-addressed files that outlive a process, safe for many processes at once.
 
-A key is the hash of *declared* inputs and can be explained (`ArtifactKey.difference`). An entry is data, never code that is
-run on loading, and is checked when read: a damaged one counts as missing, is removed, and is made again. Writers hold a lock
-per key and publish by renaming, so a reader sees a whole entry or none.
+A key is the hash of *declared* inputs and can be explained (`ArtifactKey.difference`). An entry is checked when read: a damaged
+one counts as missing, is removed, and is made again. Writers hold a lock per key and publish by renaming, so a reader sees a
+whole entry or none.
+
+Whom the store trusts: entries are shared objects and Python files that plugins load, so whoever can write to the store can run
+code as its user; the check finds damage, not malice. The root is made for its owner alone (mode 0700), and one that belongs to
+somebody else, or that everybody may write to, is not used.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ import errno
 import hashlib
 import json
 import logging
+import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +33,9 @@ log = logging.getLogger("fxloom.artifacts")
 
 #: Errors that say that a folder can't be written, not that a writer is wrong.
 _UNUSABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EEXIST})
+
+#: roots that are not used, of which a warning was given
+_refused: set[Path] = set()
 
 _PAYLOAD = "payload"
 _MANIFEST = "manifest.json"
@@ -87,7 +96,7 @@ class FileStore:
         self._private: Path | None = None  # stands in for root when that can't be written; gone with the process
 
     def get(self, key: ArtifactKey) -> Path | None:
-        for root in self._roots():
+        for root in self._roots() if self._is_trusted() else self._roots()[1:]:
             folder = self._folder(root, key)
             path = _checked_payload(folder)
             if path is not None:
@@ -96,7 +105,8 @@ class FileStore:
 
     def put(self, key: ArtifactKey, write: Callable[[Path], None], suffix: str = "") -> Path:
         try:
-            return self._put(self.root, key, write, suffix)
+            if self._is_trusted():
+                return self._put(self.root, key, write, suffix)
         except OSError as error:
             if error.errno not in _UNUSABLE:
                 raise
@@ -114,8 +124,12 @@ class FileStore:
         # Imported here: only those who build anything need it.
         from filelock import FileLock
 
+        if not self._is_trusted():
+            yield  # what this process keeps to itself nobody else makes
+            return
         folder = self.root / "locks"
         try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder / f"{key.digest[:32]}.lock")
             lock.acquire()
@@ -131,6 +145,7 @@ class FileStore:
 
     def _put(self, root: Path, key: ArtifactKey, write: Callable[[Path], None], suffix: str) -> Path:
         folder = self._folder(root, key)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
         try:
@@ -153,6 +168,25 @@ class FileStore:
     def _folder(self, root: Path, key: ArtifactKey) -> Path:
         digest = key.digest
         return root / key.kind / digest[:2] / digest
+
+    def _is_trusted(self) -> bool:
+        """Whether nobody but this user, or the administrator, can have put entries here."""
+        if not hasattr(os, "geteuid"):
+            return True
+        try:
+            found = os.stat(self.root)
+        except OSError:
+            return True  # there is none yet; or it can't be read, which says itself
+        if found.st_uid in (os.geteuid(), 0) and not (found.st_mode & stat.S_IWOTH):
+            return True
+        if self.root not in _refused:
+            _refused.add(self.root)
+            whose = "everybody may write to it" if found.st_uid in (os.geteuid(), 0) else f"it belongs to user {found.st_uid}"
+            log.warning(
+                "fxloom cache %s is not used, since its files are run as code and %s; this process keeps its artifacts to itself. "
+                "Set FXLOOM_CACHE_DIR to a folder of your own.", self.root, whose,
+            )  # fmt: skip
+        return False
 
     def _private_root(self) -> Path:
         if self._private is None:
