@@ -14,23 +14,22 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from fxloom_interfaces.errors import Site
+from fxloom_interfaces.errors import InternalError, Site
 from fxloom_interfaces.node_text import spelled
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import ordinary
 from fxloom_shapes.asking import Asker, EnvOptions, Tracer
 from fxloom_shapes.errors import ConstraintViolated, DataDependent, Specialized
 from fxloom_shapes.facts import Comparison, Facts, Range, Relation, Statement, relation, symbols_of
-from fxloom_shapes.poly import FUNCTIONS, Atom, Poly, const, of_atom
+from fxloom_shapes.float_nodes import FloatNode
+from fxloom_shapes.nodes import IntNode
+from fxloom_shapes.poly import FUNCTIONS, SIGNED, Atom, Poly, const, of_atom
+from fxloom_shapes.reals import Real
 from fxloom_shapes.words import in_words, number_in_words
-
-if TYPE_CHECKING:
-    from fxloom_shapes.nodes import IntNode
-    from fxloom_shapes.reals import Real
 
 #: sizes 0 and 1 behave unlike others (broadcasting, contiguity): they are never symbols
 SPECIAL = (0, 1)
@@ -47,8 +46,6 @@ _OF_MARKED = (
     "compiled for apart"
 )
 _DEFAULTS = EnvOptions()
-#: how names of integers begin that may be negative; all others are sizes or counts
-SIGNED = "n"
 
 
 @dataclass(slots=True)
@@ -277,18 +274,12 @@ class SymbolEnv:
 
     def create_float_unbacked(self) -> torch.SymFloat:
         """A float that only running the program tells."""
-        from fxloom_shapes.float_nodes import FloatNode
-        from fxloom_shapes.reals import Real
-
         made = self._new("z", None)
         made.is_float = True
-        return torch.SymFloat(FloatNode(self, Real("symbol", (made.atom,))))
+        return torch.SymFloat(self.float_node(Real("symbol", (made.atom,))))
 
     def create_float(self, hint: float, source: Source | None = None, *, pinned: bool = False) -> torch.SymFloat:
         """The symbolic number for a Python float."""
-        from fxloom_shapes.float_nodes import FloatNode
-        from fxloom_shapes.reals import Real
-
         key = _FloatAt(hint, source)
         made = self._shared.get(key)
         if made is None:
@@ -297,7 +288,7 @@ class SymbolEnv:
         if source is not None and source not in made.sources:
             made.sources.append(source)
         made.pinned = made.pinned or pinned
-        return torch.SymFloat(FloatNode(self, Real("symbol", (made.atom,))))
+        return torch.SymFloat(self.float_node(Real("symbol", (made.atom,))))
 
     def _new(self, prefix: str, hint: int | float | None) -> Symbol:
         count = sum(1 for name in self.symbols if name.startswith(prefix))
@@ -315,8 +306,6 @@ class SymbolEnv:
 
     def number(self, poly: Poly) -> int | torch.SymInt:
         """A plain int for a constant, else the one SymInt of this (simplified) polynomial."""
-        from fxloom_shapes.nodes import IntNode
-
         poly = self.facts.simplify(poly)
         found = self._numbers.get(poly)
         if found is None:
@@ -326,8 +315,6 @@ class SymbolEnv:
 
     def node(self, poly: Poly) -> IntNode:
         """The node of a polynomial, constant or not."""
-        from fxloom_shapes.nodes import IntNode
-
         found = self.number(poly)
         if not isinstance(found, int):
             return found.node
@@ -335,6 +322,10 @@ class SymbolEnv:
         if made is None:
             made = self.constants[found] = IntNode(self, const(found))
         return made
+
+    def float_node(self, real: Real) -> FloatNode:
+        """The node of a float, as it is: what its arithmetic may raise is seen to by `float_arithmetic.computed`."""
+        return FloatNode(self, real)
 
     def hint(self, poly: Poly) -> int | None:
         """The number that `poly` is in the traced call; None when an unbacked symbol is in it."""
@@ -524,8 +515,6 @@ class SymbolEnv:
     def guard(self, statement: Statement) -> None:
         """The trace holds only where the statement does."""
         if self.frozen:
-            from fxloom_interfaces.errors import InternalError
-
             raise InternalError("shapes", f"{statement} is asked after the guards were taken")
         site = self.tracer.site()
         self.guards.setdefault(statement, SizeGuard(statement, site))
@@ -614,8 +603,6 @@ class SymbolEnv:
         known = self.offsets.get(source)
         if known is None:
             if self.frozen:
-                from fxloom_interfaces.errors import InternalError
-
                 raise InternalError("shapes", f"the offset of {source.name} is relied on after the guards were taken")
             self.offsets[source] = (offset, self.tracer.site())
 

@@ -1,20 +1,20 @@
-"""Nodes under `torch.SymFloat`, and what gives floats: division, functions of `math`, arithmetic of integers and floats.
+"""Nodes under `torch.SymFloat`.
 
 In: operations by name, as torch's SymNodeImpl and the Python classes call them. Out: new nodes, or answers of the environment.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fxloom_interfaces.symbolic_math import UNARY
-from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.errors import DataDependent
-from fxloom_shapes.facts import Comparison, relation, symbols_of
-from fxloom_shapes.nodes import BoolNode, IntNode, Node, NumberNode, poly_of, settled, truth_of
+from fxloom_shapes.facts import Comparison, relation
+from fxloom_shapes.nodes import BoolNode, IntNode, Node, NumberNode, combined, compared, poly_of, settled
 from fxloom_shapes.poly import const
 from fxloom_shapes.reals import MOST_DIGITS, Real
+
+if TYPE_CHECKING:
+    from fxloom_shapes.env import SymbolEnv
 
 
 def _binary_real(name: str) -> Any:
@@ -73,6 +73,9 @@ class FloatNode(NumberNode):
 
     def has_hint(self) -> bool:
         return self.hint is not None
+
+    def as_real(self) -> Real:
+        return self.real
 
     def maybe_as_float(self) -> float | None:
         return self.real.args[0] if self.real.kind == "const" else None
@@ -163,70 +166,3 @@ class FloatNode(NumberNode):
 
     def abs(self) -> Node:
         return FloatNode(self.env, Real("abs", (self.real,)))
-
-
-def computed(env: SymbolEnv, real: Real) -> FloatNode:
-    """The node of a float. What the program's arithmetic raises instead of giving a number is raised here, and guarded to."""
-    try:
-        if not real.symbols():
-            return FloatNode(env, Real("const", (float(real.value({})),)))
-        if real.kind == "truediv" and env.in_operator and _may_be_zero(env, real.args[1]):
-            return FloatNode(env, Real("quotient", real.args))  # raises nothing, whatever running the program tells
-        if real.kind in _MAY_RAISE:
-            env.expect_finite(real)
-    except ZeroDivisionError:
-        if not env.in_operator or real.kind != "truediv":
-            raise
-        # an operator's own division, which is that of C++; the sizes are guarded to be those that make it one by zero
-        return FloatNode(env, Real("const", (_divided_by_zero(env, real),)))
-    return FloatNode(env, real)
-
-
-def _may_be_zero(env: SymbolEnv, real: Real) -> bool:
-    """True for a number that only running the program tells, and that may be 0."""
-    try:
-        real.value(env.hints)
-    except KeyError:
-        return real.kind != "int" or env.proven(relation("!=", real.args[0])) is not True
-    return False
-
-
-def _divided_by_zero(env: SymbolEnv, real: Real) -> float:
-    above, below = (float(part.value(env.hints)) for part in real.args)
-    if above == 0 or math.isnan(above):
-        return math.nan
-    return math.copysign(math.inf, above) * math.copysign(1.0, below)
-
-
-#: operations that raise for some numbers
-_MAY_RAISE = frozenset(UNARY) | {"truediv", "floordiv", "mod", "pow"}
-
-
-def _as_real(node: Node) -> Real:
-    if isinstance(node, FloatNode):
-        return node.real
-    if isinstance(node, IntNode):
-        return Real("int", (node.env.facts.simplify(node.poly),))
-    return Real("const", (float(truth_of(node)),))
-
-
-def combined(kind: str, a: Node, b: Node) -> FloatNode:
-    """An operation of two numbers, one of them a float or the result one."""
-    return computed(a.env, Real(kind, (_as_real(a), _as_real(b))))
-
-
-def function_of(kind: str, node: Node) -> FloatNode:
-    """A function of `math`."""
-    return computed(node.env, Real(kind, (_as_real(node),)))
-
-
-def compared(op: str, a: Node, b: Node) -> BoolNode:
-    """A comparison of two numbers, one of them a float."""
-    left, right = _as_real(a), _as_real(b)
-    env = a.env
-    if op in (">", ">="):
-        op, left, right = op.replace(">", "<"), right, left
-    statement = Comparison("==" if op == "!=" else op, (left, right), op != "!=")
-    if not symbols_of(statement):
-        return BoolNode(env, statement.holds({}))
-    return BoolNode(env, settled(env, statement))

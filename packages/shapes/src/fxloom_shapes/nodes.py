@@ -1,21 +1,22 @@
 """Nodes under `torch.SymInt` and `torch.SymBool`: what torch's C++ and Python code calls on them.
 
 In: operations by name (`add`, `int_floordiv`, `guard_bool`, ...), as torch's SymNodeImpl and the Python classes call them.
-Out: new nodes, or answers of the environment. A node holds no knowledge of its own. What is a float is in `float_nodes`, which
-needs this module and is imported where an integer becomes one.
+Out: new nodes, or answers of the environment. A node holds no knowledge of its own. Nodes of floats (`float_nodes`) stand above this
+module: where an integer becomes a float, the environment makes the node.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxloom_shapes.env import SymbolEnv
-from fxloom_shapes.facts import Relation, Statement, both, either, relation
+from fxloom_shapes.facts import Comparison, Relation, Statement, both, either, relation, symbols_of
+from fxloom_shapes.float_arithmetic import computed
 from fxloom_shapes.poly import Poly, const
 from fxloom_shapes.reals import Real
 from fxloom_shapes.strides import contiguity, inner_to_outer, prefers_channels_last
 
 if TYPE_CHECKING:
+    from fxloom_shapes.env import SymbolEnv
     from fxloom_shapes.float_nodes import FloatNode
 
 
@@ -68,6 +69,10 @@ class Node:
     def clone(self) -> Node:
         return self
 
+    def as_real(self) -> Real:
+        """As an expression of floats; the number of a truth value is decided."""
+        return Real("const", (float(truth_of(self)),))
+
     def wrap_int(self, value: int) -> IntNode:
         constants = self.env.constants
         found = constants.get(value)
@@ -76,9 +81,7 @@ class Node:
         return found
 
     def wrap_float(self, value: float) -> FloatNode:
-        from fxloom_shapes.float_nodes import FloatNode
-
-        return FloatNode(self.env, Real("const", (float(value),)))
+        return self.env.float_node(Real("const", (float(value),)))
 
     def wrap_bool(self, value: bool) -> BoolNode:
         return BoolNode(self.env, bool(value))
@@ -135,9 +138,7 @@ class Node:
 
 def _unary_real(name: str) -> Any:
     def operation(self: Node) -> Node:
-        from fxloom_shapes.float_nodes import function_of
-
-        return function_of(name, self)
+        return computed(self.env, Real(name, (self.as_real(),)))
 
     return operation
 
@@ -183,7 +184,7 @@ class IntNode(NumberNode):
     @property
     def expr(self) -> Any:
         """As a SymPy expression of `fxloom_interfaces.expr`, simplified by all that is known now."""
-        from fxloom_shapes.printed import sympy_expr
+        from fxloom_shapes.printed import sympy_expr  # SymPy takes long to import, and capture has no need of it
 
         return sympy_expr(self.env.facts.simplify(self.poly))
 
@@ -198,6 +199,9 @@ class IntNode(NumberNode):
 
     def maybe_as_int(self) -> int | None:
         return self._constant
+
+    def as_real(self) -> Real:
+        return Real("int", (self.env.facts.simplify(self.poly),))
 
     def __str__(self) -> str:
         return repr(self.poly)
@@ -237,13 +241,13 @@ class IntNode(NumberNode):
         return found
 
     def add(self, other: Node) -> Node:
-        return self._known("add", other, _add) if isinstance(other, IntNode) else _real("add", self, other)
+        return self._known("add", other, _add) if isinstance(other, IntNode) else combined("add", self, other)
 
     def sub(self, other: Node) -> Node:
-        return self._known("sub", other, _sub) if isinstance(other, IntNode) else _real("sub", self, other)
+        return self._known("sub", other, _sub) if isinstance(other, IntNode) else combined("sub", self, other)
 
     def mul(self, other: Node) -> Node:
-        return self._known("mul", other, _mul) if isinstance(other, IntNode) else _real("mul", self, other)
+        return self._known("mul", other, _mul) if isinstance(other, IntNode) else combined("mul", self, other)
 
     def neg(self) -> Node:
         return self._made(-self.poly)
@@ -256,7 +260,7 @@ class IntNode(NumberNode):
 
     def _divide(self, kind: str, other: Node) -> Node:
         if not isinstance(other, IntNode):
-            return _real("floordiv" if kind == "FloorDiv" else "mod", self, other)
+            return combined("floordiv" if kind == "FloorDiv" else "mod", self, other)
         result: Node = self._known(kind, other, lambda a, b: a._division(kind, b))
         return result
 
@@ -282,16 +286,16 @@ class IntNode(NumberNode):
         return self._divide("Mod", other)
 
     def int_truediv(self, other: Node) -> Node:
-        return _real("truediv", self, other)
+        return combined("truediv", self, other)
 
     float_truediv = truediv = int_truediv
 
     def quotient(self, other: Node) -> Node:
-        return _real("quotient", self, other)
+        return combined("quotient", self, other)
 
     def pow_by_natural(self, other: Node) -> Node:
         if not isinstance(other, IntNode):
-            return _real("pow", self, other)
+            return combined("pow", self, other)
         env = self.env
         power = env.facts.simplify(other.poly)
         value = power.constant
@@ -301,7 +305,7 @@ class IntNode(NumberNode):
                 result = result * self.poly
             return self._made(result)
         if not env.decide(relation(">=", power)):
-            return _real("pow", self, other)
+            return combined("pow", self, other)
         return env.opaque_node("Power", env.facts.simplify(self.poly), power)
 
     def _bits(self, kind: str, other: Node) -> Node:
@@ -348,10 +352,10 @@ class IntNode(NumberNode):
         return self.env.opaque_node("Gcd", self.env.facts.simplify(self.poly), poly_of(other))
 
     def pow(self, other: Node) -> Node:
-        return self.pow_by_natural(other) if isinstance(other, IntNode) else _real("pow", self, other)
+        return self.pow_by_natural(other) if isinstance(other, IntNode) else combined("pow", self, other)
 
     def float_pow(self, other: Node) -> Node:
-        return _real("pow", self, other)
+        return combined("pow", self, other)
 
     def sym_min(self, other: Node) -> Node:
         return self._extreme("Min", other)
@@ -361,7 +365,7 @@ class IntNode(NumberNode):
 
     def _extreme(self, kind: str, other: Node) -> Node:
         if not isinstance(other, IntNode):
-            return _real(kind.lower(), self, other)
+            return combined(kind.lower(), self, other)
         result: Node = self._known(kind, other, lambda a, b: a._extreme_of_ints(kind, b))
         return result
 
@@ -376,9 +380,7 @@ class IntNode(NumberNode):
         return self._made(result)
 
     def sym_float(self) -> Node:
-        from fxloom_shapes.float_nodes import FloatNode
-
-        return FloatNode(self.env, Real("float", (Real("int", (self.poly,)),)))
+        return self.env.float_node(Real("float", (Real("int", (self.poly,)),)))
 
     def sym_int(self) -> Node:
         return self
@@ -397,34 +399,39 @@ class IntNode(NumberNode):
         return BoolNode(self.env, settled(self.env, relation(op, self.env.facts.simplify(poly))))
 
     def eq(self, other: Node) -> Node:
-        return self._known("==", other, _eq) if isinstance(other, IntNode) else _compare_real("==", self, other)
+        return self._known("==", other, _eq) if isinstance(other, IntNode) else compared("==", self, other)
 
     def ne(self, other: Node) -> Node:
-        return self._known("!=", other, _ne) if isinstance(other, IntNode) else _compare_real("!=", self, other)
+        return self._known("!=", other, _ne) if isinstance(other, IntNode) else compared("!=", self, other)
 
     def ge(self, other: Node) -> Node:
-        return self._known(">=", other, _ge) if isinstance(other, IntNode) else _compare_real(">=", self, other)
+        return self._known(">=", other, _ge) if isinstance(other, IntNode) else compared(">=", self, other)
 
     def gt(self, other: Node) -> Node:
-        return self._known(">", other, _gt) if isinstance(other, IntNode) else _compare_real(">", self, other)
+        return self._known(">", other, _gt) if isinstance(other, IntNode) else compared(">", self, other)
 
     def le(self, other: Node) -> Node:
-        return other._known(">=", self, _ge) if isinstance(other, IntNode) else _compare_real("<=", self, other)
+        return other._known(">=", self, _ge) if isinstance(other, IntNode) else compared("<=", self, other)
 
     def lt(self, other: Node) -> Node:
-        return other._known(">", self, _gt) if isinstance(other, IntNode) else _compare_real("<", self, other)
+        return other._known(">", self, _gt) if isinstance(other, IntNode) else compared("<", self, other)
 
 
-def _real(kind: str, a: Node, b: Node) -> Node:
-    from fxloom_shapes.float_nodes import combined
+def combined(kind: str, a: Node, b: Node) -> FloatNode:
+    """An operation of two numbers, one of them a float or the result one."""
+    return computed(a.env, Real(kind, (a.as_real(), b.as_real())))
 
-    return combined(kind, a, b)
 
-
-def _compare_real(op: str, a: Node, b: Node) -> BoolNode:
-    from fxloom_shapes.float_nodes import compared
-
-    return compared(op, a, b)
+def compared(op: str, a: Node, b: Node) -> BoolNode:
+    """A comparison of two numbers, one of them a float."""
+    left, right = a.as_real(), b.as_real()
+    env = a.env
+    if op in (">", ">="):
+        op, left, right = op.replace(">", "<"), right, left
+    statement = Comparison("==" if op == "!=" else op, (left, right), op != "!=")
+    if not symbols_of(statement):
+        return BoolNode(env, statement.holds({}))
+    return BoolNode(env, settled(env, statement))
 
 
 def _add(a: IntNode, b: IntNode) -> IntNode:

@@ -15,6 +15,9 @@ from functools import reduce
 from math import gcd
 from typing import Any
 
+#: how names of integers begin that may be negative; all others are sizes or counts
+SIGNED = "n"
+
 
 class Atom(str):
     """A symbol (kind ""), or a function of polynomials; as a string its unique, printable text, which also is its identity.

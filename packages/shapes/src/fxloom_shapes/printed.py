@@ -13,8 +13,7 @@ from typing import Any
 import sympy
 
 from fxloom_interfaces.expr import FloorDiv, Max, Min, Mod, symbol, value_symbol
-from fxloom_shapes.env import SIGNED
-from fxloom_shapes.poly import OPAQUE, Atom, Poly
+from fxloom_shapes.poly import OPAQUE, SIGNED, Atom, Poly
 
 _FUNCTIONS = {"FloorDiv": FloorDiv, "Mod": Mod, "Min": Min, "Max": Max}
 
