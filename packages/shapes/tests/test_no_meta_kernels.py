@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fxloom_shapes import FakeMode
-from fxloom_shapes.propagate import RULES, propagate
+from fxloom_shapes.propagate import propagate
+from fxloom_shapes.rule_registry import RULES
 
 aten = torch.ops.aten
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -19,7 +19,7 @@ from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.meta import copy_origin, get_fake, set_fake, set_source, set_static_address
 from fxloom_interfaces.signature import InputKind, InputSpec
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.numbers import SYMBOLIC
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
 
 

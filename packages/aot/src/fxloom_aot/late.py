@@ -13,7 +13,7 @@ from typing import Any
 from fxloom_interfaces.errors import InternalError
 from fxloom_shapes.float_nodes import FloatNode
 from fxloom_shapes.nodes import IntNode
-from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.numbers import SYMBOLIC
 from fxloom_shapes.reals import python_text
 
 Late = Callable[[Sequence[Any]], Any]

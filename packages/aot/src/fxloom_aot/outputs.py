@@ -35,8 +35,7 @@ from fxloom_interfaces.signature import (
 )
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.descriptor import equal
-from fxloom_shapes.numbers import symbol_names, symbol_number
-from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.numbers import SYMBOLIC, symbol_names, symbol_number
 
 aten = torch.ops.aten
 

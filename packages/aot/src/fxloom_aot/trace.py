@@ -37,7 +37,7 @@ from fxloom_interfaces.telemetry import phase
 from fxloom_shapes import FakeMode, FakeTensor, SymbolEnv, saved_tensors_hooks_off, symbolic_kernels, trace_context
 from fxloom_shapes.asking import Tracer
 from fxloom_shapes.facts import symbols_of
-from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.numbers import SYMBOLIC
 
 
 def trace_graph(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fxloom_interfaces import symbolic_math
-from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.numbers import SYMBOLIC
 from fxloom_shapes.reals import Real
 
 _INTS = (int, torch.SymInt, torch.SymBool)

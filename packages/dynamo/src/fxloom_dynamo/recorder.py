@@ -58,8 +58,9 @@ from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
 from fxloom_shapes.asking import Asker
 from fxloom_shapes.facts import symbols_of
 from fxloom_shapes.nodes import BoolNode
+from fxloom_shapes.numbers import SYMBOLIC
 from fxloom_shapes.poly import of_atom
-from fxloom_shapes.propagate import SYMBOLIC, statistics
+from fxloom_shapes.propagate import statistics
 from fxloom_shapes.size_nodes import SizeNodes, symbols_made
 from fxloom_shapes.unbacked import unbacked_number
 

@@ -23,7 +23,7 @@ from fxloom_shapes import FakeTensor
 from fxloom_shapes.asking import Asker
 from fxloom_shapes.float_nodes import FloatNode
 from fxloom_shapes.nodes import IntNode, Node
-from fxloom_shapes.propagate import SYMBOLIC
+from fxloom_shapes.numbers import SYMBOLIC
 from fxloom_shapes.reals import python_text
 
 if TYPE_CHECKING:

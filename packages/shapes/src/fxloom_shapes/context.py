@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 import torch
 
 from fxloom_shapes._torch_private import saved_tensors_hooks_active
+from fxloom_shapes.current import CONTEXT
 from fxloom_shapes.env import SymbolEnv
 from fxloom_shapes.mode import FakeMode
-
-_current: ContextVar[TraceContext | None] = ContextVar("fxloom_trace_context", default=None)
 
 
 class TraceContext:
@@ -30,12 +28,12 @@ class TraceContext:
     @contextmanager
     def activate(self) -> Iterator[TraceContext]:
         """Make this the current context for a block."""
-        token = _current.set(self)
+        token = CONTEXT.set(self)
         try:
             with saved_tensors_hooks_off():
                 yield self
         finally:
-            _current.reset(token)
+            CONTEXT.reset(token)
 
 
 @contextmanager
@@ -48,15 +46,10 @@ def saved_tensors_hooks_off() -> Iterator[None]:
         yield
 
 
-def trace_context() -> TraceContext | None:
-    """The context of the compilation that runs in this thread, or None."""
-    return _current.get()
-
-
 @contextmanager
 def use_trace_context() -> Iterator[TraceContext]:
     """The current context; a new, active one where there is none."""
-    current = _current.get()
+    current = CONTEXT.get()
     if current is not None:
         yield current
         return

@@ -77,7 +77,7 @@ class FakeTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch's stubs have a placeholder
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return _propagate[0](func, args, kwargs)
+        return _dispatcher[0](func, args, kwargs)
 
     @property
     def constant(self) -> torch.Tensor | None:
@@ -177,5 +177,14 @@ def make_fake(desc: Descriptor, storage: FakeStorage | None = None, requires_gra
     return fake  # type: ignore[no-any-return]  # make_wrapper is untyped
 
 
-# `propagate` needs FakeTensor and FakeTensor needs `propagate`: that module fills this in.
-_propagate: list[Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]] = []
+def run_operator(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+    """What `func(*args, **kwargs)` returns, as fakes, whatever modes are active."""
+    return _dispatcher[0](func, args, kwargs)
+
+
+def set_dispatcher(propagate: Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]) -> None:
+    """Let `propagate` run the operators that torch calls on fakes: it makes fakes, so its module stands above this one."""
+    _dispatcher[:] = [propagate]
+
+
+_dispatcher: list[Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]] = []

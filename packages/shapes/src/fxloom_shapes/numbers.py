@@ -1,4 +1,4 @@
-"""Symbolic numbers from outside: about how large one is, which symbols are in it, which number a symbol stands for."""
+"""Symbolic numbers from outside: their types, what tells two apart, about how large one is, which symbols are in it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,24 @@ from fxloom_shapes.reals import Real
 
 if TYPE_CHECKING:
     from fxloom_shapes.env import SymbolEnv
+
+SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
+
+
+class SymbolicKey:
+    """A symbolic number in a key: equal where the expressions are, in one environment."""
+
+    __slots__ = ("env", "value")
+
+    def __init__(self, node: Any) -> None:
+        self.env = node.env
+        self.value = node.real if isinstance(node, FloatNode) else node.poly if isinstance(node, IntNode) else node.statement
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SymbolicKey) and self.env is other.env and self.value == other.value
 
 
 def estimate(number: Any) -> int:

@@ -11,9 +11,12 @@ from fxloom_interfaces.errors import InternalError
 from fxloom_shapes.descriptor import Descriptor, describe, describe_contiguous
 from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.operators import Op
-from fxloom_shapes.propagate import RULES, Fresh, Nest, Plan, Rule
+from fxloom_shapes.plans import Fresh, Nest, Plan, Rule
 
 _AnyRule = TypeVar("_AnyRule", bound=Rule)
+
+#: shape rules of ours by operator: (device, args, kwargs) -> Plan, or None to decline. `fxloom_shapes.rules` fills it.
+RULES: dict[Op, Rule] = {}
 
 
 def shape_rule(*ops: Op) -> Callable[[_AnyRule], _AnyRule]:

@@ -8,8 +8,8 @@ import torch
 
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride, is_empty
 from fxloom_shapes.layout import elementwise_stride, is_contiguous, suggests_channels_last
-from fxloom_shapes.propagate import Number, Plan
-from fxloom_shapes.rules.registry import fresh, several, shape_rule
+from fxloom_shapes.plans import Number, Plan
+from fxloom_shapes.rule_registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 

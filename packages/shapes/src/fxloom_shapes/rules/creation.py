@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from fxloom_shapes.layout import NUMBERS, assume_size, number_dtype
-from fxloom_shapes.propagate import Plan
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.plans import Plan
+from fxloom_shapes.rule_registry import fresh, shape_rule
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten

@@ -8,8 +8,8 @@ import torch
 
 from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.layout import elementwise_stride, surely_same_size
-from fxloom_shapes.propagate import Plan
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.plans import Plan
+from fxloom_shapes.rule_registry import fresh, shape_rule
 
 aten = torch.ops.aten
 

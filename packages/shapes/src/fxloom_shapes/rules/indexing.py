@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import equal, is_empty
-from fxloom_shapes.fake import FakeTensor
+from fxloom_shapes.fake import FakeTensor, run_operator
 from fxloom_shapes.layout import (
     assume_size,
     broadcast,
@@ -19,8 +19,8 @@ from fxloom_shapes.layout import (
     suggested_stride,
     surely,
 )
-from fxloom_shapes.propagate import Plan, propagate
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.plans import Plan
+from fxloom_shapes.rule_registry import fresh, shape_rule
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten
@@ -112,7 +112,7 @@ def _scatter_of_a_view(view: Any) -> Callable[..., Plan | None]:
     """Refuse what eager refuses, as the Meta kernels don't: a view that there is none of, a source of another size."""
 
     def rule(device: torch.device, x: Any, source: Any, *places: Any, **named: Any) -> Plan | None:
-        seen, given = propagate(view, (x, *places), named).desc.size, source.desc.size
+        seen, given = run_operator(view, (x, *places), named).desc.size, source.desc.size
         if not same_size(seen, given):
             raise RuntimeError(
                 f"expected src to have a size equal to the slice of self. src size = {list(given)}, slice size = {list(seen)}"

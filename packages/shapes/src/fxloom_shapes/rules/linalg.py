@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import contiguous_stride
-from fxloom_shapes.propagate import Plan
-from fxloom_shapes.rules.registry import fresh, several, shape_rule
+from fxloom_shapes.plans import Plan
+from fxloom_shapes.rule_registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 

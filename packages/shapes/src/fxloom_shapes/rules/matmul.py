@@ -17,9 +17,9 @@ from fxloom_shapes.layout import (
     same_size,
     suggests_channels_last,
 )
+from fxloom_shapes.plans import Once, Plan
 from fxloom_shapes.processor import onednn_computes, threads
-from fxloom_shapes.propagate import Once, Plan
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.rule_registry import fresh, shape_rule
 
 aten = torch.ops.aten
 

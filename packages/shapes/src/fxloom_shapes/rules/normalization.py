@@ -9,8 +9,8 @@ import torch
 
 from fxloom_shapes.descriptor import Descriptor, is_empty
 from fxloom_shapes.layout import is_contiguous, suggested_stride
-from fxloom_shapes.propagate import Plan
-from fxloom_shapes.rules.registry import fresh, several, shape_rule
+from fxloom_shapes.plans import Plan
+from fxloom_shapes.rule_registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 _WIDE = (torch.float32, torch.float64)

@@ -10,8 +10,8 @@ import torch
 from fxloom_shapes.descriptor import Descriptor, describe_contiguous, is_empty
 from fxloom_shapes.fake import FakeTensor
 from fxloom_shapes.layout import NUMBERS, broadcast, common_dtype, elementwise_stride
-from fxloom_shapes.propagate import Plan, SameAs
-from fxloom_shapes.rules.registry import fresh, several, shape_rule
+from fxloom_shapes.plans import Plan, SameAs
+from fxloom_shapes.rule_registry import fresh, several, shape_rule
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten

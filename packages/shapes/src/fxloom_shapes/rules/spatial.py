@@ -11,8 +11,8 @@ import torch
 
 from fxloom_shapes.descriptor import is_empty
 from fxloom_shapes.layout import suggested_stride
-from fxloom_shapes.propagate import Plan
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.plans import Plan
+from fxloom_shapes.rule_registry import fresh, shape_rule
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from fxloom_shapes.descriptor import Descriptor, contiguous_stride
-from fxloom_shapes.propagate import Fresh, Plan
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.plans import Fresh, Plan
+from fxloom_shapes.rule_registry import fresh, shape_rule
 
 aten = torch.ops.aten
 

@@ -23,8 +23,8 @@ from fxloom_shapes.layout import (
     wrapped,
 )
 from fxloom_shapes.numbers import estimate
-from fxloom_shapes.propagate import Fresh, Nest, Plan, ViewOf
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.plans import Fresh, Nest, Plan, ViewOf
+from fxloom_shapes.rule_registry import fresh, shape_rule
 
 aten = torch.ops.aten
 
