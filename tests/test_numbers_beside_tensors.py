@@ -306,3 +306,15 @@ def test_integers_wrap_in_sums() -> None:
         fxloom.reset()
         program = lambda x: (x.to(kind) + largest).sum(dtype=kind)  # noqa: B023, E731
         assert torch.equal(fxloom.compile(program, backend="inductor")(x), program(x))
+
+
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64], ids=str)
+def test_numbers_for_what_is_none(dtype: torch.dtype) -> None:
+    x = torch.tensor([math.nan, math.inf, -math.inf, 1.0]).to(dtype)
+    program = lambda x, *n: x.nan_to_num(*n)  # noqa: E731
+    for numbers in ((1e300, -1e300, 1e300), (0, 70000, -70000), (65510.0, 65530.0, 0.1)):
+        fxloom.reset()
+        compiled = fxloom.compile(program, backend="inductor", fullgraph=True)
+        assert torch.equal(compiled(x, *numbers), program(x, *numbers))
+        changed = [number / 3 for number in numbers]
+        assert torch.equal(compiled(x, *changed), program(x, *changed))

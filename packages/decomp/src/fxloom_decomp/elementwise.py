@@ -153,13 +153,18 @@ def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None,
     limits = torch.finfo(x.dtype)
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
-    number = torch.where(torch.isnan(x), _like(0.0 if nan is None else nan, x), x)
-    number = torch.where(x == math.inf, _like(high, x), number)
-    return torch.where(x == -math.inf, _like(low, x), number)
+    number = torch.where(torch.isnan(x), _converted(0.0 if nan is None else nan, x), x)
+    number = torch.where(x == math.inf, _converted(high, x), number)
+    return torch.where(x == -math.inf, _converted(low, x), number)
 
 
 def _like(value: Any, x: Tensor) -> Tensor:
     return torch.full((), value, dtype=x.dtype, device=x.device)
+
+
+def _converted(value: float, x: Tensor) -> Tensor:
+    """The number in the type of `x`, an infinity where it does not fit, which `torch.full` refuses."""
+    return torch.full((), value, dtype=torch.float64, device=x.device).to(x.dtype)
 
 
 @decomposition(aten.heaviside.default)

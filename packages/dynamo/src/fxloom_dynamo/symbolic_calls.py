@@ -488,10 +488,15 @@ def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Any:
 def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None, *, out: Any = None) -> Any:
     if out is not None or input.dtype not in (torch.float32, torch.float64):
         return NotImplemented
+
+    def number(given: Any, default: float) -> Any:
+        """In the type of `input`, an infinity where it does not fit, which `torch.where` refuses."""
+        return torch.scalar_tensor(default if given is None else given, dtype=torch.float64, device=input.device).to(input.dtype)
+
     ends = torch.finfo(input.dtype)
-    result = torch.where(input.isnan(), 0.0 if nan is None else nan, input)
-    result = torch.where(input == math.inf, ends.max if posinf is None else posinf, result)
-    return torch.where(input == -math.inf, ends.min if neginf is None else neginf, result)
+    result = torch.where(input.isnan(), number(nan, 0.0), input)
+    result = torch.where(input == math.inf, number(posinf, ends.max), result)
+    return torch.where(input == -math.inf, number(neginf, ends.min), result)
 
 
 @rule(torch.isclose, torch.Tensor.isclose)
