@@ -24,7 +24,7 @@ import torch
 from fxloom_interfaces.errors import GraphBreak
 from fxloom_shapes import FakeMode, FakeTensor
 from fxloom_shapes.errors import DataDependent
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
 @dataclass

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # the peer
 
 from fxloom_interfaces.sources import LocalSource
 from fxloom_shapes import FakeMode, SymbolEnv
-from fxloom_shapes.symbolize import DimPolicy, symbolize
+from fxloom_shapes.fake.symbolize import DimPolicy, symbolize
 
 
 def microseconds(call: Callable[[], Any], repeats: int = 400) -> float:

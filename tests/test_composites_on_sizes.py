@@ -13,7 +13,7 @@ from torch import Tensor
 import fxloom
 from fxloom_interfaces.sources import LocalSource
 from fxloom_shapes import SymbolEnv, TraceContext
-from fxloom_shapes.symbolize import DimPolicy, symbolize
+from fxloom_shapes.fake.symbolize import DimPolicy, symbolize
 
 Program = Callable[[Tensor], Tensor]
 

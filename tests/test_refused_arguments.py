@@ -1,6 +1,6 @@
 """Arguments that eager's kernels refuse are refused by compiled programs, with the same exception, at the program's line.
 
-Shape rules, decompositions and lowerings don't state these checks: eager's kernels are asked (`fxloom_shapes.refusals`), and what
+Shape rules, decompositions and lowerings don't state these checks: eager's kernels are asked (`fxloom_shapes.fake.argument_checks`), and what
 depends on the values in tensors is a check in the graph.
 """
 
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fxloom
-from fxloom_shapes import refusals
+from fxloom_shapes.fake import argument_checks
 
 BACKENDS = ["aot_eager", "inductor"]
 Program = Callable[[Tensor], Any]
@@ -197,7 +197,7 @@ def test_asking_draws_no_numbers() -> None:
     "draw", [lambda x: torch.randint(0, 9, ()) + x, lambda x: torch.randn(()) + x, lambda x: torch.native_dropout(x, 0.5, True)[0]]
 )
 def test_asking_draws_no_numbers_for_what_has_no_axes(draw: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "_passed", {})  # what other tests asked would not be asked again
+    monkeypatch.setattr(argument_checks, "_passed", {})  # what other tests asked would not be asked again
     x = torch.tensor(0.5)
     compiled = fxloom.compile(draw, backend="eager")
     torch.manual_seed(3)

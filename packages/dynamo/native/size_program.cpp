@@ -18,7 +18,7 @@ constexpr std::size_t kMaxDepth = 64;
 constexpr double kExactInteger = 9007199254740992.0;  // 2^53
 
 using Unary = double (*)(double);
-// The order is that of UNARY in fxloom_shapes/reals.py.
+// The order is that of UNARY in fxloom_shapes/expressions/floats.py.
 constexpr std::array<Unary, 16> kUnary = {std::sqrt, std::exp,  std::log,  std::log2, std::log10, std::log1p, std::expm1, std::sin,
                                           std::cos,  std::tan,  std::asin, std::acos, std::atan,  std::sinh,  std::cosh,  std::tanh};
 
@@ -124,7 +124,7 @@ bool to_integer(double rounded, std::int64_t* result) {
 
 // round(x, digits): the decimal number nearest to the very value, half to even, as CPython and the C library print it.
 double rounded(double x, double digits) {
-    constexpr double kMostDigits = 22;  // MOST_DIGITS of fxloom_shapes/reals.py
+    constexpr double kMostDigits = 22;  // MOST_DIGITS of fxloom_shapes/expressions/floats.py
     if (!std::isfinite(x)) return x;
     if (!(digits >= 0.0 && digits <= kMostDigits)) return NAN;
     std::array<char, 352> text;  // 309 before the point

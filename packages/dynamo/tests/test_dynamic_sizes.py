@@ -18,9 +18,9 @@ from fxloom_dynamo.size_guards import _statement
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes import ConstraintViolated
-from fxloom_shapes.facts import Comparison, Relation
-from fxloom_shapes.poly import Atom, apply, const, of_atom
-from fxloom_shapes.reals import Real
+from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.polynomials import Atom, apply, const, of_atom
+from fxloom_shapes.expressions.statements import Comparison, Relation
 
 
 def close(got: Any, expected: Any) -> None:

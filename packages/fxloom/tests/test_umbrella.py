@@ -17,7 +17,7 @@ from fxloom.stats import Recorder
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError, Site
 from fxloom_interfaces.replayer import current_step
-from fxloom_shapes import processor
+from fxloom_shapes.fake import processor
 
 
 def test_recorder_counts_every_kind_of_event() -> None:

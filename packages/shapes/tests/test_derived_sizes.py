@@ -14,12 +14,13 @@ from torch import Tensor
 
 from fxloom_interfaces.sources import LocalSource, SizeSource
 from fxloom_shapes import EnvOptions, FakeMode, SymbolEnv
-from fxloom_shapes.asking import Asker
-from fxloom_shapes.context import TraceContext
-from fxloom_shapes.facts import Facts, relation
-from fxloom_shapes.fake import FakeTensor, make_fake
-from fxloom_shapes.poly import Atom, Poly, apply, const, of_atom, total
-from fxloom_shapes.symbolize import DimPolicy, symbolize
+from fxloom_shapes.expressions.polynomials import Atom, Poly, apply, const, of_atom, total
+from fxloom_shapes.expressions.statements import relation
+from fxloom_shapes.fake.symbolize import DimPolicy, symbolize
+from fxloom_shapes.fake.tensor import FakeTensor, make_fake
+from fxloom_shapes.propagation.context import TraceContext
+from fxloom_shapes.solver.constraints import Facts
+from fxloom_shapes.symbols.options import Asker
 
 Program = Callable[[Tensor], Tensor]
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from fxloom_interfaces.sources import LocalSource, SizeSource
 from fxloom_shapes import ConstraintViolated, DataDependent, EnvOptions, SymbolEnv
-from fxloom_shapes.facts import Facts, relation
-from fxloom_shapes.poly import Atom, Poly, const, of_atom
+from fxloom_shapes.expressions.polynomials import Atom, Poly, const, of_atom
+from fxloom_shapes.expressions.statements import relation
+from fxloom_shapes.solver.constraints import Facts
 
 NAMES = ("a", "b", "c")
 ATOMS = {name: Atom("", (), name, rank) for rank, name in enumerate(NAMES)}

@@ -23,8 +23,8 @@ from fxloom_shapes import (
     trace_context,
     use_trace_context,
 )
-from fxloom_shapes.fake import FakeStorage
-from fxloom_shapes.propagate import statistics
+from fxloom_shapes.fake.tensor import FakeStorage
+from fxloom_shapes.propagation.propagate import statistics
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fxloom_shapes import FakeMode
-from fxloom_shapes.propagate import _plans, statistics
+from fxloom_shapes.propagation.propagate import _plans, statistics
 from fxloom_shapes.rules import matmul
 
 HALVES = ("torch.bfloat16", "torch.float16")

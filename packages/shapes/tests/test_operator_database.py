@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxloom_shapes import FakeMode, FakeTensor
 from fxloom_shapes.errors import DataDependent, NoFakeKernel, UnsupportedTensor
-from fxloom_shapes.rule_registry import RULES
+from fxloom_shapes.fake.rule_registry import RULES
 
 #: samples of each operator in the ordinary run; the slow one takes MANY
 SAMPLES = {torch.float32: 4, torch.bfloat16: 2, torch.int64: 1, torch.bool: 1}

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.sources import LocalSource, SizeSource
 from fxloom_shapes import EnvOptions, SymbolEnv
-from fxloom_shapes.facts import Comparison, Facts
-from fxloom_shapes.poly import Atom, of_atom
-from fxloom_shapes.reals import Real
+from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.polynomials import Atom, of_atom
+from fxloom_shapes.expressions.statements import Comparison
+from fxloom_shapes.solver.constraints import Facts
 
 Tree = Any
 HINTS: dict[str, int | float] = {"a": 4, "b": 7, "p": 0.75}

@@ -35,7 +35,7 @@ from fxloom_aot.wanted import NotAtHand, Values
 from fxloom_interfaces.errors import FxloomError
 from fxloom_interfaces.signature import FromConstant, GraphSignature, InputKind, OutputKind
 from fxloom_shapes import FakeTensor, symbolic_kernels
-from fxloom_shapes.numbers import SYMBOLIC, symbol_names
+from fxloom_shapes.symbols.numbers import SYMBOLIC, symbol_names
 
 #: of one stage, for different sizes
 _MOST_PLANS = 32

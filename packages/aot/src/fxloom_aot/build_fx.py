@@ -19,8 +19,8 @@ from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.meta import copy_origin, get_fake, set_fake, set_source, set_static_address
 from fxloom_interfaces.signature import InputKind, InputSpec
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import SYMBOLIC
-from fxloom_shapes.size_nodes import SizeNodes, symbols_made
+from fxloom_shapes.fake.size_nodes import SizeNodes, symbols_made
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
 def build_graph(

@@ -37,10 +37,10 @@ from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalErr
 from fxloom_interfaces.signature import ViewStep
 from fxloom_interfaces.value_checks import may_raise
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
-from fxloom_shapes.descriptor import extent_of, is_empty
-from fxloom_shapes.layout import same_size
-from fxloom_shapes.operators import Op, facts_of
-from fxloom_shapes.size_nodes import symbols_made
+from fxloom_shapes.fake.descriptor import extent_of, is_empty
+from fxloom_shapes.fake.layout import same_size
+from fxloom_shapes.fake.operators import Op, facts_of
+from fxloom_shapes.fake.size_nodes import symbols_made
 
 aten = torch.ops.aten
 

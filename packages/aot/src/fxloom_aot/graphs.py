@@ -20,7 +20,7 @@ from fxloom_aot.outputs import ForwardOutputs
 from fxloom_aot.traced import TracedGraph
 from fxloom_interfaces.meta import get_source, is_static_address
 from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
-from fxloom_shapes.numbers import SYMBOLIC, symbol_names
+from fxloom_shapes.symbols.numbers import SYMBOLIC, symbol_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from fxloom_aot.recorder import Entry
 from fxloom_aot.views import is_dense
 from fxloom_interfaces.errors import GraphBreak, GraphRejected
 from fxloom_shapes import FakeStorage, FakeTensor, SymbolEnv
-from fxloom_shapes.fake import GuessedCopy
-from fxloom_shapes.operators import facts_of
+from fxloom_shapes.fake.operators import facts_of
+from fxloom_shapes.fake.tensor import GuessedCopy
 
 
 @dataclass(frozen=True, slots=True)

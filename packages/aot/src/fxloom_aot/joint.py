@@ -34,7 +34,7 @@ from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.signature import FromConstant, FromInput, FromOutput, FromResult, InputKind, InputSpec, OutputKind, SameResult
 from fxloom_interfaces.telemetry import ArtifactWritten, emit, phase, wants_artifacts
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride, describe, make_fake, symbolic_kernels
-from fxloom_shapes.numbers import symbol_number
+from fxloom_shapes.symbols.numbers import symbol_number
 
 aten = torch.ops.aten
 

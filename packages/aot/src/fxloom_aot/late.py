@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fxloom_interfaces.errors import InternalError
-from fxloom_shapes.float_nodes import FloatNode
-from fxloom_shapes.nodes import IntNode
-from fxloom_shapes.numbers import SYMBOLIC
-from fxloom_shapes.reals import python_text
+from fxloom_shapes.expressions.floats import python_text
+from fxloom_shapes.symbols.float_nodes import FloatNode
+from fxloom_shapes.symbols.nodes import IntNode
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 Late = Callable[[Sequence[Any]], Any]
 

@@ -20,13 +20,13 @@ from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.philox import PHILOX_SEEDS
 from fxloom_shapes import QUESTIONS, DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
-from fxloom_shapes.devices import meant
-from fxloom_shapes.known_values import CONSTANT_NUMEL
-from fxloom_shapes.layout import surely_same_size
-from fxloom_shapes.numbers import SYMBOLIC, SymbolicKey, symbol_names
-from fxloom_shapes.operators import Op, decompose, facts_of
+from fxloom_shapes.fake.devices import meant
+from fxloom_shapes.fake.layout import surely_same_size
+from fxloom_shapes.fake.operators import Op, decompose, facts_of
+from fxloom_shapes.fake.size_nodes import symbols_made
+from fxloom_shapes.propagation.known_values import CONSTANT_NUMEL
 from fxloom_shapes.rules.view import view_stride
-from fxloom_shapes.size_nodes import symbols_made
+from fxloom_shapes.symbols.numbers import SYMBOLIC, SymbolicKey, symbol_names
 
 aten = torch.ops.aten
 Rule = Callable[..., Any]

@@ -35,8 +35,8 @@ from fxloom_aot.partition import (
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.philox import DRAWS
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import estimate
-from fxloom_shapes.operators import Op
+from fxloom_shapes.fake.operators import Op
+from fxloom_shapes.symbols.numbers import estimate
 
 aten = torch.ops.aten
 

@@ -10,7 +10,7 @@ import torch
 
 from fxloom_aot._torch_private import any_autocast, autocast_devices, set_grad_enabled
 from fxloom_shapes import trace_context
-from fxloom_shapes.devices import absent_devices
+from fxloom_shapes.fake.devices import absent_devices
 
 
 def devices_as_captured() -> AbstractContextManager[Any]:

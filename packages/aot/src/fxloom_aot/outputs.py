@@ -34,8 +34,8 @@ from fxloom_interfaces.signature import (
     ViewStep,
 )
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.descriptor import equal
-from fxloom_shapes.numbers import SYMBOLIC, symbol_names, symbol_number
+from fxloom_shapes.fake.descriptor import equal
+from fxloom_shapes.symbols.numbers import SYMBOLIC, symbol_names, symbol_number
 
 aten = torch.ops.aten
 

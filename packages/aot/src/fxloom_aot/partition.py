@@ -18,7 +18,7 @@ from typing import Any
 from fxloom_aot.log import FunctionalLog, has_effect, values_of
 from fxloom_interfaces.errors import InternalError, PluginError
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.operators import Op, facts_of
+from fxloom_shapes.fake.operators import Op, facts_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,10 @@ from fxloom_interfaces.meta import get_site
 from fxloom_interfaces.node_text import node_text
 from fxloom_interfaces.number_checks import CHECK
 from fxloom_shapes import QUESTIONS, Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
-from fxloom_shapes.devices import meant
-from fxloom_shapes.nodes import BoolNode
-from fxloom_shapes.operators import Op, decompose, facts_of
+from fxloom_shapes.fake.devices import meant
+from fxloom_shapes.fake.operators import Op, decompose, facts_of
+from fxloom_shapes.symbols.messages import check_arguments
+from fxloom_shapes.symbols.nodes import BoolNode
 
 #: derivatives that take a shorter way for some sizes. Products: the layout of the factors says which one is transposed.
 #: Sums along an axis of one element are that element.
@@ -188,7 +189,7 @@ class Recorder(TorchDispatchMode):
     def asserts(self, statement: Any) -> None:
         """The program asserts `statement` of numbers that only running it tells."""
         assert self.fake_mode.env is not None
-        text, *rest = self.fake_mode.env.complaint_when_run(statement)
+        text, *rest = check_arguments(self.fake_mode.env, statement)
         truth = torch.SymBool(BoolNode(self.fake_mode.env, statement))
         if rest:
             error, *numbers = rest

@@ -35,9 +35,9 @@ from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.meta import get_fake, get_source, has_fake
 from fxloom_interfaces.telemetry import phase
 from fxloom_shapes import FakeMode, FakeTensor, SymbolEnv, saved_tensors_hooks_off, symbolic_kernels, trace_context
-from fxloom_shapes.asking import Tracer
-from fxloom_shapes.facts import symbols_of
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.expressions.statements import symbols_of
+from fxloom_shapes.symbols.numbers import SYMBOLIC
+from fxloom_shapes.symbols.options import Tracer
 
 
 def trace_graph(

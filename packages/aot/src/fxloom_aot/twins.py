@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.operators import Op, facts_of
+from fxloom_shapes.fake.operators import Op, facts_of
 
 aten = torch.ops.aten
 

@@ -17,9 +17,9 @@ import torch
 from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
-from fxloom_shapes.descriptor import equal, extent_of, is_empty
-from fxloom_shapes.layout import certain, packed, same_size, surely_same_size
-from fxloom_shapes.numbers import estimate
+from fxloom_shapes.fake.descriptor import equal, extent_of, is_empty
+from fxloom_shapes.fake.layout import certain, packed, same_size, surely_same_size
+from fxloom_shapes.symbols.numbers import estimate
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from fxloom_interfaces._torch_private import ATTENTION_KERNELS
 from fxloom_shapes import FakeMode
-from fxloom_shapes.devices import AbsentDevices
+from fxloom_shapes.fake.devices import AbsentDevices
 
 #: the C base class of tensors; its methods and getset descriptors are what `TorchFunctionMode` hands over
 TensorBase: type = torch._C.TensorBase

@@ -31,7 +31,7 @@ from fxloom_dynamo.symbolic import concrete, settled
 from fxloom_interfaces.errors import FxloomError, GraphBreak
 from fxloom_interfaces.sources import CallSource, Source
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

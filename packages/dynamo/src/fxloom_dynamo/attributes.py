@@ -27,7 +27,7 @@ from fxloom_dynamo.subclasses import TensorSuper
 from fxloom_dynamo.symbolic import concrete
 from fxloom_interfaces.sources import InstanceDictSource
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

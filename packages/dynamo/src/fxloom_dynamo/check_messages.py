@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo.symbolic import PYTHON_TYPES
-from fxloom_shapes.nodes import IntNode
+from fxloom_shapes.symbols.nodes import IntNode
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

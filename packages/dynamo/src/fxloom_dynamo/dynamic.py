@@ -18,8 +18,8 @@ import torch
 from fxloom_dynamo.raising import Order
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.sources import AttrSource, DictItemSource, InstanceDictSource, LocalSource, SequenceItemSource, Source
-from fxloom_shapes.env import SPECIAL
-from fxloom_shapes.symbolize import DimPolicy
+from fxloom_shapes.fake.symbolize import DimPolicy
+from fxloom_shapes.symbols.symbol import SPECIAL
 
 CHANGES = object()
 

@@ -41,7 +41,7 @@ from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
 from fxloom_interfaces.errors import FxloomError, GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, CallSource, GlobalsSource
 from fxloom_shapes import ConstraintViolated, FakeMode, FakeTensor
-from fxloom_shapes.asking import Tracer
+from fxloom_shapes.symbols.options import Tracer
 
 #: what a handler returns to leave the loop
 RETURN = Mark("RETURN")

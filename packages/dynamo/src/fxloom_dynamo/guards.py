@@ -40,7 +40,7 @@ from fxloom_interfaces.sources import (
     Source,
     TypeSource,
 )
-from fxloom_shapes.symbolize import AnyStride, OfDimension, StrideRule
+from fxloom_shapes.fake.symbolize import AnyStride, OfDimension, StrideRule
 
 
 class GuardKind(Enum):

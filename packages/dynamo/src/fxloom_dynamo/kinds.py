@@ -18,7 +18,7 @@ from fxloom_dynamo.marks import UNREAD
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_interfaces.sources import CallSource, Source
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 #: what `optimize` and `disable` give, which bind as functions do
 CONTROLLED: frozenset[type] = frozenset({_native.CompiledCallable, _native.Uncaptured})

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from fxloom_interfaces import symbolic_math
-from fxloom_shapes.numbers import SYMBOLIC
-from fxloom_shapes.reals import Real
+from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 _INTS = (int, torch.SymInt, torch.SymBool)
 

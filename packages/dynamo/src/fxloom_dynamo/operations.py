@@ -22,7 +22,7 @@ from fxloom_dynamo.subclasses import operator_of, special
 from fxloom_dynamo.symbolic import concrete, settled
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

@@ -16,7 +16,7 @@ import torch
 from fxloom_dynamo._torch_private import DisableTorchFunction, has_autocast_rule
 from fxloom_interfaces.number_twins import accepts, takes_changing_int, twin
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.operators import facts_of
+from fxloom_shapes.fake.operators import facts_of
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder

@@ -23,7 +23,7 @@ from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, own_dict
 from fxloom_dynamo.rebuild import ITERATORS, changed_records, changed_slots, slot_value, slots_of
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

@@ -10,7 +10,7 @@ import torch
 
 from fxloom_interfaces import meta
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.propagate import statistics
+from fxloom_shapes.propagation.propagate import statistics
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder

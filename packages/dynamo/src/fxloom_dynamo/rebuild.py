@@ -48,7 +48,7 @@ from fxloom_dynamo.symbolic import has_symbolic, run_time_function, run_time_tex
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

@@ -55,14 +55,15 @@ from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.node_text import node_text
 from fxloom_interfaces.sources import Source
 from fxloom_shapes import FakeMode, FakeTensor, symbolic_kernels
-from fxloom_shapes.asking import Asker
-from fxloom_shapes.facts import symbols_of
-from fxloom_shapes.nodes import BoolNode
-from fxloom_shapes.numbers import SYMBOLIC
-from fxloom_shapes.poly import of_atom
-from fxloom_shapes.propagate import statistics
-from fxloom_shapes.size_nodes import SizeNodes, symbols_made
-from fxloom_shapes.unbacked import unbacked_number
+from fxloom_shapes.expressions.polynomials import of_atom
+from fxloom_shapes.expressions.statements import symbols_of
+from fxloom_shapes.fake.size_nodes import SizeNodes, symbols_made
+from fxloom_shapes.propagation.data_dependent import unbacked_number
+from fxloom_shapes.propagation.propagate import statistics
+from fxloom_shapes.symbols.messages import check_arguments
+from fxloom_shapes.symbols.nodes import BoolNode
+from fxloom_shapes.symbols.numbers import SYMBOLIC
+from fxloom_shapes.symbols.options import Asker
 
 if TYPE_CHECKING:
     from fxloom_dynamo.predictions import Prediction
@@ -625,7 +626,7 @@ class Recorder:
         assert env is not None
         names = [atom.text for atom in symbols_of(statement)]
         if all(name in self.symbols or name in self._sized or env.symbols[name].sources for name in names):
-            self.check(torch.SymBool(BoolNode(env, statement)), *env.complaint_when_run(statement))
+            self.check(torch.SymBool(BoolNode(env, statement)), *check_arguments(env, statement))
 
     def _note(self, node: torch.fx.Node, value: Any) -> None:
         """`node` was recorded, and gave `value`."""

@@ -14,11 +14,11 @@ from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_interfaces.sources import SizeSource, Source
 from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes import SymbolEnv
-from fxloom_shapes.env import LARGEST, Symbol
-from fxloom_shapes.facts import Comparison, Relation, Statement, symbols_of
-from fxloom_shapes.poly import Atom, Poly
-from fxloom_shapes.reals import Real
-from fxloom_shapes.words import in_words
+from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.polynomials import Atom, Poly
+from fxloom_shapes.expressions.statements import Comparison, Relation, Statement, symbols_of
+from fxloom_shapes.expressions.wording import in_words
+from fxloom_shapes.symbols.symbol import LARGEST, Symbol
 
 # The order is that of SizeOp in native/size_program.h.
 _NAMES = """

@@ -55,8 +55,8 @@ from fxloom_interfaces.sources import (
     ObjectSource,
     Source,
 )
-from fxloom_shapes.env import LARGEST
-from fxloom_shapes.symbolize import DimPolicy, symbolize
+from fxloom_shapes.fake.symbolize import DimPolicy, symbolize
+from fxloom_shapes.symbols.symbol import LARGEST
 
 if TYPE_CHECKING:
     from fxloom_dynamo.heap import Heap, Record

@@ -20,11 +20,11 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.errors import GraphBreak
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.asking import Asker
-from fxloom_shapes.float_nodes import FloatNode
-from fxloom_shapes.nodes import IntNode, Node
-from fxloom_shapes.numbers import SYMBOLIC
-from fxloom_shapes.reals import python_text
+from fxloom_shapes.expressions.floats import python_text
+from fxloom_shapes.symbols.float_nodes import FloatNode
+from fxloom_shapes.symbols.nodes import IntNode, Node
+from fxloom_shapes.symbols.numbers import SYMBOLIC
+from fxloom_shapes.symbols.options import Asker
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

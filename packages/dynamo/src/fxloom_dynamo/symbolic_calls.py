@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.recurrent import KINDS, RECURRENT
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_interfaces import symbolic_math
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fxloom_dynamo.symbolic_calls import Rule, rule
 from fxloom_interfaces import symbolic_math
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
 @rule(torch.normal)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fxloom_dynamo.symbolic_calls import rule
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
 def _reduced(loss: Tensor, reduction: Any) -> Any:

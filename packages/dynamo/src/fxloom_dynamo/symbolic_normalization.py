@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fxloom_dynamo.symbolic_calls import extent_along, rule
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fxloom_dynamo.symbolic_calls import rule
 from fxloom_interfaces import symbolic_math
-from fxloom_shapes.layout import is_unbacked, wrapped
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.fake.layout import is_unbacked, wrapped
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
 @rule(torch.cov, Tensor.cov, any_size=True)

@@ -20,7 +20,7 @@ from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_dynamo.operations import python_method
 from fxloom_dynamo.symbolic import concrete
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.numbers import SYMBOLIC
+from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator

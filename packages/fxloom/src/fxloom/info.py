@@ -21,7 +21,7 @@ def collect_info() -> dict[str, Any]:
 
     from fxloom_interfaces import versions
     from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS
-    from fxloom_shapes import processor
+    from fxloom_shapes.fake import processor
 
     compiler = os.environ.get("CXX", "g++")
     return {

@@ -27,7 +27,8 @@ from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.expr import free_symbols, print_expr
 from fxloom_interfaces.loop_ir import Buffer, Extern, Layout, Pointwise
 from fxloom_interfaces.program import SizeRef, TorchRef
-from fxloom_shapes.size_nodes import Symbolic, symbols_made
+from fxloom_shapes.fake.size_nodes import Symbolic, symbols_made
+from fxloom_shapes.symbols.messages import value_failure_message
 
 
 class LoweringContext(LoopBuilder):
@@ -198,7 +199,7 @@ class LoweringContext(LoopBuilder):
         known = as_expr(value)
         if str(known) != names[0]:  # what the program asserted of the number is in what later code takes for it
             text = print_expr(known)
-            why = value.node.env.complaint_about(names[0]) or f"a number told by {target} is not {text}, as was asserted"
+            why = value_failure_message(value.node.env, names[0]) or f"a number told by {target} is not {text}, as was asserted"
             self.check(f"{names[0]} == {text}", why)
         return known
 

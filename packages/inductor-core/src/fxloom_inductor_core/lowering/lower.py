@@ -35,8 +35,9 @@ from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.philox import draws_numbers
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
 from fxloom_interfaces.value_checks import may_raise
-from fxloom_shapes.printed import opaque_name
-from fxloom_shapes.reals import atom_text, opaque_atoms
+from fxloom_shapes.expressions.floats import atom_text, opaque_atoms
+from fxloom_shapes.expressions.sympy_form import opaque_name
+from fxloom_shapes.symbols.messages import value_failure_message
 
 _COMPLEX = "complex numbers, which kernels don't have"
 #: Operators whose rule takes complex numbers, beside views: library calls.
@@ -148,7 +149,7 @@ class _GraphLowering:
             return
         self.cx.out.sizes[raw] = (name, dim)
         text = print_expr(expr)
-        self.cx.check(f"{raw} == {text}", env.complaint_about(raw) or f"{symbol.sources[0].name} is not {text}, as was asserted")
+        self.cx.check(f"{raw} == {text}", value_failure_message(env, raw) or f"{symbol.sources[0].name} is not {text}, as was asserted")
 
     def _constant(self, node: torch.fx.Node, value: Any) -> Tensor:
         if not isinstance(value, torch.Tensor):

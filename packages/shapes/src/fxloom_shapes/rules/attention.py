@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, contiguous_stride, is_empty
-from fxloom_shapes.layout import elementwise_stride, is_contiguous, suggests_channels_last
-from fxloom_shapes.plans import Number, Plan
-from fxloom_shapes.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.fake.descriptor import Descriptor, contiguous_stride, is_empty
+from fxloom_shapes.fake.layout import elementwise_stride, is_contiguous, suggests_channels_last
+from fxloom_shapes.fake.plans import Number, Plan
+from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.fake import FakeTensor
-from fxloom_shapes.layout import elementwise_stride, surely_same_size
-from fxloom_shapes.plans import Plan
-from fxloom_shapes.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.layout import elementwise_stride, surely_same_size
+from fxloom_shapes.fake.plans import Plan
+from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.tensor import FakeTensor
 
 aten = torch.ops.aten
 

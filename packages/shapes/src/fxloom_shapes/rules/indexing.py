@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import equal, is_empty
-from fxloom_shapes.fake import FakeTensor, run_operator
-from fxloom_shapes.layout import (
+from fxloom_shapes.fake.descriptor import equal, is_empty
+from fxloom_shapes.fake.layout import (
     assume_size,
     broadcast,
     elementwise_stride,
@@ -19,8 +18,9 @@ from fxloom_shapes.layout import (
     suggested_stride,
     surely,
 )
-from fxloom_shapes.plans import Plan
-from fxloom_shapes.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.plans import Plan
+from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.tensor import FakeTensor, run_operator
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten

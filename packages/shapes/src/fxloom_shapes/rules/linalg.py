@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import contiguous_stride
-from fxloom_shapes.plans import Plan
-from fxloom_shapes.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.fake.descriptor import contiguous_stride
+from fxloom_shapes.fake.plans import Plan
+from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.plans import Plan
-from fxloom_shapes.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.plans import Plan
+from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 
 aten = torch.ops.aten
 

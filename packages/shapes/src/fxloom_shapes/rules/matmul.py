@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, describe, is_empty
-from fxloom_shapes.layout import (
+from fxloom_shapes.fake.descriptor import Descriptor, describe, is_empty
+from fxloom_shapes.fake.layout import (
     assume_equal,
     assume_size,
     broadcast,
@@ -17,9 +17,9 @@ from fxloom_shapes.layout import (
     same_size,
     suggests_channels_last,
 )
-from fxloom_shapes.plans import Once, Plan
-from fxloom_shapes.processor import onednn_computes, threads
-from fxloom_shapes.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.plans import Once, Plan
+from fxloom_shapes.fake.processor import onednn_computes, threads
+from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 
 aten = torch.ops.aten
 

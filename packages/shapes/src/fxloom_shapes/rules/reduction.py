@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, is_empty
-from fxloom_shapes.layout import is_contiguous
-from fxloom_shapes.plans import Plan
-from fxloom_shapes.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.fake.descriptor import Descriptor, is_empty
+from fxloom_shapes.fake.layout import is_contiguous
+from fxloom_shapes.fake.plans import Plan
+from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import Descriptor, contiguous_stride
-from fxloom_shapes.plans import Fresh, Plan
-from fxloom_shapes.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.descriptor import Descriptor, contiguous_stride
+from fxloom_shapes.fake.plans import Fresh, Plan
+from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 
 aten = torch.ops.aten
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty, known_equal
-from fxloom_shapes.layout import (
+from fxloom_shapes.fake.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty, known_equal
+from fxloom_shapes.fake.layout import (
     assume_equal,
     assume_inside,
     assume_size,
@@ -22,9 +22,9 @@ from fxloom_shapes.layout import (
     surely_same_size,
     wrapped,
 )
-from fxloom_shapes.numbers import estimate
-from fxloom_shapes.plans import Fresh, Nest, Plan, ViewOf
-from fxloom_shapes.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.plans import Fresh, Nest, Plan, ViewOf
+from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.symbols.numbers import estimate
 
 aten = torch.ops.aten
 
@@ -342,7 +342,7 @@ def clone(device: torch.device, x: Any, memory_format: torch.memory_format | Non
 
 def copy_of(desc: Descriptor, dtype: torch.dtype, device: torch.device, memory_format: torch.memory_format | None) -> Plan | None:
     """A copy in memory of its own (`empty_like` decides the strides)."""
-    from fxloom_shapes.layout import channels_last_stride, elementwise_stride, is_non_overlapping_and_dense
+    from fxloom_shapes.fake.layout import channels_last_stride, elementwise_stride, is_non_overlapping_and_dense
 
     if memory_format in (None, torch.preserve_format):
         stride = desc.stride
@@ -366,7 +366,7 @@ def to_copy(device: torch.device, x: Any, **options: Any) -> Plan | None:
 
 @shape_rule(aten.cat.default)
 def cat(device: torch.device, tensors: Any, dim: int = 0) -> Plan | None:
-    from fxloom_shapes.layout import channels_last_stride, common_dtype, is_contiguous, suggests_channels_last
+    from fxloom_shapes.fake.layout import channels_last_stride, common_dtype, is_contiguous, suggests_channels_last
 
     descs = [tensor.desc for tensor in tensors]
     rank = len(descs[0].size) if descs else 0

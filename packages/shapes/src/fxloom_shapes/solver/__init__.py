@@ -1,0 +1,1 @@
+"""What is known about symbols, and what follows from it."""

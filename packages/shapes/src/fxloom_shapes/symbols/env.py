@@ -1,0 +1,597 @@
+"""The symbol environment of one compilation: symbols with their sources and hints, and what a trace decided about them.
+
+In: sizes (and integers, floats) of the call that is traced, with where each came from. Out: `torch.SymInt`s over nodes of
+our own, and, when the trace is done, the guards that say for which other sizes it would have been the same.
+Invariant: a question answered from a hint leaves a guard; one that ranges and earlier guards answer leaves none. Equal
+expressions are one object, so fakes can be compared and cached by identity of their sizes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+
+from fxloom_interfaces.errors import InternalError, Site
+from fxloom_interfaces.sources import Source
+from fxloom_shapes.errors import ConstraintViolated, DataDependent, Specialized
+from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.polynomials import FUNCTIONS, SIGNED, Atom, Poly, const, of_atom
+from fxloom_shapes.expressions.statements import Comparison, Relation, Statement, relation, symbols_of
+from fxloom_shapes.solver import generalization
+from fxloom_shapes.solver.constraints import Facts, Range
+from fxloom_shapes.symbols.float_nodes import FloatNode
+from fxloom_shapes.symbols.messages import worded
+from fxloom_shapes.symbols.nodes import IntNode
+from fxloom_shapes.symbols.options import Asker, EnvOptions, Tracer
+from fxloom_shapes.symbols.symbol import LARGEST, SPECIAL, SizeGuard, Symbol
+
+#: how far from a size others are looked for that a trace serves
+_NEARBY = 2048
+_IN_ONE_GRAPH = (
+    "an operator treats sizes like 0 and 1 apart, and with fullgraph=True one graph was made for all others; "
+    "without fullgraph the operator runs in eager"
+)
+_OF_MARKED = (
+    "an operator treats sizes like 0 and 1 apart, and mark_unbacked asks for one graph; with mark_dynamic these sizes are "
+    "compiled for apart"
+)
+_DEFAULTS = EnvOptions()
+
+
+class _ByLabel(NamedTuple):
+    """Dimensions of one name have one size, and one symbol."""
+
+    label: str
+
+
+class _ByNumber(NamedTuple):
+    """Equal numbers share a symbol (duck sizing), if what else is known of them is equal as well.
+
+    duck_key: None; of a dimension that was seen to change the sizes seen there, since those that changed alike go together;
+    of one that the user asked to be dynamic its place, since it is equal to another by chance only.
+    """
+
+    hint: int
+    duck_key: Any
+
+
+class _FloatAt(NamedTuple):
+    """Floats share a symbol where they come from one place."""
+
+    hint: float
+    source: Source | None
+
+
+class SymbolEnv:
+    """See the module's docstring.
+
+    `options` stay as they are. `tracer` is told what happens, and `hand_over` gives the environment to the next layer; `asked_by`
+    says whose questions follow. What the trace relied on is in `guards`, `deferred` (checked when the graph runs), `offsets` and
+    `pinned_floats`, until it is `frozen`. `told`, `plans`, `interned`, `descriptors` and `constants` are kept here for others,
+    because they hold in this environment only.
+    """
+
+    def __init__(self, options: EnvOptions = _DEFAULTS) -> None:
+        self.options = options
+        self.tracer = Tracer()
+        self.asker = Asker.PROGRAM
+        self._hints: dict[str, int] = {}
+        self.facts = Facts(self._hints)
+        self.symbols: dict[str, Symbol] = {}
+        #: some symbol's number is told by running the program only
+        self.has_unbacked = False
+        #: answers by default since the program's last call (`fake.GuessedCopy`)
+        self.guesses: list[tuple[Statement, bool]] = []
+
+        self.guards: dict[Statement, SizeGuard] = {}
+        #: statements about unbacked symbols that the program asserted; checked when the graph runs
+        self.deferred: dict[Statement, SizeGuard] = {}
+        #: storage offsets of inputs that the trace relied on
+        self.offsets: dict[Source, tuple[int, Site | None]] = {}
+        #: float symbols whose very value the trace relied on
+        self.pinned_floats: dict[str, SizeGuard] = {}
+        self.frozen = False
+        #: what comes now was captured before: a number that is read out of a tensor is one that capture left in the graph
+        self.replayed = False
+
+        #: numbers and counts that were read from memory before, by what was read
+        self.told: dict[Any, Any] = {}
+        #: plans of operators by key (`propagate`)
+        self.plans: dict[Any, Any] = {}
+        #: descriptors by key
+        self.interned: dict[Any, Any] = {}
+        #: of real tensors whose fakes have symbolic sizes, by id
+        self.descriptors: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
+        #: nodes of plain ints
+        self.constants: dict[int, IntNode] = {}
+
+        self._keeps_floats = False
+        #: whether an operator wanted a plain float within `floats_kept`
+        self.float_wanted = False
+
+        self._shared: dict[_ByLabel | _ByNumber | _FloatAt, Symbol] = {}
+        self._numbers: dict[Poly, torch.SymInt | int] = {}
+
+    # --- who asks ---
+
+    @contextmanager
+    def asked_by(self, asker: Asker) -> Iterator[None]:
+        """The questions of the block are that asker's."""
+        before, self.asker = self.asker, asker
+        try:
+            yield
+        finally:
+            self.asker = before
+
+    @contextmanager
+    def floats_kept(self) -> Iterator[None]:
+        """Within the block nothing gets the plain number of a symbolic float: asking raises, and sets `float_wanted`."""
+        before, self._keeps_floats, self.float_wanted = self._keeps_floats, True, False
+        try:
+            yield
+        finally:
+            self._keeps_floats = before
+
+    def refuse_if_kept(self, real: Real) -> None:
+        """Raise where the plain number of a symbolic float is wanted within `floats_kept`."""
+        if self._keeps_floats:
+            self.float_wanted = True
+            raise Specialized(str(real), "one that changes")
+
+    @property
+    def in_operator(self) -> bool:
+        """What is asked now is no question of the program's own."""
+        return self.asker in (Asker.OPERATOR, Asker.MEMORY)
+
+    def hand_over(self, tracer: Tracer) -> None:
+        """From now on `tracer` traces. The program's own questions were answered before, all that come are operators'."""
+        self.tracer, self.asker, self.replayed = tracer, Asker.OPERATOR, True
+
+    # --- symbols ---
+
+    def create(
+        self,
+        hint: int,
+        source: Source | None = None,
+        *,
+        low: int | None = None,
+        high: int | None = None,
+        pinned: bool = False,
+        label: str = "",
+        duck_key: Any = None,
+    ) -> int | torch.SymInt:
+        """The symbolic number for `hint`; `hint` itself where it is specialized.
+
+        duck_key: what besides the number has to be equal for two to share a symbol (`_ByNumber`).
+        """
+        if self.options.specialize and hint in SPECIAL:
+            if pinned:
+                where = source.name if source is not None else label
+                raise ConstraintViolated(
+                    where,
+                    f"{where} == {hint}: 0 and 1 are compiled for apart",
+                    self.tracer.site(),
+                    "Mark it at calls with a larger one only, or use maybe_mark_dynamic; mark_unbacked serves 0 and 1 alike.",
+                )
+            return hint
+        self.refuse_outside(hint, low, high, source.name if source is not None else label)
+        key = _ByLabel(label) if label else _ByNumber(hint, duck_key)
+        shared = self._shared.get(key) if self.options.duck or label else None
+        if shared is None:
+            shared = self._new("s" if hint >= 0 else SIGNED, hint)
+            shared.promised = (low, high)
+            self.facts.ranges[shared.atom] = self._first_range(hint, low, high)
+            if self.options.duck or label:
+                self._shared[key] = shared
+        elif shared.hint != hint:
+            where = source.name if source is not None else label
+            raise ConstraintViolated(
+                where,
+                f"{where} == {hint}, though {label!r} is {shared.hint} elsewhere",
+                self.tracer.site(),
+                "Dimensions of one name have one size: give them different names.",
+            )
+        if source is not None and source not in shared.sources:
+            shared.sources.append(source)
+        shared.pinned = shared.pinned or pinned
+        shared.label = shared.label or label
+        return self.number(of_atom(shared.atom))
+
+    def refuse_outside(self, hint: int, low: int | None, high: int | None, where: str) -> None:
+        """Raise where a number is not in the range that the user promised for it."""
+        if low is not None and hint < low or high is not None and hint > high:
+            ends = f"[{'-inf' if low is None else low}, {'inf' if high is None else high}]"
+            raise ConstraintViolated(
+                where, f"{where} == {hint}, out of the promised range {ends}", self.tracer.site(), "Promise a range that has it."
+            )
+
+    def _first_range(self, hint: int, low: int | None, high: int | None) -> tuple[int | None, int | None]:
+        least = 2 if self.options.specialize else 0
+        if hint >= least:
+            return (least if low is None else max(low, least)), (LARGEST if high is None else high)
+        return low, (-1 if high is None else high)
+
+    def create_unbacked(self, low: int | None = None, high: int | None = None, source: Source | None = None) -> torch.SymInt:
+        """A number that only running the program tells. source: the place of an input that nothing may look at."""
+        made = self._new("u" if low is not None and low >= 0 else SIGNED, None)
+        self.facts.ranges[made.atom] = made.promised = (low, high)
+        made.sources += [] if source is None else [source]
+        result = self.number(of_atom(made.atom))
+        assert not isinstance(result, int)
+        return result
+
+    def create_float_unbacked(self) -> torch.SymFloat:
+        """A float that only running the program tells."""
+        made = self._new("z", None)
+        made.is_float = True
+        return torch.SymFloat(self.float_node(Real("symbol", (made.atom,))))
+
+    def create_float(self, hint: float, source: Source | None = None, *, pinned: bool = False) -> torch.SymFloat:
+        """The symbolic number for a Python float."""
+        key = _FloatAt(hint, source)
+        made = self._shared.get(key)
+        if made is None:
+            made = self._shared[key] = self._new("f", hint)
+            made.is_float = True
+        if source is not None and source not in made.sources:
+            made.sources.append(source)
+        made.pinned = made.pinned or pinned
+        return torch.SymFloat(self.float_node(Real("symbol", (made.atom,))))
+
+    def _new(self, prefix: str, hint: int | float | None) -> Symbol:
+        count = sum(1 for name in self.symbols if name.startswith(prefix))
+        atom = Atom("", (), f"{prefix}{count}", len(self.symbols))
+        made = self.symbols[atom.text] = Symbol(atom, hint)
+        self.tracer.on_symbol()
+        if hint is None:
+            self.has_unbacked = True
+            made.told_by = self.tracer.told()
+        else:
+            self._hints[atom.text] = hint  # type: ignore[assignment]  # floats are read by their own nodes
+        return made
+
+    # --- numbers ---
+
+    def number(self, poly: Poly) -> int | torch.SymInt:
+        """A plain int for a constant, else the one SymInt of this (simplified) polynomial."""
+        poly = self.facts.simplify(poly)
+        found = self._numbers.get(poly)
+        if found is None:
+            value = poly.constant
+            found = self._numbers[poly] = torch.SymInt(IntNode(self, poly)) if value is None else value
+        return found
+
+    def node(self, poly: Poly) -> IntNode:
+        """The node of a polynomial, constant or not."""
+        found = self.number(poly)
+        if not isinstance(found, int):
+            return found.node
+        made = self.constants.get(found)
+        if made is None:
+            made = self.constants[found] = IntNode(self, const(found))
+        return made
+
+    def float_node(self, real: Real) -> FloatNode:
+        """The node of a float, as it is: what its arithmetic may raise is seen to by `float_arithmetic.computed`."""
+        return FloatNode(self, real)
+
+    def hint(self, poly: Poly) -> int | None:
+        """The number that `poly` is in the traced call; None when an unbacked symbol is in it."""
+        try:
+            return poly.value(self._hints)
+        except KeyError:
+            return None
+
+    @property
+    def hints(self) -> Mapping[str, Any]:
+        return self._hints
+
+    # --- questions ---
+
+    def decide(self, statement: Statement | bool, *, assume: bool = True) -> bool:
+        """The truth of a statement: proven, or that of the traced call, which leaves a guard. assume: or `_assumed`."""
+        if isinstance(statement, bool):
+            return statement
+        known = self.facts.proves(statement)
+        if known is not None:
+            return known
+        try:
+            truth = statement.holds(self._hints)
+        except KeyError:
+            assumed = self._assumed(statement) if assume else None
+            if assumed is not None:
+                return assumed
+            raise DataDependent(
+                "size",
+                f"{worded(self, statement)} is asked of a number that only running the program tells; torch._check it first",
+                self._violated(statement),
+            ) from None
+        self.guard(statement if truth else statement.negated())
+        return truth
+
+    def _violated(self, statement: Statement) -> ConstraintViolated | None:
+        """What to raise where a dimension marked as unbacked is looked at. statement: what is to be known of it."""
+        for atom in symbols_of(statement):
+            symbol = self.symbols[atom.text]
+            if symbol.hint is None and symbol.sources:
+                return ConstraintViolated(
+                    symbol.sources[0].name,
+                    f"to know whether {worded(self, statement)}",
+                    self.tracer.site(),
+                    "Promise it by torch._check, or use mark_dynamic instead of mark_unbacked.",
+                )
+        return None
+
+    def proven(self, statement: Statement | bool) -> bool | None:
+        """True or False where it is certain, None else. Leaves no guard."""
+        return statement if isinstance(statement, bool) else self.facts.proves(statement)
+
+    def decide_or(self, statement: Statement | bool, default: bool) -> bool:
+        """As `decide`; `default` where the answer depends on an unbacked symbol, or makes no difference but to memory."""
+        if self.asker is Asker.MEMORY:
+            known = self.proven(statement)
+            return default if known is None else known
+        try:
+            return self.decide(statement, assume=False)
+        except DataDependent:
+            assert not isinstance(statement, bool)
+            self.guesses.append((statement, default))
+            return default
+
+    def settle(self, guess: tuple[Statement, bool]) -> bool:
+        """True where an answer by default is certain to be right, or is taken for granted and checked; DataDependent else."""
+        statement, answer = guess
+        return self.decide(statement, assume=self.options.one_graph) is answer
+
+    def expect(self, statement: Statement | bool, message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()) -> bool:
+        """The program asserts it: a guard, or a check at run time where unbacked symbols are in it, which raises as in `SizeGuard`."""
+        if isinstance(statement, bool):
+            return statement
+        known = self.facts.proves(statement)
+        if known is not None:
+            return known
+        if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
+            if self.asker is Asker.MEMORY:
+                return True
+            usual = generalization.truths_alike(statement, self._unknown(symbols_of(statement)), self._hints) if self.in_operator else set()
+            if usual == {True} and generalization.is_of_strides(statement):
+                return True  # that a tensor lies in its memory; an empty one need not
+            if usual == {False} and generalization.is_of_first(statement):
+                raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
+            self._defer(statement, "", message, error, numbers)
+            return True
+        return self.decide(statement)
+
+    def _unknown(self, atoms: Iterable[Atom]) -> dict[str, Range]:
+        """Ranges, by name, of the symbols that only running the program tells."""
+        return {atom.text: self.range_of(self.symbols[atom.text]) for atom in atoms if self.symbols[atom.text].hint is None}
+
+    def _defer(
+        self, statement: Statement, reason: str = "", message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()
+    ) -> None:
+        """Have the statement checked when the program runs, and take it for granted."""
+        self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason, message, error, numbers)
+        self.tracer.on_deferred(statement)
+        unknown = [self.symbols[atom.text] for atom in symbols_of(statement)]
+        self.facts.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
+
+    def _assumed(self, statement: Statement) -> bool | None:
+        """What an operator takes for granted, as it holds of ordinary sizes; then checked when the program runs. None: nothing."""
+        answers = generalization.truths(statement, self._assumable(symbols_of(statement)), self._hints)
+        if len(answers) != 1:
+            return None
+        (truth,) = answers
+        if not generalization.is_of_strides(statement) and not self.tracer.either_way():
+            self._defer(statement if truth else statement.negated(), self._why_ordinary())
+        return truth
+
+    def _assumed_number(self, poly: Poly) -> int | None:
+        """The number that `poly` is for ordinary sizes, whatever they are (how many pieces `chunk(2)` gives); then checked."""
+        numbers = generalization.values(poly, self._assumable(poly.symbols()), self._hints)
+        if len(numbers) != 1:
+            return None
+        (number,) = numbers
+        self._defer(Relation("==", poly - const(number)), self._why_ordinary())
+        return number
+
+    def _assumable(self, atoms: Iterable[Atom]) -> dict[str, Range]:
+        """The unknown symbols, where an operator may take something for granted of all of them; else nothing.
+
+        It may of dimensions marked as unbacked, of all sizes where the user wants one graph (otherwise a break at the operator
+        serves them all), and of any number where it makes no difference.
+        """
+        unknown = self._unknown(atoms) if self.in_operator else {}
+        if self.tracer.either_way():
+            return unknown
+        symbols = [self.symbols[name] for name in unknown]
+        wanted = all(self.options.one_graph or symbol.sources for symbol in symbols)
+        sizes = all(low is not None and low >= 0 for low, _ in unknown.values()) and not any(symbol.is_float for symbol in symbols)
+        return unknown if wanted and sizes else {}
+
+    def _why_ordinary(self) -> str:
+        return _IN_ONE_GRAPH if self.options.one_graph else _OF_MARKED
+
+    def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
+        """What torch's Python helpers (`guard_or_false` and its kin) ask of an environment."""
+        if isinstance(node.expr, bool):
+            return node.expr
+        statement = getattr(node, "statement", None)
+        if statement is None:
+            return node.guard_int("", 0) if node.is_int() else node.guard_float("", 0)
+        return self.decide(statement) if fallback_value is None else self.decide_or(statement, fallback_value)
+
+    def guard(self, statement: Statement) -> None:
+        """The trace holds only where the statement does."""
+        if self.frozen:
+            raise InternalError("shapes", f"{statement} is asked after the guards were taken")
+        site = self.tracer.site()
+        self.guards.setdefault(statement, SizeGuard(statement, site))
+        self.facts.state(statement)
+        self._refuse_specialization(statement, site)
+
+    def _refuse_specialization(self, statement: Statement, site: Site | None) -> None:
+        """Raise where a dimension that the user asked to be dynamic is left with one value by the statement."""
+        for atom in symbols_of(statement):
+            symbol = self.symbols[atom.text]
+            if symbol.pinned and self._has_one_value(symbol):
+                where = symbol.label or (symbol.sources[0].name if symbol.sources else symbol.name)
+                raise ConstraintViolated(where, worded(self, statement), site)
+
+    def _has_one_value(self, symbol: Symbol, *more: Statement) -> bool:
+        """No other number was found for which all that is asked of the symbol alone, and `more`, has the same answers."""
+        known = self.facts.equal.get(symbol.atom)
+        if known is not None:
+            return known.constant is not None
+        low, high = self.range_of(symbol)
+        hint = symbol.hint
+        if symbol.is_float or not isinstance(hint, int) or symbol.promised[0] is not None and symbol.promised[0] == symbol.promised[1]:
+            return False
+        own = [statement for statement in self.guards if [*symbols_of(statement)] == [symbol.atom]] + [*more]
+        others = itertools.chain(range(hint + 1, hint + _NEARBY), range(hint - 1, hint - _NEARBY, -1), range(2 * hint, 99 * hint, hint))
+        return not any(
+            (low is None or low <= other) and (high is None or other <= high) and all(_holds(statement, symbol, other) for statement in own)
+            for other in others
+        )
+
+    def specialize_number(self, poly: Poly) -> int:
+        """The number as a plain int, guarded to be what it is now."""
+        poly = self.facts.simplify(poly)
+        value = poly.constant
+        if value is not None:
+            return value
+        value = self.hint(poly)
+        if value is None:
+            assumed = self._assumed_number(poly)
+            if assumed is not None:
+                return assumed
+            violated = self._violated(Relation("==", poly))
+            raise DataDependent("size", f"{poly} is a number that only running the program tells", violated)
+        statement = relation("==", poly - const(value))
+        if self.options.reluctant:
+            symbols = [self.symbols[atom.text] for atom in poly.symbols()]
+            if len(symbols) > 1 or isinstance(statement, bool) or self._has_one_value(symbols[0], statement):
+                self._refuse_reluctant(symbols)
+        self.decide(statement)
+        return value
+
+    def _refuse_reluctant(self, symbols: Sequence[Symbol]) -> None:
+        """Break where an operator insists on the value of a number that code was made for twice already."""
+        if self.asker is Asker.NUMBER:
+            return
+        for symbol in symbols:
+            for source in symbol.sources:
+                values = self.options.reluctant.get(source.name)
+                if values and symbol.hint not in values:
+                    raise Specialized(source.name, symbol.hint)
+
+    def specialized_sources(self) -> dict[str, int | float | None]:
+        """Numbers whose very values the trace relies on, by the names of their places."""
+        found: dict[str, int | float | None] = {}
+        for symbol in self.symbols.values():
+            known = self.facts.equal.get(symbol.atom)
+            if symbol.name in self.pinned_floats or known is not None and known.constant is not None:
+                found.update({source.name: symbol.hint for source in symbol.sources})
+        return found
+
+    def pin_floats(self, real: Real) -> None:
+        """The trace holds only for the present values of the symbols in `real`."""
+        self.refuse_if_kept(real)
+        for atom in real.symbols():
+            symbol = self.symbols[atom.text]
+            if symbol.is_float:
+                self._refuse_reluctant([symbol])
+                if symbol.pinned:
+                    raise ConstraintViolated(symbol.sources[0].name, f"{symbol.sources[0].name} == {symbol.hint}", self.tracer.site())
+                self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.tracer.site())
+            elif symbol.hint is not None:
+                self.specialize_number(of_atom(symbol.atom))
+
+    def rely_on_offset(self, source: Source, offset: int) -> None:
+        """The trace holds only where the tensor at `source` begins at `offset` in its storage."""
+        known = self.offsets.get(source)
+        if known is None:
+            if self.frozen:
+                raise InternalError("shapes", f"the offset of {source.name} is relied on after the guards were taken")
+            self.offsets[source] = (offset, self.tracer.site())
+
+    def expect_finite(self, real: Real) -> None:
+        """A guard that the float is a number; raises what Python does where it is none in this call."""
+        try:
+            value = real.value(self._hints)
+        except KeyError:
+            return  # told by running the program, which raises then
+        except (ArithmeticError, ValueError):
+            self.pin_floats(real)
+            raise
+        if isinstance(value, complex):
+            raise DataDependent("float", f"{real} is a complex number here")
+        if math.isfinite(value):
+            self.decide(Comparison("finite", (real,)))
+        else:
+            self.pin_floats(real)
+
+    def is_finite(self, real: Real) -> bool:
+        return self.decide(Comparison("finite", (real,)))
+
+    def opaque_node(self, kind: str, *args: Poly | Real) -> IntNode:
+        """The node of a function that is computed apart, for results that fit into 64 bits."""
+        made = self.facts.opaque(kind, *args)
+        if made.constant is None and kind == "Power":
+            value = self.hint(made)
+            if value is not None and abs(value) > LARGEST:
+                return self.node(const(FUNCTIONS[kind](*[self.specialize_number(part) for part in args])))  # type: ignore[arg-type]
+            self.decide(relation(">=", const(LARGEST) - made))
+        return self.node(made)
+
+    # --- the end ---
+
+    def size_guards(self) -> list[SizeGuard]:
+        """The guards in their final form, without those that others imply. Ranges of symbols are not in it."""
+        result: dict[Statement, SizeGuard] = {}
+        judge = Facts()
+        judge.ranges = {atom: bounds for atom, bounds in self.facts.ranges.items() if not atom.kind}
+        for atom, value in self.facts.equal.items():
+            judge.equal[atom] = value
+        for guard in reversed(self.guards.values()):
+            statement = guard.statement
+            if isinstance(statement, Relation):
+                equal = statement.op == "=="
+                if not equal:
+                    simple = relation(statement.op, judge.simplify(statement.poly))
+                    if isinstance(simple, bool) or judge.proves(simple) is True:
+                        continue
+                    judge.nonnegative += [simple.poly] if simple.op == ">=" else []
+                    if simple.op == "!=":
+                        judge.nonzero.add(simple.poly)
+                    statement = simple
+            elif judge.proves(statement) is True:
+                continue
+            result.setdefault(statement, SizeGuard(statement, guard.site))
+        return list(reversed(result.values()))
+
+    def range_of(self, symbol: Symbol) -> tuple[int | None, int | None]:
+        """The range that a symbol's number must lie in for the trace to hold."""
+        return self.facts.ranges.get(symbol.atom, (None, None))
+
+    def symbols_in(self, values: Sequence[Any]) -> dict[str, Symbol]:
+        """Symbols in numbers, by name, in order of appearance."""
+        found: dict[str, Symbol] = {}
+        for value in values:
+            poly = getattr(getattr(value, "node", None), "poly", None)
+            if poly is not None:
+                for atom in self.facts.simplify(poly).symbols():
+                    found[atom.text] = self.symbols[atom.text]
+        return found
+
+
+def _holds(statement: Statement, symbol: Symbol, number: int) -> bool:
+    try:
+        return statement.holds({symbol.name: number})
+    except (ArithmeticError, ValueError):
+        return False

@@ -1,0 +1,54 @@
+"""Arithmetic that gives floats: what Python raises instead of giving a number, and what an operator's own division by zero gives.
+
+In: an expression. Out: its node, made by the environment. Invariant: an operation that may raise leaves a guard that it doesn't,
+or raises what Python raises for the numbers of the traced call.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fxloom_interfaces.symbolic_math import UNARY
+from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.statements import relation
+
+if TYPE_CHECKING:
+    from fxloom_shapes.symbols.env import SymbolEnv
+    from fxloom_shapes.symbols.float_nodes import FloatNode
+
+#: operations that raise for some numbers
+_MAY_RAISE = frozenset(UNARY) | {"truediv", "floordiv", "mod", "pow"}
+
+
+def computed(env: SymbolEnv, real: Real) -> FloatNode:
+    """The node of a float. What the program's arithmetic raises instead of giving a number is raised here, and guarded to."""
+    try:
+        if not real.symbols():
+            return env.float_node(Real("const", (float(real.value({})),)))
+        if real.kind == "truediv" and env.in_operator and _may_be_zero(env, real.args[1]):
+            return env.float_node(Real("quotient", real.args))  # raises nothing, whatever running the program tells
+        if real.kind in _MAY_RAISE:
+            env.expect_finite(real)
+    except ZeroDivisionError:
+        if not env.in_operator or real.kind != "truediv":
+            raise
+        # an operator's own division, which is that of C++; the sizes are guarded to be those that make it one by zero
+        return env.float_node(Real("const", (_divided_by_zero(env, real),)))
+    return env.float_node(real)
+
+
+def _may_be_zero(env: SymbolEnv, real: Real) -> bool:
+    """True for a number that only running the program tells, and that may be 0."""
+    try:
+        real.value(env.hints)
+    except KeyError:
+        return real.kind != "int" or env.proven(relation("!=", real.args[0])) is not True
+    return False
+
+
+def _divided_by_zero(env: SymbolEnv, real: Real) -> float:
+    above, below = (float(part.value(env.hints)) for part in real.args)
+    if above == 0 or math.isnan(above):
+        return math.nan
+    return math.copysign(math.inf, above) * math.copysign(1.0, below)

@@ -1,0 +1,168 @@
+"""Nodes under `torch.SymFloat`.
+
+In: operations by name, as torch's SymNodeImpl and the Python classes call them. Out: new nodes, or answers of the environment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxloom_shapes.errors import DataDependent
+from fxloom_shapes.expressions.floats import MOST_DIGITS, Real
+from fxloom_shapes.expressions.polynomials import const
+from fxloom_shapes.expressions.statements import Comparison, relation
+from fxloom_shapes.symbols.nodes import BoolNode, IntNode, Node, NumberNode, combined, compared, poly_of, settled
+
+if TYPE_CHECKING:
+    from fxloom_shapes.symbols.env import SymbolEnv
+
+
+def _binary_real(name: str) -> Any:
+    def operation(self: FloatNode, other: Node) -> Node:
+        return combined(name, self, other)
+
+    return operation
+
+
+def _comparison(op: str) -> Any:
+    def operation(self: FloatNode, other: Node) -> Node:
+        return compared(op, self, other)
+
+    return operation
+
+
+class FloatNode(NumberNode):
+    """A float: an expression tree."""
+
+    __slots__ = ("real",)
+    pytype = float
+
+    def __init__(self, env: SymbolEnv, real: Real) -> None:
+        self.env = env
+        self.real = real
+
+    add = _binary_real("add")
+    sub = _binary_real("sub")
+    mul = _binary_real("mul")
+    truediv = float_truediv = int_truediv = _binary_real("truediv")
+    quotient = _binary_real("quotient")
+    floordiv = int_floordiv = _binary_real("floordiv")
+    mod = _binary_real("mod")
+    pow = float_pow = pow_by_natural = _binary_real("pow")
+    sym_min = _binary_real("min")
+    sym_max = _binary_real("max")
+    eq = _comparison("==")
+    ne = _comparison("!=")
+    lt = _comparison("<")
+    le = _comparison("<=")
+    gt = _comparison(">")
+    ge = _comparison(">=")
+
+    @property
+    def expr(self) -> Any:
+        return self.real
+
+    @property
+    def hint(self) -> float | None:
+        try:
+            return float(self.real.value(self.env.hints))
+        except KeyError:
+            return None
+
+    _hint = hint
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def as_real(self) -> Real:
+        return self.real
+
+    def maybe_as_float(self) -> float | None:
+        return self.real.args[0] if self.real.kind == "const" else None
+
+    def __str__(self) -> str:
+        return str(self.real)
+
+    __repr__ = __str__
+
+    def guard_float(self, file: str, line: int) -> float:
+        value = self.hint
+        self.env.refuse_if_kept(self.real)
+        if value is None:
+            raise DataDependent("float", f"{self} is a number that only running the program tells")
+        self.env.pin_floats(self.real)
+        return value
+
+    def float_(self) -> float:
+        return self.guard_float("", 0)
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return not self.env.decide(Comparison("==", (self.real, Real("const", (0.0,)))))
+
+    def bool_(self) -> bool:
+        return self.guard_bool("", 0)
+
+    def sym_float(self) -> Node:
+        return self
+
+    def trunc(self) -> Node:
+        env = self.env
+        parts = self.real.args
+        if self.real.kind == "truediv" and all(part.kind == "int" for part in parts):
+            if all(env.proven(relation(">=", part.args[0])) for part in parts):
+                return self.floor()
+        return self._rounded("Trunc")
+
+    sym_int = trunc
+
+    def floor(self) -> Node:
+        return self._quotient(False) or self._rounded("Floor")
+
+    def ceil(self) -> Node:
+        return self._quotient(True) or self._rounded("Ceil")
+
+    def _quotient(self, up: bool) -> Node | None:
+        """floor(a / b) and ceil(a / b) of integers are quotients: float64 is exact for any size that a tensor can have."""
+        parts = self.real.args
+        if self.real.kind != "truediv" or not all(part.kind == "int" for part in parts):
+            return None
+        a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
+        if not up:
+            return a.int_floordiv(b)
+        return a.neg().int_floordiv(b).neg()  # type: ignore[attr-defined]  # IntNodes
+
+    def _rounded(self, kind: str) -> Node:
+        self.env.expect_finite(self.real)
+        return self.env.opaque_node(kind, self.real)
+
+    def round(self, digits: Any = None) -> Node:
+        if digits is None:
+            return self._rounded("Round")
+        places = Real("int", (const(digits) if isinstance(digits, int) else poly_of(digits),))
+        if all(self.env.decide(relation(">=", bound)) for bound in (places.args[0], const(MOST_DIGITS) - places.args[0])):
+            return FloatNode(self.env, Real("round", (self.real, places)))
+        return self.wrap_float(round(self.float_(), digits if isinstance(digits, int) else digits.int_()))
+
+    def is_finite(self) -> Node:
+        return BoolNode(self.env, settled(self.env, Comparison("finite", (self.real,))))
+
+    def is_integer(self) -> Node:
+        kind, parts = self.real.kind, self.real.args
+        if kind == "truediv" and all(part.kind == "int" for part in parts):
+            a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
+            return a.mod(b).eq(self.wrap_int(0))  # type: ignore[attr-defined]  # an IntNode
+        env = self.env
+        if not env.is_finite(self.real):
+            return self.wrap_bool(False)
+        if not env.decide(Comparison("<", (Real("abs", (self.real,)), Real("const", (2.0**53,))))):
+            return self.wrap_bool(True)  # floats of that size are whole, and too large for guards to take the floor of
+        return compared("==", self, env.opaque_node("Floor", self.real))
+
+    def neg(self) -> Node:
+        return FloatNode(self.env, Real("neg", (self.real,)))
+
+    def pos(self) -> Node:
+        return self
+
+    def abs(self) -> Node:
+        return FloatNode(self.env, Real("abs", (self.real,)))
