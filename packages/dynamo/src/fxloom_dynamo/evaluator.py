@@ -35,7 +35,7 @@ from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.kinds import LITERALS, has_finalizer
 from fxloom_dynamo.marks import ABSENT, Address, CaptureAgain, FrameObject, Mark, Raised, Traceback
 from fxloom_dynamo.modes import Modes
-from fxloom_dynamo.output import PutOff
+from fxloom_dynamo.output import PutOff, put_off
 from fxloom_dynamo.recorder import Recorder
 from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
 from fxloom_interfaces.errors import FxloomError, GraphBreak, InternalError, Site
@@ -429,6 +429,10 @@ class Evaluator:
         if self.notes.found:
             warned.refuse(self)
         return result
+
+    def call_after_graph(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have replacement code make this call of the program's once the graph has run, in its place."""
+        put_off(self, function, list(args))
 
     def torch_native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""

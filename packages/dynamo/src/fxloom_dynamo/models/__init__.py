@@ -14,6 +14,7 @@ from fxloom_dynamo.models import (  # noqa: F401  # importing a family registers
     operators,
     questions,
     references,
+    statistics,
     text,
     torch_calls,
 )
