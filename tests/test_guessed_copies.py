@@ -1,4 +1,4 @@
-"""`reshape`, `contiguous` and their kind, where only running the program tells whether they copy or give a view.
+"""`reshape`, `contiguous` and their kind, where it is known only at run time whether they copy or give a view.
 
 Pure uses stay in one graph. Where it shows (a write to one side, both sides seen from outside, strides of a result) the call
 runs by itself: values, strides and sharing are eager's for every size.

@@ -1,4 +1,4 @@
-"""Sizes in the text of wrappers and kernels: signs, empty tensors, and what a program asserts of sizes that only running tells."""
+"""Sizes in the text of wrappers and kernels: signs, empty tensors, and what a program asserts of sizes known only at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes and numbers that only running the program tells: one graph, eager's results and gradients, with each backend.
+"""Sizes and numbers known only at run time: one graph, eager's results and gradients, with each backend.
 
 `.item()`, masks, `nonzero`, `unique`, `repeat_interleave`, ragged splits; what is made of their results; facts that the
 program asserts, which are checked when the graph runs.

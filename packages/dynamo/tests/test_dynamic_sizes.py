@@ -18,7 +18,7 @@ from fxloom_dynamo.size_guards import _statement
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes import ConstraintViolated
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import Atom, apply, const, of_atom
 from fxloom_shapes.expressions.statements import Comparison, Relation
 
@@ -236,12 +236,12 @@ def test_the_machine_computes_as_python_does(op: str, a: int, b: int, relation: 
 
 
 A, B, P = (Atom("", (), name, rank) for rank, name in enumerate("abp"))
-NUMBERS = [Real("int", (of_atom(A),)), Real("int", (of_atom(B),)), Real("symbol", (P,)), Real("const", (0.7,)), Real("const", (-2.0,))]
+NUMBERS = [FloatExpr("int", (of_atom(A),)), FloatExpr("int", (of_atom(B),)), FloatExpr("symbol", (P,)), FloatExpr("const", (0.7,)), FloatExpr("const", (-2.0,))]
 ROUNDED = ["Floor", "Ceil", "Trunc", "Round"]
 OF_BITS = ["And", "Or", "Xor", "Power", "Gcd", "FloorDiv", "Mod", "Min", "Max"]
 
 
-def below(real: Real) -> list[Real]:
+def below(real: FloatExpr) -> list[FloatExpr]:
     """It and all that it is made of."""
     inside = [] if real.kind in ("symbol", "const", "int") else [part for argument in real.args for part in below(argument)]
     return [real, *inside]
@@ -265,14 +265,14 @@ def test_the_machine_computes_floats_and_bits_as_python_does(data: st.DataObject
         "p": draw(st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -7.25, 1e300, float("inf"), float("-inf"), float("nan")])),
     }
 
-    def real(depth: int) -> Real:
+    def real(depth: int) -> FloatExpr:
         kind = draw(st.sampled_from(["leaf", "binary", "unary"] if depth else ["leaf"]))
         if kind == "leaf":
             return draw(st.sampled_from(NUMBERS))
         if kind == "unary":
-            return Real(draw(st.sampled_from([*UNARY, "neg", "abs"])), (real(depth - 1),))
+            return FloatExpr(draw(st.sampled_from([*UNARY, "neg", "abs"])), (real(depth - 1),))
         operations = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]
-        return Real(draw(st.sampled_from(operations)), (Real("float", (real(depth - 1),)), Real("float", (real(depth - 1),))))
+        return FloatExpr(draw(st.sampled_from(operations)), (FloatExpr("float", (real(depth - 1),)), FloatExpr("float", (real(depth - 1),))))
 
     which = draw(st.sampled_from(["comparison", "finite", "rounded", "bits", "alone"]))
     statement: Any
@@ -291,7 +291,7 @@ def test_the_machine_computes_floats_and_bits_as_python_does(data: st.DataObject
     expected = holds(statement, numbers)
     got = _run(code, tuple(numbers.values()))
     parts = statement.args if isinstance(statement, Comparison) else [p for atom in statement.poly.atoms() for p in atom.args]
-    inner = [part for whole in parts if isinstance(whole, Real) for part in below(whole)]
+    inner = [part for whole in parts if isinstance(whole, FloatExpr) for part in below(whole)]
     if which == "finite":
         inner = [part for part in inner if part not in parts]
     finite = all(holds(Comparison("finite", (part,)), numbers) for part in inner)  # each has a guard of its own that it is

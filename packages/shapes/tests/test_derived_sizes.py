@@ -19,7 +19,7 @@ from fxloom_shapes.expressions.statements import relation
 from fxloom_shapes.fake.symbolize import DimPolicy, symbolize
 from fxloom_shapes.fake.tensor import FakeTensor, make_fake
 from fxloom_shapes.propagation.context import TraceContext
-from fxloom_shapes.solver.constraints import Facts
+from fxloom_shapes.solver.constraints import ConstraintSolver
 from fxloom_shapes.symbols.options import Asker
 
 Program = Callable[[Tensor], Tensor]
@@ -194,7 +194,7 @@ def test_three_stages_of_windows_and_merging_ask_little() -> None:
             assert len(filled.node.poly.terms) == 1
         height, width = (height + height % 2) // 2, (width + width % 2) // 2
         assert len((height * width).node.poly.terms) == 1
-    assert len(env.facts._lower) < 400  # bounds worked out
+    assert len(env.solver._lower) < 400  # bounds worked out
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -223,7 +223,7 @@ def test_simplifying_never_changes_a_value(seed: int) -> None:
         return {"+": a + b, "-": a - b, "*": a * b}.get(kind) or apply(kind if kind in ("Min", "Max") else "Min", a, b)
 
     for _ in range(400):
-        facts = Facts({"a": 7, "b": 12})
+        facts = ConstraintSolver({"a": 7, "b": 12})
         facts.ranges.update({atom: (2, None) for atom in atoms})
         poly = draw_poly(4)
         simple = facts.simplify(poly)
@@ -243,7 +243,7 @@ def test_what_is_proven_holds_wherever_the_facts_do(seed: int) -> None:
     decided = 0
     for _ in range(100):
         hints = {"a": source.randint(2, 13), "b": source.randint(2, 13)}
-        facts = Facts(hints)
+        facts = ConstraintSolver(hints)
         a, b = (Atom("", (), name, rank) for rank, name in enumerate("ab"))
         facts.ranges.update({a: (2, 13), b: (2, 13)})
         left = points

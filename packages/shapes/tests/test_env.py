@@ -14,7 +14,7 @@ from fxloom_interfaces.sources import LocalSource, SizeSource
 from fxloom_shapes import ConstraintViolated, DataDependent, EnvOptions, SymbolEnv
 from fxloom_shapes.expressions.polynomials import Atom, Poly, const, of_atom
 from fxloom_shapes.expressions.statements import relation
-from fxloom_shapes.solver.constraints import Facts
+from fxloom_shapes.solver.constraints import ConstraintSolver
 
 NAMES = ("a", "b", "c")
 ATOMS = {name: Atom("", (), name, rank) for rank, name in enumerate(NAMES)}
@@ -22,8 +22,8 @@ LOW, HIGH = 2, 6
 POINTS = [dict(zip(NAMES, values, strict=True)) for values in itertools.product(range(LOW, HIGH + 1), repeat=len(NAMES))]
 
 
-def facts() -> Facts:
-    made = Facts()
+def facts() -> ConstraintSolver:
+    made = ConstraintSolver()
     for atom in ATOMS.values():
         made.ranges[atom] = (LOW, HIGH)
     return made
@@ -42,7 +42,7 @@ def trees() -> st.SearchStrategy[Tree]:
     )
 
 
-def build(tree: Tree, known: Facts) -> Poly | None:
+def build(tree: Tree, known: ConstraintSolver) -> Poly | None:
     """The polynomial; None where a divisor may be 0 or negative."""
     if isinstance(tree, str):
         return of_atom(ATOMS[tree])

@@ -53,8 +53,8 @@ def _as_python(number: Any) -> tuple[list[str], str]:
     """The symbols of a number, and the expression that it is of these."""
     node = number.node
     if isinstance(node, IntNode):
-        poly = node.env.facts.simplify(node.poly)
+        poly = node.env.solver.simplify(node.poly)
         return [atom.text for atom in poly.symbols()], python_text(poly)
     if isinstance(node, FloatNode):
-        return [atom.text for atom in node.real.symbols()], str(node.real)
+        return [atom.text for atom in node.float_expr.symbols()], str(node.float_expr)
     return [], str(bool(number))

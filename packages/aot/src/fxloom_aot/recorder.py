@@ -121,7 +121,7 @@ class Recorder(TorchDispatchMode):
         """What is asked of sizes now chooses between two ways to the same result."""
         return self.in_backward and current_autograd_name() in _EITHER_WAY
 
-    def told(self) -> str:
+    def expression(self) -> str:
         """The program's expression that the current operator belongs to."""
         cause = self.cause()
         return "" if cause is None else node_text(cause)

@@ -99,7 +99,9 @@ class _Tracer:
         like = self._given()
         if self.mode.env is not None:
             recorder = self.recorder
-            self.mode.env.hand_over(Tracer(recorder.site, on_deferred=recorder.asserts, either_way=recorder.either_way, told=recorder.told))
+            self.mode.env.hand_over(
+                Tracer(recorder.site, on_deferred=recorder.asserts, either_way=recorder.either_way, expression=recorder.expression)
+            )
             self._assert_of_inputs(self.mode.env)
         with phase("aot.trace"), restoring_modes(), symbolic_kernels(self._is_symbolic()):
             outputs = run_graph(self.gm, [given.number if given.fake is None else given.fake for given in self.inputs], self.recorder)

@@ -285,7 +285,7 @@ class _Attempt:
                 capture_shapes=by_itself if shapes is None else shapes,
                 capture_indices=takes_numbers,
                 one_graph=config.fullgraph,
-                reluctant={} if config.fullgraph else history.specialized,
+                compiled_values={} if config.fullgraph else history.specialized,
             )
         )
         # a real call for a device that is not there has to raise what eager raises

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fxloom_interfaces import symbolic_math
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 _INTS = (int, torch.SymInt, torch.SymBool)
@@ -67,23 +67,23 @@ def expect_no_negative(base: Any) -> None:
 
 
 def _is_never_negative(value: Any) -> bool:
-    return type(value) is torch.SymFloat and _never_negative(value.node.real)
+    return type(value) is torch.SymFloat and _never_negative(value.node.float_expr)
 
 
-def _never_negative(real: Real) -> bool:
+def _never_negative(expr: FloatExpr) -> bool:
     """By how it is made: of an absolute value, a square and their kind nobody need ask."""
-    match real.kind:
+    match expr.kind:
         case "const":
-            return bool(real.args[0] >= 0)
+            return bool(expr.args[0] >= 0)
         case "abs" | "exp" | "sqrt" | "cosh":
             return True
-        case "mul" if real.args[0] == real.args[1]:
+        case "mul" if expr.args[0] == expr.args[1]:
             return True
         case "add" | "mul" | "truediv" | "min":
-            return all(_never_negative(part) for part in real.args)
+            return all(_never_negative(part) for part in expr.args)
         case "pow":
-            power = real.args[1]
-            return power.kind == "const" and power.args[0] % 2 == 0 or _never_negative(real.args[0])
+            power = expr.args[1]
+            return power.kind == "const" and power.args[0] % 2 == 0 or _never_negative(expr.args[0])
     return False
 
 

@@ -659,7 +659,7 @@ class Recorder:
         assert self.fake_mode.env is not None
         item = f"[{place[0]}]" if place is not None and len(place) > 1 else ""
         size = f".size({place[-1]})" if place is not None else ""
-        self.fake_mode.env.symbols[name].told_by = f"{node_text(node)}{item}{size}"
+        self.fake_mode.env.symbols[name].computed_by = f"{node_text(node)}{item}{size}"
 
     def _as_number(self, node: torch.fx.Node, truth: Any) -> torch.fx.Node:
         """0 or 1: operators of torch don't take a symbolic truth value for a number."""

@@ -14,7 +14,7 @@ from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_interfaces.sources import SizeSource, Source
 from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes import SymbolEnv
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import Atom, Poly
 from fxloom_shapes.expressions.statements import Comparison, Relation, Statement, symbols_of
 from fxloom_shapes.expressions.wording import in_words
@@ -100,7 +100,7 @@ def _statement(statement: Statement, places: dict[str, int]) -> list[int]:
     if isinstance(statement, Relation):
         return [*_poly(statement.poly, places), _OPCODES[statement.op]]
     if isinstance(statement, Comparison):
-        code = [word for part in statement.args for word in _real(part, places)]
+        code = [word for part in statement.args for word in _float_expr(part, places)]
         return [*code, _OPCODES[f"r.{statement.op}"], *([] if statement.truth else [_OPCODES["not"]])]
     return _joined([_statement(part, places) for part in statement.parts], statement.kind)
 
@@ -120,19 +120,19 @@ def _atom(atom: Atom, places: dict[str, int]) -> list[int]:
         return [_OPCODES["load"], places[atom.text]]
     code = []
     for argument in atom.args:
-        code += _real(argument, places) if isinstance(argument, Real) else _poly(argument, places)
+        code += _float_expr(argument, places) if isinstance(argument, FloatExpr) else _poly(argument, places)
     return [*code, _OPCODES[atom.kind]]
 
 
-def _real(real: Real, places: dict[str, int]) -> list[int]:
-    match real.kind:
+def _float_expr(expr: FloatExpr, places: dict[str, int]) -> list[int]:
+    match expr.kind:
         case "symbol":
-            return [_OPCODES["r.load"], places[real.args[0].text]]
+            return [_OPCODES["r.load"], places[expr.args[0].text]]
         case "const":
-            return [_OPCODES["r.const"], struct.unpack("<q", struct.pack("<d", real.args[0]))[0]]
+            return [_OPCODES["r.const"], struct.unpack("<q", struct.pack("<d", expr.args[0]))[0]]
         case "int":
-            return [*_poly(real.args[0], places), _OPCODES["r.int"]]
+            return [*_poly(expr.args[0], places), _OPCODES["r.int"]]
         case "float":
-            return _real(real.args[0], places)
-    code = [word for part in real.args for word in _real(part, places)]
-    return [*code, *((_OPCODES["r.unary"], UNARY.index(real.kind)) if real.kind in UNARY else (_OPCODES[f"r.{real.kind}"],))]
+            return _float_expr(expr.args[0], places)
+    code = [word for part in expr.args for word in _float_expr(part, places)]
+    return [*code, *((_OPCODES["r.unary"], UNARY.index(expr.kind)) if expr.kind in UNARY else (_OPCODES[f"r.{expr.kind}"],))]

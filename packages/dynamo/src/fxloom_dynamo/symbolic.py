@@ -219,10 +219,10 @@ def run_time_text(value: Any) -> tuple[str, tuple[str, ...]]:
     """A symbolic number as a Python expression, and the names of the symbols in it."""
     node: Node = value.node
     if isinstance(node, IntNode):
-        poly = node.env.facts.simplify(node.poly)
+        poly = node.env.solver.simplify(node.poly)
         return python_text(poly), tuple(atom.text for atom in poly.symbols())
     if isinstance(node, FloatNode):
-        return str(node.real), tuple(atom.text for atom in node.real.symbols())
+        return str(node.float_expr), tuple(atom.text for atom in node.float_expr.symbols())
     raise GraphBreak("data_dependent", f"the truth of {node} is known only when the program runs")
 
 

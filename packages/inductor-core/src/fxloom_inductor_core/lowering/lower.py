@@ -218,7 +218,7 @@ class _GraphLowering:
             for number in numbers:
                 if not isinstance(number, torch.SymInt):
                     continue
-                for atom in opaque_atoms(number.node.env.facts.simplify(number.node.poly)):
+                for atom in opaque_atoms(number.node.env.solver.simplify(number.node.poly)):
                     name = opaque_name(atom)
                     if not self.cx.is_bound(name):
                         self.cx.number("int", (TorchRef(atom_text(atom, self._float_names)),), name)

@@ -35,8 +35,8 @@ _ANY: Bounds = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
-    """kind: "symbol" (args: its atom), "const" (a float), "int" (a Poly), or an operation on Reals."""
+class FloatExpr:
+    """kind: "symbol" (args: its atom), "const" (a float), "int" (a Poly), or an operation on float expressions."""
 
     kind: str
     args: tuple[Any, ...]
@@ -71,11 +71,11 @@ class Real:
             return self.args[0] is wanted
         return any(argument.contains(wanted) for argument in self.args)
 
-    def rebuilt(self, simplify: Callable[[Poly], Poly]) -> Real:
+    def rebuilt(self, simplify: Callable[[Poly], Poly]) -> FloatExpr:
         """With its polynomials simplified."""
         if self.kind == "int":
-            return Real("int", (simplify(self.args[0]),))
-        return self if self.kind in ("symbol", "const") else Real(self.kind, tuple(part.rebuilt(simplify) for part in self.args))
+            return FloatExpr("int", (simplify(self.args[0]),))
+        return self if self.kind in ("symbol", "const") else FloatExpr(self.kind, tuple(part.rebuilt(simplify) for part in self.args))
 
     def bounds(self, integers: Callable[[Poly], tuple[int | None, int | None]]) -> Bounds:
         """Numbers between which it lies; arithmetic rounds monotonically, so that of bounds bounds the result."""
@@ -121,23 +121,23 @@ def _corner(kind: str, a: float, b: float) -> float:
     return 0.0 if math.isinf(b) else a / b
 
 
-def text(real: Real, names: Mapping[str, str]) -> str:
+def text(expr: FloatExpr, names: Mapping[str, str]) -> str:
     """As a Python expression; names: what to call symbols otherwise than by their names."""
-    if real.kind == "symbol":
-        return names.get(real.args[0].text, real.args[0].text)
-    if real.kind == "const":
-        value = real.args[0]
+    if expr.kind == "symbol":
+        return names.get(expr.args[0].text, expr.args[0].text)
+    if expr.kind == "const":
+        value = expr.args[0]
         return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
-    if real.kind == "int":
-        return f"({python_text(real.args[0], names)})"
-    args = [text(argument, names) for argument in real.args]
-    if real.kind in _INFIX:
-        return f"({args[0]} {_INFIX[real.kind]} {args[1]})"
-    if real.kind == "quotient":
+    if expr.kind == "int":
+        return f"({python_text(expr.args[0], names)})"
+    args = [text(argument, names) for argument in expr.args]
+    if expr.kind in _INFIX:
+        return f"({args[0]} {_INFIX[expr.kind]} {args[1]})"
+    if expr.kind == "quotient":
         return f"({args[0]} / {args[1]} if {args[1]} else {args[0]} * math.inf)"
-    if real.kind == "neg":
+    if expr.kind == "neg":
         return f"(-{args[0]})"
-    name = real.kind if real.kind in ("min", "max", "abs", "float", "round") else f"math.{real.kind}"
+    name = expr.kind if expr.kind in ("min", "max", "abs", "float", "round") else f"math.{expr.kind}"
     return f"{name}({', '.join(args)})"
 
 
@@ -164,7 +164,9 @@ def atom_text(atom: Atom, names: Mapping[str, str]) -> str:
     """An atom as a Python expression."""
     if not atom.kind:
         return names.get(atom.text, atom.text)
-    return _SPELLING[atom.kind].format(*(text(part, names) if isinstance(part, Real) else python_text(part, names) for part in atom.args))
+    return _SPELLING[atom.kind].format(
+        *(text(part, names) if isinstance(part, FloatExpr) else python_text(part, names) for part in atom.args)
+    )
 
 
 def opaque_atoms(poly: Poly) -> dict[Atom, None]:

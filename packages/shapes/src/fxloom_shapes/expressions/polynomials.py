@@ -22,7 +22,7 @@ SIGNED = "n"
 class Atom(str):
     """A symbol (kind ""), or a function of polynomials; as a string its unique, printable text, which also is its identity.
 
-    args: polynomials; a `reals.Real` for what rounds a float, which answers `symbols`, `atoms`, `contains` and `value` alike.
+    args: polynomials; a `floats.FloatExpr` for what rounds a float, which answers `symbols`, `atoms`, `contains` and `value` alike.
     rank: order of creation of a symbol; that of a function is above those of its arguments.
     """
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import Atom, Poly, const
 
 
@@ -70,7 +70,7 @@ class Comparison:
     negation). The prover knows no more of it than that it was stated."""
 
     op: str
-    args: tuple[Real, ...]
+    args: tuple[FloatExpr, ...]
     truth: bool = True
 
     def negated(self) -> Comparison:
@@ -117,8 +117,8 @@ def symbols_of(statement: Statement) -> dict[Atom, None]:
         return statement.poly.symbols()
     found: dict[Atom, None] = {}
     if isinstance(statement, Comparison):
-        for real in statement.args:
-            found.update(real.symbols())
+        for expr in statement.args:
+            found.update(expr.symbols())
         return found
     for part in statement.parts:
         found.update(symbols_of(part))

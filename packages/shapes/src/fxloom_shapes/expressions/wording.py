@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fxloom_shapes.expressions.floats import Real, text
+from fxloom_shapes.expressions.floats import FloatExpr, text
 from fxloom_shapes.expressions.polynomials import Atom, Poly
 from fxloom_shapes.expressions.statements import Comparison, Relation, Statement
 
@@ -58,7 +58,7 @@ def _poly(poly: Poly, names: Mapping[str, str]) -> str:
 def _atom(atom: Atom, names: Mapping[str, str]) -> str:
     if not atom.kind:
         return names.get(atom.text, atom.text)
-    parts = [text(part, names) if isinstance(part, Real) else _poly(part, names) for part in atom.args]
+    parts = [text(part, names) if isinstance(part, FloatExpr) else _poly(part, names) for part in atom.args]
     if atom.kind in _CALLED:
         return f"{_CALLED[atom.kind]}({', '.join(parts)})"
     return _SPELLING[atom.kind].format(*(f"({part})" if " " in part else part for part in parts))

@@ -82,7 +82,7 @@ def refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     try:
         key = (id(op), torch.get_default_dtype(), *((name, _kind_of(value)) for name, value in given))
         known = key in _passed
-    except TypeError:  # hashes of numbers that only running the program tells
+    except TypeError:  # hashes of numbers known only at run time
         return
     if not known:
         if not _ask(op, args, kwargs):

@@ -144,7 +144,7 @@ def at_least_one(extent: int) -> int:
 
 
 def equal(a: int, b: int) -> bool:
-    """a == b; False where that depends on a number that only running the program tells."""
+    """a == b; False where that depends on a number known only at run time."""
     if type(a) is int and type(b) is int:
         return a == b
     if a is b:

@@ -152,7 +152,7 @@ def is_unbacked(*extents: int) -> bool:
 
 
 def assume_equal(a: int, b: int) -> bool:
-    """a == b, taken for granted where only running the program tells: it then is checked."""
+    """a == b, taken for granted where that is known only at run time: it then is checked."""
     if equal(a, b):
         return True
     if not is_unbacked(a, b):
@@ -162,7 +162,7 @@ def assume_equal(a: int, b: int) -> bool:
 
 
 def assume_size(extent: int) -> bool:
-    """extent >= 0, taken for granted where only running the program tells: it then is checked."""
+    """extent >= 0, taken for granted where that is known only at run time: it then is checked."""
     if type(extent) is int or not is_unbacked(extent):
         return bool(extent >= 0)
     torch._check(extent >= 0)
@@ -192,7 +192,7 @@ def later(a: int, b: int) -> int:
 
 
 def assume_inside(position: int, extent: int) -> bool:
-    """-extent <= position < extent, taken for granted where only running the program tells: it then is checked."""
+    """-extent <= position < extent, taken for granted where that is known only at run time: it then is checked."""
     if not is_unbacked(position, extent):
         return -extent <= position < extent
     torch._check(position >= -extent)
@@ -283,14 +283,14 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
 
 
 def _is_inner(a: int, b: int) -> bool:
-    """a < b of two strides that differ; where only running the program tells, by what is likely."""
+    """a < b of two strides that differ; where that is known only at run time, by what is likely."""
     if not is_unbacked(a, b) or surely(a < b):
         return bool(a < b)
     return not surely(b < a) and estimate(a) < estimate(b)
 
 
 def surely(outcome: Any) -> bool:
-    """The truth of a comparison; False where only running the program tells."""
+    """The truth of a comparison; False where that is known only at run time."""
     return outcome if type(outcome) is bool else bool(outcome.node.guard_or_false("", 0))
 
 

@@ -51,7 +51,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class Uncached:
     """A plan that is not to be kept: it has symbols that this very call makes, or follows from more than the arguments."""
 
     plan: Plan
@@ -67,4 +67,4 @@ class Nest:
 
 Plan = Fresh | ViewOf | SameAs | SharedFresh | Number | Nest
 #: shape rules of ours: (args, kwargs) -> Plan, or None to decline
-Rule = Callable[..., "Plan | Once | None"]
+Rule = Callable[..., "Plan | Uncached | None"]

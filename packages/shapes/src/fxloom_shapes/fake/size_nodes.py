@@ -13,7 +13,7 @@ import torch
 import torch.fx
 
 from fxloom_interfaces import meta, symbolic_math
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import Atom, Poly, const, of_atom
 from fxloom_shapes.expressions.statements import Comparison, Relation, Statement
 from fxloom_shapes.fake.tensor import FakeTensor
@@ -39,7 +39,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Isqrt": symbolic_math.isqrt,
     "Gcd": symbolic_math.gcd,
 }
-REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
+FLOAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -72,21 +72,21 @@ def symbols_made(env: SymbolEnv | None, value: Any) -> dict[str, tuple[int, ...]
         return {}
     found: dict[str, tuple[int, ...] | None] = {}
 
-    def late(name: str) -> bool:
+    def unbacked(name: str) -> bool:
         return env.symbols[name].hint is None and not env.symbols[name].sources
 
     def look(item: Any, path: tuple[int, ...]) -> None:
         node = getattr(item, "node", None)
         if isinstance(node, (IntNode, BoolNode)):
             name = _lone(node.poly) if isinstance(node, IntNode) else truth_symbol(node)
-            if name is not None and late(name):
+            if name is not None and unbacked(name):
                 found.setdefault(name, None)
-        elif isinstance(node, FloatNode) and node.real.kind == "symbol" and late(node.real.args[0].text):
-            found.setdefault(node.real.args[0].text, None)
+        elif isinstance(node, FloatNode) and node.float_expr.kind == "symbol" and unbacked(node.float_expr.args[0].text):
+            found.setdefault(node.float_expr.args[0].text, None)
         elif type(item) is FakeTensor and item.desc.env is not None:
             for dim, extent in enumerate(item.desc.size):
                 if type(extent) is not int and (name := _lone(extent.node.poly)) is not None:  # type: ignore[attr-defined]  # symbolic
-                    if late(name):
+                    if unbacked(name):
                         found.setdefault(name, (*path, dim))
         elif isinstance(item, (tuple, list)) and not path:
             for place, part in enumerate(item):
@@ -120,9 +120,9 @@ class SizeNodes:
         """The node of a symbolic number, or a plain number where it has become one."""
         node = value.node
         if isinstance(node, IntNode):
-            return self.poly(node.env, node.env.facts.simplify(node.poly))
+            return self.poly(node.env, node.env.solver.simplify(node.poly))
         if isinstance(node, FloatNode):
-            return self.real(node.env, node.real)
+            return self.float_expr(node.env, node.float_expr)
         if isinstance(node, BoolNode):
             return node.statement if isinstance(node.statement, bool) else self.statement(node.env, node.statement)
         raise TypeError(f"{value!r} is no number of this compilation")
@@ -134,7 +134,7 @@ class SizeNodes:
             if isinstance(statement, Relation):
                 known = self._create(_RELATIONS[statement.op], (self.poly(env, statement.poly), 0))
             elif isinstance(statement, Comparison):
-                known = self._create(_COMPARISONS[statement.op], tuple(self.real(env, part) for part in statement.args))
+                known = self._create(_COMPARISONS[statement.op], tuple(self.float_expr(env, part) for part in statement.args))
                 if not statement.truth:
                     known = self._create(symbolic_math.negation, (known,))
             else:
@@ -151,7 +151,7 @@ class SizeNodes:
         """`node` computes `value`."""
         inner = value.node
         if isinstance(inner, IntNode):
-            self._known.setdefault(inner.env.facts.simplify(inner.poly), node)
+            self._known.setdefault(inner.env.solver.simplify(inner.poly), node)
 
     def forget(self, nodes: Container[torch.fx.Node]) -> None:
         """`nodes` are going to be erased."""
@@ -189,7 +189,9 @@ class SizeNodes:
     def _atom(self, env: SymbolEnv, atom: Atom) -> Any:
         if not atom.kind:
             return self._symbol(atom.text)
-        arguments = tuple(self.real(env, argument) if isinstance(argument, Real) else self.poly(env, argument) for argument in atom.args)
+        arguments = tuple(
+            self.float_expr(env, argument) if isinstance(argument, FloatExpr) else self.poly(env, argument) for argument in atom.args
+        )
         return self._call(env, FUNCTIONS[atom.kind], arguments, of_atom(atom))
 
     def _call(self, env: SymbolEnv, function: Any, args: tuple[Any, ...], poly: Poly) -> Any:
@@ -199,16 +201,16 @@ class SizeNodes:
             meta.set_fake(known, env.number(poly))
         return known
 
-    def real(self, env: SymbolEnv, real: Real) -> Any:
-        if real.kind == "const":
-            return real.args[0]
-        if real.kind == "int":
-            return self.poly(env, env.facts.simplify(real.args[0]))
-        if real.kind == "symbol":
-            return self._symbol(real.args[0].text)
-        known = self._known.get(real)
+    def float_expr(self, env: SymbolEnv, expr: FloatExpr) -> Any:
+        if expr.kind == "const":
+            return expr.args[0]
+        if expr.kind == "int":
+            return self.poly(env, env.solver.simplify(expr.args[0]))
+        if expr.kind == "symbol":
+            return self._symbol(expr.args[0].text)
+        known = self._known.get(expr)
         if known is None:
-            args = tuple(self.real(env, argument) for argument in real.args)
-            known = self._known[real] = self._create(REAL_FUNCTIONS[real.kind], args)
-            meta.set_fake(known, torch.SymFloat(FloatNode(env, real)))
+            args = tuple(self.float_expr(env, argument) for argument in expr.args)
+            known = self._known[expr] = self._create(FLOAT_FUNCTIONS[expr.kind], args)
+            meta.set_fake(known, torch.SymFloat(FloatNode(env, expr)))
         return known

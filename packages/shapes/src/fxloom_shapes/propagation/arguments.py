@@ -40,8 +40,8 @@ class RealTensor(Exception):
     """A real tensor among the arguments."""
 
 
-def key_of(way: object, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
-    parts: list[Any] = [way]
+def key_of(operator: object, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Key:
+    parts: list[Any] = [operator]
     add = parts.append
     default = _default_dtype()
     if default is not _float32:

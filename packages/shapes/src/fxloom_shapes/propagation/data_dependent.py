@@ -1,6 +1,6 @@
 """Operators whose answer depends on values, when the environment may make symbols for it.
 
-In: an operator and fakes. Out: a symbolic number (`.item()`), or fakes with sizes that only running the program tells. Each
+In: an operator and fakes. Out: a symbolic number (`.item()`), or fakes with sizes known only at run time. Each
 call makes new symbols, so nothing here is cached. None: not an operator that is modelled so; it stays data-dependent.
 """
 
@@ -26,7 +26,7 @@ def unbacked_number(env: SymbolEnv, tensor: FakeTensor) -> Any:
     """What `.item()` gives: an int of the type's range, a float, a truth value; None for other types."""
     if tensor.desc.dtype.is_complex:
         return None
-    return _told(env, "number", tensor, lambda: _new_number(env, tensor.desc.dtype))
+    return _runtime_scalar(env, "number", tensor, lambda: _new_number(env, tensor.desc.dtype))
 
 
 def _new_number(env: SymbolEnv, dtype: torch.dtype) -> Any:
@@ -38,19 +38,19 @@ def _new_number(env: SymbolEnv, dtype: torch.dtype) -> Any:
     return env.create_unbacked(limits.min, limits.max)
 
 
-def _told(env: SymbolEnv, what: str, tensor: FakeTensor, make: Callable[[], Any]) -> Any:
-    """What is told by the elements of `tensor`: the same symbol as long as nothing has been written to them."""
+def _runtime_scalar(env: SymbolEnv, what: str, tensor: FakeTensor, make: Callable[[], Any]) -> Any:
+    """A number that the elements of `tensor` determine: the same symbol as long as nothing has been written to them."""
     token = tensor.storage_token
     key = (what, token.ident, token.writes, tensor.desc)
-    found = env.told.get(key)
+    found = env.runtime_scalars.get(key)
     if found is None:
-        found = env.told[key] = make()
+        found = env.runtime_scalars[key] = make()
     return found
 
 
 def _count(env: SymbolEnv, tensor: FakeTensor) -> Any:
     """How many elements are not zero."""
-    return _told(env, "count", tensor, lambda: env.create_unbacked(0, None))
+    return _runtime_scalar(env, "count", tensor, lambda: env.create_unbacked(0, None))
 
 
 class CustomContext:

@@ -19,7 +19,7 @@ from fxloom_shapes.fake.argument_checks import refuse
 from fxloom_shapes.fake.descriptor import CONJ, NEG
 from fxloom_shapes.fake.devices import meant
 from fxloom_shapes.fake.operators import Op, OpFacts, facts_of
-from fxloom_shapes.fake.plans import Fresh, Nest, Number, Once, Plan, SameAs, SharedFresh, ViewOf
+from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, Uncached, ViewOf
 from fxloom_shapes.fake.rule_registry import RULES
 from fxloom_shapes.fake.tensor import FakeStorage, FakeTensor, GuessedCopy, make_fake, set_dispatcher
 from fxloom_shapes.propagation.arguments import Key, RealTensor, environment, key_of, tensors_of, with_fakes
@@ -62,46 +62,46 @@ statistics = CacheStatistics()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Way:
-    """What every call of an operator asks about it, worked out once. As part of a key it is compared by identity.
+class OperatorTraits:
+    """What `propagate` needs to know of an operator, worked out once. As part of a key it is compared by identity.
 
-    copies: it copies where torch's own functions (`reshape`, `contiguous`, `to`) can't give a view. looks: `reshape` then looks at
-    the copy. known_factory: it makes a tensor whose values its arguments tell.
+    copies: it copies where torch's own functions (`reshape`, `contiguous`, `to`) can't give a view. views_copy: `reshape` calls it
+    on such a copy. known_factory: it makes a tensor whose values follow from its arguments.
     """
 
     func: Op  # held, so that no other gets its id
     facts: OpFacts
     handler: Handler | None
     copies: bool
-    looks: bool
+    views_copy: bool
     known_factory: bool
 
 
 #: by id of the operator: the hash of an operator is Python code
-_ways: dict[int, Way] = {}
+_traits: dict[int, OperatorTraits] = {}
 
 
-def _way_of(func: Op) -> Way:
-    way = Way(
+def _traits_of(func: Op) -> OperatorTraits:
+    traits = OperatorTraits(
         func, facts_of(func), HANDLERS.get(func), func in _COPIES, func is aten._unsafe_view.default, func in KNOWN_FACTORIES
     )  # fmt: skip
-    return _ways.setdefault(id(func), way)
+    return _traits.setdefault(id(func), traits)
 
 
 def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, mode: FakeMode | None = None) -> Any:
     """What `func(*args, **kwargs)` returns, as fakes. Written-to fakes keep their identity."""
-    way = _ways.get(id(func)) or _way_of(func)
+    traits = _traits.get(id(func)) or _traits_of(func)
     if kwargs:
         kwargs = meant(kwargs)
-    guesses = _guesses_before_copy(args) if way.copies else ()
-    if way.handler is not None:
-        return way.handler(func, args, kwargs or {}, mode)
+    guesses = _guesses_before_copy(args) if traits.copies else ()
+    if traits.handler is not None:
+        return traits.handler(func, args, kwargs or {}, mode)
     try:
-        key = key_of(way, args, kwargs)
+        key = key_of(traits, args, kwargs)
     except RealTensor:
         args, kwargs = with_fakes(args, kwargs or {}, func, mode)
-        key = key_of(way, args, kwargs)
-    facts = way.facts
+        key = key_of(traits, args, kwargs)
+    facts = traits.facts
     plan = _plans.get(key)
     env = None
     if plan is None:
@@ -124,8 +124,8 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         if made_plan is None:
             return decompose(func, args, kwargs or {})
         refuse(func, args, kwargs or {})
-        plan = made_plan.plan if isinstance(made_plan, Once) else made_plan
-        if isinstance(made_plan, Once):
+        plan = made_plan.plan if isinstance(made_plan, Uncached) else made_plan
+        if isinstance(made_plan, Uncached):
             pass  # the next call's may be another
         elif env is not None:  # its guards are that environment's
             env.plans[key] = plan
@@ -139,7 +139,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         desc = plan.desc
         if desc.env is not None:
             out = make_fake(desc)
-        else:  # the same without a call: this is the way of nearly all operators
+        else:  # the same without a call: this is the traits of nearly all operators
             out = make_wrapper(FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device)
             out.desc = desc
             out.storage_token = FakeStorage()
@@ -147,7 +147,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
                 set_lazy_bits(out, bool(desc.bits & CONJ), bool(desc.bits & NEG))
         if guesses:
             out.storage_token.guessed_copy = GuessedCopy(args[0].storage_token, guesses)
-        elif way.looks:
+        elif traits.views_copy:
             out.storage_token.guessed_copy = args[0].storage_token.guessed_copy
     elif type(plan) is ViewOf and plan.index == 0 and type(args[0]) is FakeTensor and not _inference_mode():
         out = make_fake(plan.desc, args[0].storage_token)
@@ -160,7 +160,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
             args[0].set_constant(known)
     if facts.seeded:
         statistics.draws += 1
-    elif not facts.writes and args and (way.known_factory or may_be_constant(args)):
+    elif not facts.writes and args and (traits.known_factory or may_be_constant(args)):
         carry_constant(func, args, kwargs or {}, out)
     return out
 
@@ -200,7 +200,7 @@ def _build(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
     return build(plan)
 
 
-def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Plan | Once | None:
+def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Plan | Uncached | None:
     """None when the operator is defined by others and has to be taken apart."""
     if not RULES:
         import fxloom_shapes.rules  # noqa: F401  # fills the table, at first need: it takes 20 ms
@@ -227,7 +227,7 @@ def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str
     context = CustomContext(func, symbols_of_context(mode))
     with context_for_fake_kernels(context), symbolic_kernels(context.env is not None):
         plan = ask_meta_kernel(func, kernel, facts, args, kwargs)
-    return Once(plan) if context.made else plan
+    return Uncached(plan) if context.made else plan
 
 
 _QUANTIZES = frozenset(

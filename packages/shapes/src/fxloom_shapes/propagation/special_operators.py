@@ -73,7 +73,7 @@ def _plain_numbers(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode
     desc = args[0].desc
     numbers = desc.size if func is aten.size.default else desc.stride
     if any(type(number) is not int and not number.node.has_hint() for number in numbers):
-        raise DataDependent(str(func), "an operator that only takes plain sizes, of a tensor with one that only running the program tells")
+        raise DataDependent(str(func), "an operator that only takes plain sizes, of a tensor with one known only at run time")
     return [int(number) for number in numbers]
 
 

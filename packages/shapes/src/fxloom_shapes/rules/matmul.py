@@ -17,7 +17,7 @@ from fxloom_shapes.fake.layout import (
     same_size,
     suggests_channels_last,
 )
-from fxloom_shapes.fake.plans import Once, Plan
+from fxloom_shapes.fake.plans import Plan, Uncached
 from fxloom_shapes.fake.processor import onednn_computes, threads
 from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 
@@ -122,7 +122,7 @@ def convolution(
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> Plan | Once | None:
+) -> Plan | Uncached | None:
     a, w = x.desc, weight.desc
     rank = len(a.size) - 2
     if len(w.size) != len(a.size) or rank not in (1, 2, 3) or a.dtype != w.dtype or is_empty(a.size) or is_empty(w.size):
@@ -161,7 +161,7 @@ def convolution(
         batch, step, _, last = channels_last_stride((size[0], size[1], 1, size[2]))
         made = fresh(size, a.dtype, device, (batch, step, last))
     by_threads = rank == 3 and device.type == "cpu" and a.dtype is torch.float32  # `_in_onednn` asks for their number
-    return Once(made) if by_threads else made
+    return Uncached(made) if by_threads else made
 
 
 def _convolves_channels_last(device: torch.device, a: Descriptor, w: Descriptor, groups: int, plain: bool, widened: bool) -> bool:

@@ -347,7 +347,7 @@ def copy_of(desc: Descriptor, dtype: torch.dtype, device: torch.device, memory_f
     if memory_format in (None, torch.preserve_format):
         stride = desc.stride
         if not is_non_overlapping_and_dense(desc):
-            stride = elementwise_stride(desc.size, [desc], 1)  # of what only running tells: its own where it turns out to be dense
+            stride = elementwise_stride(desc.size, [desc], 1)  # of what is known only at run time: its own where it turns out to be dense
     elif memory_format is torch.contiguous_format:
         stride = contiguous_stride(desc.size)
     elif memory_format is torch.channels_last and len(desc.size) == 4:

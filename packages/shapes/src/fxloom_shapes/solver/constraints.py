@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import FUNCTIONS, ONE, OPAQUE, ZERO, Atom, Poly, apply, const, divide, of_atom
 from fxloom_shapes.expressions.statements import Comparison, Logic, Relation, Statement
-from fxloom_shapes.solver.counterexamples import Examples
+from fxloom_shapes.solver.counterexamples import Counterexamples
 
 Range = tuple[int | None, int | None]
 
@@ -22,7 +22,7 @@ _MOST_TAKEN = 3
 _NO_HINTS: Mapping[str, Any] = {}
 
 
-class Facts:
+class ConstraintSolver:
     """What is known: ranges of atoms, polynomials that are not negative or not zero, atoms that equal something else.
 
     hints: what symbols are in one case in which all of this holds.
@@ -33,13 +33,13 @@ class Facts:
         self.nonnegative: list[Poly] = []
         self.nonzero: set[Poly] = set()
         self.equal: dict[Atom, Poly] = {}
-        self.compared: dict[tuple[str, tuple[Real, ...]], bool] = {}
+        self.compared: dict[tuple[str, tuple[FloatExpr, ...]], bool] = {}
         self.version = 0
         #: results that hold until something new is known; for those who ask often
         self.memo: dict[Any, Any] = {}
         self._lower: dict[Poly, int | None] = {}
         self._atom_ranges: dict[Atom, Range] = {}
-        self.examples = Examples(hints, self.ranges)
+        self.counterexamples = Counterexamples(hints, self.ranges)
         self._simple: dict[Poly, Poly] = {}
 
     def _changed(self) -> None:
@@ -84,7 +84,7 @@ class Facts:
         return None if new.terms == {(atom,): 1} else new
 
     def _argument(self, argument: Any) -> Any:
-        return argument.rebuilt(self.simplify) if isinstance(argument, Real) else self.simplify(argument)
+        return argument.rebuilt(self.simplify) if isinstance(argument, FloatExpr) else self.simplify(argument)
 
     def opaque(self, kind: str, *args: Any) -> Poly:
         """A function of `OPAQUE` kinds applied to simplified arguments."""
@@ -187,7 +187,7 @@ class Facts:
 
     def _is_nonnegative(self, poly: Poly) -> bool:
         """Certainly so. The examples are asked first, which costs little."""
-        return not self.examples.signs(poly)[0] and self.lower(poly) >= 0
+        return not self.counterexamples.signs(poly)[0] and self.lower(poly) >= 0
 
     def bounds(self, poly: Poly) -> Range:
         """Numbers between which `poly` certainly lies; None where there is none."""
@@ -312,13 +312,13 @@ class Facts:
             return None if value is None else not value
         poly = self.simplify(statement.poly)
         if statement.op == ">=":
-            below, above = self.examples.signs(poly)
+            below, above = self.counterexamples.signs(poly)
             if not below and self._follows(poly):
                 return True
             return False if not above and self._follows(-poly - const(1)) else None
         if not poly.terms:
             return True
-        if self.examples.is_zero(poly):
+        if self.counterexamples.is_zero(poly):
             return None
         if self.lower(poly) > 0 or self.lower(-poly) > 0:
             return False
@@ -327,7 +327,7 @@ class Facts:
         one = const(1)
         for fact in self.nonnegative:
             for side in (poly, -poly):
-                if self.examples.never_above(fact, side) and self.lower(side - fact - one) >= 0:
+                if self.counterexamples.never_above(fact, side) and self.lower(side - fact - one) >= 0:
                     return False
         common = poly - const(poly.terms.get((), 0))
         factor = common.content()
@@ -337,7 +337,7 @@ class Facts:
         """poly >= 0, from ranges or from one fact."""
         if self.lower(poly) >= 0:
             return True
-        return any(self.examples.never_above(fact, poly) and self.lower(poly - fact) >= 0 for fact in self.nonnegative)
+        return any(self.counterexamples.never_above(fact, poly) and self.lower(poly - fact) >= 0 for fact in self.nonnegative)
 
     def _proves_comparison(self, statement: Comparison) -> bool | None:
         known = self.compared.get((statement.op, statement.args))
@@ -348,9 +348,9 @@ class Facts:
             return statement.truth if math.isfinite(low) and math.isfinite(high) else None
         return None
 
-    def state(self, statement: Statement, late: frozenset[Atom] = frozenset()) -> None:
-        """From now on the statement holds. late: symbols that only running the program tells; equations are solved for these."""
-        self.examples.stated(statement)
+    def state(self, statement: Statement, unbacked: frozenset[Atom] = frozenset()) -> None:
+        """From now on the statement holds. unbacked: symbols whose numbers are known only at run time; equations are solved for these."""
+        self.counterexamples.stated(statement)
         if isinstance(statement, Comparison):
             self.compared[(statement.op, statement.args)] = statement.truth
             self._changed()
@@ -358,7 +358,7 @@ class Facts:
         if isinstance(statement, Logic):
             if statement.kind == "and":
                 for part in statement.parts:
-                    self.state(part, late)
+                    self.state(part, unbacked)
             return
         poly = self.simplify(statement.poly)
         if statement.op == "!=":
@@ -368,7 +368,7 @@ class Facts:
             if not self._narrow(poly):
                 self.nonnegative.append(poly)
         else:
-            self._equate(poly, late)
+            self._equate(poly, unbacked)
         self._changed()
 
     def _trim_ends(self, poly: Poly) -> None:
@@ -395,14 +395,14 @@ class Facts:
             self.ranges[monomial[0]] = (low, _best(min, high, offset // -factor))
         return True
 
-    def _equate(self, poly: Poly, late: frozenset[Atom]) -> None:
+    def _equate(self, poly: Poly, unbacked: frozenset[Atom]) -> None:
         """Take `poly == 0` in: an atom that stands alone is replaced from now on.
 
-        A late one first, since others must not be made of it; then functions, then the youngest with coefficient 1 or -1.
+        An unbacked one first, since others must not be made of it; then functions, then the youngest with coefficient 1 or -1.
         """
         alone = {monomial[0]: value for monomial, value in poly.terms.items() if len(monomial) == 1}
-        candidates = [atom for atom, value in alone.items() if abs(value) == 1 or atom in late]
-        candidates.sort(key=lambda atom: (atom in late, bool(atom.kind), atom.rank), reverse=True)
+        candidates = [atom for atom, value in alone.items() if abs(value) == 1 or atom in unbacked]
+        candidates.sort(key=lambda atom: (atom in unbacked, bool(atom.kind), atom.rank), reverse=True)
         for atom in candidates:
             factor = alone[atom]
             rest = poly - Poly({(atom,): factor})

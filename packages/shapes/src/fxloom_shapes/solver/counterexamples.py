@@ -58,7 +58,7 @@ class Case(Mapping[str, Any]):
         return len(self._hints)
 
     def value(self, poly: Poly) -> int | None:
-        """What `poly` is in this case; None where that can't be told."""
+        """What `poly` is in this case; None where that is unknown."""
         if poly not in self._values:
             try:
                 self._values[poly] = self._value(poly)
@@ -84,7 +84,7 @@ class Case(Mapping[str, Any]):
         return FUNCTIONS[atom.kind](*args)
 
 
-class Examples:
+class Counterexamples:
     """See the module's docstring."""
 
     def __init__(self, hints: Mapping[str, Any], ranges: Mapping[Atom, Range]) -> None:
@@ -113,7 +113,7 @@ class Examples:
         return any(case.value(poly) == 0 for case in (self._cases[:1] if _is_simple(poly) else self._cases))
 
     def never_above(self, fact: Poly, poly: Poly) -> bool:
-        """`fact <= poly` in every case, as far as can be told."""
+        """`fact <= poly` in every case whose numbers are known."""
         for case in self._cases:
             one, other = case.value(fact), case.value(poly)
             if one is not None and other is not None and one > other:
@@ -130,6 +130,6 @@ def _holds(statement: Holds, case: Case) -> bool:
     try:
         return statement.holds(case)
     except KeyError:
-        return True  # of what only running the program tells
+        return True  # of what is known only at run time
     except (ArithmeticError, ValueError, TypeError):
         return False

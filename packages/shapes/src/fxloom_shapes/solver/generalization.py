@@ -1,9 +1,9 @@
-"""What holds of ordinary sizes: for operators' questions about sizes that only running the program tells.
+"""What holds of ordinary sizes, those other than 0 and 1: for operators' questions about unbacked sizes.
 
 A kernel treats 0 and 1 apart (an empty reduction, an axis that is broadcast) and all other sizes alike. So its question is tried
 at a few sizes that have nothing in common, in all combinations; where the answers agree, that is the kernel's way for ordinary
 sizes. In: a statement or number, the range of each unknown. Out: the answers. This is what to expect and no proof: the
-environment has it checked when the program runs, unless the answer can't be told from values (`is_of_strides`).
+environment has it checked when the program runs, unless no value depends on the answer (`is_about_strides`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def values(poly: Poly, unknown: Mapping[str, Range], hints: Mapping[str, Any]) -
     return {poly.value({**hints, **sizes}) for sizes in combinations(unknown)}
 
 
-def is_of_strides(statement: Statement) -> bool:
+def is_about_strides(statement: Statement) -> bool:
     """It is about strides, which alone are made of max(size, 1): where a size of 0 or 1 makes a difference to it, no element
     is reached by that stride."""
     return isinstance(statement, Relation) and any(atom.kind == "Max" and const(1) in atom.args for atom in statement.poly.atoms())
 
 
-def is_of_first(statement: Statement) -> bool:
+def is_about_leading_part(statement: Statement) -> bool:
     """It is about what `x[:1]` leaves of an axis, min(size, 1) elements, or another part that ends with the axis."""
     return isinstance(statement, Relation) and any(atom.kind == "Min" for atom in statement.poly.atoms())

@@ -27,9 +27,9 @@ def contiguity(env: SymbolEnv, sizes: Sequence[Poly], strides: Sequence[Poly], o
             fits = either(fits, relation("==", stride - padded))
         statement = both(statement, fits)
         empty = either(empty, relation("==", size))
-        same, step = padded is step, env.facts.simplify(step * size)
-        least = env.facts.function("Max", size, const(1))
-        padded = step if same and least == size else env.facts.simplify(padded * least)
+        same, step = padded is step, env.solver.simplify(step * size)
+        least = env.solver.function("Max", size, const(1))
+        padded = step if same and least == size else env.solver.simplify(padded * least)
     return either(empty, statement)
 
 

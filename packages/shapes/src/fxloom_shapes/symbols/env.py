@@ -20,11 +20,11 @@ import torch
 from fxloom_interfaces.errors import InternalError, Site
 from fxloom_interfaces.sources import Source
 from fxloom_shapes.errors import ConstraintViolated, DataDependent, Specialized
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import FUNCTIONS, SIGNED, Atom, Poly, const, of_atom
 from fxloom_shapes.expressions.statements import Comparison, Relation, Statement, relation, symbols_of
 from fxloom_shapes.solver import generalization
-from fxloom_shapes.solver.constraints import Facts, Range
+from fxloom_shapes.solver.constraints import ConstraintSolver, Range
 from fxloom_shapes.symbols.float_nodes import FloatNode
 from fxloom_shapes.symbols.messages import worded
 from fxloom_shapes.symbols.nodes import IntNode
@@ -71,9 +71,9 @@ class _FloatAt(NamedTuple):
 class SymbolEnv:
     """See the module's docstring.
 
-    `options` stay as they are. `tracer` is told what happens, and `hand_over` gives the environment to the next layer; `asked_by`
+    `options` stay as they are. `tracer` hears what happens, and `hand_over` gives the environment to the next layer; `asked_by`
     says whose questions follow. What the trace relied on is in `guards`, `deferred` (checked when the graph runs), `offsets` and
-    `pinned_floats`, until it is `frozen`. `told`, `plans`, `interned`, `descriptors` and `constants` are kept here for others,
+    `pinned_floats`, until it is `frozen`. `runtime_scalars`, `plans`, `interned`, `descriptors` and `constants` are kept here for others,
     because they hold in this environment only.
     """
 
@@ -82,9 +82,9 @@ class SymbolEnv:
         self.tracer = Tracer()
         self.asker = Asker.PROGRAM
         self._hints: dict[str, int] = {}
-        self.facts = Facts(self._hints)
+        self.solver = ConstraintSolver(self._hints)
         self.symbols: dict[str, Symbol] = {}
-        #: some symbol's number is told by running the program only
+        #: there are unbacked symbols, whose numbers are known only at run time
         self.has_unbacked = False
         #: answers by default since the program's last call (`fake.GuessedCopy`)
         self.guesses: list[tuple[Statement, bool]] = []
@@ -100,8 +100,8 @@ class SymbolEnv:
         #: what comes now was captured before: a number that is read out of a tensor is one that capture left in the graph
         self.replayed = False
 
-        #: numbers and counts that were read from memory before, by what was read
-        self.told: dict[Any, Any] = {}
+        #: symbols of numbers and counts that were read from tensors before, by what was read
+        self.runtime_scalars: dict[Any, Any] = {}
         #: plans of operators by key (`propagate`)
         self.plans: dict[Any, Any] = {}
         #: descriptors by key
@@ -138,11 +138,11 @@ class SymbolEnv:
         finally:
             self._keeps_floats = before
 
-    def refuse_if_kept(self, real: Real) -> None:
+    def refuse_if_kept(self, expr: FloatExpr) -> None:
         """Raise where the plain number of a symbolic float is wanted within `floats_kept`."""
         if self._keeps_floats:
             self.float_wanted = True
-            raise Specialized(str(real), "one that changes")
+            raise Specialized(str(expr), "one that changes")
 
     @property
     def in_operator(self) -> bool:
@@ -186,7 +186,7 @@ class SymbolEnv:
         if shared is None:
             shared = self._new("s" if hint >= 0 else SIGNED, hint)
             shared.promised = (low, high)
-            self.facts.ranges[shared.atom] = self._first_range(hint, low, high)
+            self.solver.ranges[shared.atom] = self._first_range(hint, low, high)
             if self.options.duck or label:
                 self._shared[key] = shared
         elif shared.hint != hint:
@@ -218,19 +218,19 @@ class SymbolEnv:
         return low, (-1 if high is None else high)
 
     def create_unbacked(self, low: int | None = None, high: int | None = None, source: Source | None = None) -> torch.SymInt:
-        """A number that only running the program tells. source: the place of an input that nothing may look at."""
+        """A number known only at run time. source: the place of an input that nothing may look at."""
         made = self._new("u" if low is not None and low >= 0 else SIGNED, None)
-        self.facts.ranges[made.atom] = made.promised = (low, high)
+        self.solver.ranges[made.atom] = made.promised = (low, high)
         made.sources += [] if source is None else [source]
         result = self.number(of_atom(made.atom))
         assert not isinstance(result, int)
         return result
 
     def create_float_unbacked(self) -> torch.SymFloat:
-        """A float that only running the program tells."""
+        """A float known only at run time."""
         made = self._new("z", None)
         made.is_float = True
-        return torch.SymFloat(self.float_node(Real("symbol", (made.atom,))))
+        return torch.SymFloat(self.float_node(FloatExpr("symbol", (made.atom,))))
 
     def create_float(self, hint: float, source: Source | None = None, *, pinned: bool = False) -> torch.SymFloat:
         """The symbolic number for a Python float."""
@@ -242,7 +242,7 @@ class SymbolEnv:
         if source is not None and source not in made.sources:
             made.sources.append(source)
         made.pinned = made.pinned or pinned
-        return torch.SymFloat(self.float_node(Real("symbol", (made.atom,))))
+        return torch.SymFloat(self.float_node(FloatExpr("symbol", (made.atom,))))
 
     def _new(self, prefix: str, hint: int | float | None) -> Symbol:
         count = sum(1 for name in self.symbols if name.startswith(prefix))
@@ -251,7 +251,7 @@ class SymbolEnv:
         self.tracer.on_symbol()
         if hint is None:
             self.has_unbacked = True
-            made.told_by = self.tracer.told()
+            made.computed_by = self.tracer.expression()
         else:
             self._hints[atom.text] = hint  # type: ignore[assignment]  # floats are read by their own nodes
         return made
@@ -260,7 +260,7 @@ class SymbolEnv:
 
     def number(self, poly: Poly) -> int | torch.SymInt:
         """A plain int for a constant, else the one SymInt of this (simplified) polynomial."""
-        poly = self.facts.simplify(poly)
+        poly = self.solver.simplify(poly)
         found = self._numbers.get(poly)
         if found is None:
             value = poly.constant
@@ -277,9 +277,9 @@ class SymbolEnv:
             made = self.constants[found] = IntNode(self, const(found))
         return made
 
-    def float_node(self, real: Real) -> FloatNode:
+    def float_node(self, expr: FloatExpr) -> FloatNode:
         """The node of a float, as it is: what its arithmetic may raise is seen to by `float_arithmetic.computed`."""
-        return FloatNode(self, real)
+        return FloatNode(self, expr)
 
     def hint(self, poly: Poly) -> int | None:
         """The number that `poly` is in the traced call; None when an unbacked symbol is in it."""
@@ -298,7 +298,7 @@ class SymbolEnv:
         """The truth of a statement: proven, or that of the traced call, which leaves a guard. assume: or `_assumed`."""
         if isinstance(statement, bool):
             return statement
-        known = self.facts.proves(statement)
+        known = self.solver.proves(statement)
         if known is not None:
             return known
         try:
@@ -309,7 +309,7 @@ class SymbolEnv:
                 return assumed
             raise DataDependent(
                 "size",
-                f"{worded(self, statement)} is asked of a number that only running the program tells; torch._check it first",
+                f"{worded(self, statement)} is asked of a number known only at run time; torch._check it first",
                 self._violated(statement),
             ) from None
         self.guard(statement if truth else statement.negated())
@@ -330,7 +330,7 @@ class SymbolEnv:
 
     def proven(self, statement: Statement | bool) -> bool | None:
         """True or False where it is certain, None else. Leaves no guard."""
-        return statement if isinstance(statement, bool) else self.facts.proves(statement)
+        return statement if isinstance(statement, bool) else self.solver.proves(statement)
 
     def decide_or(self, statement: Statement | bool, default: bool) -> bool:
         """As `decide`; `default` where the answer depends on an unbacked symbol, or makes no difference but to memory."""
@@ -353,23 +353,23 @@ class SymbolEnv:
         """The program asserts it: a guard, or a check at run time where unbacked symbols are in it, which raises as in `SizeGuard`."""
         if isinstance(statement, bool):
             return statement
-        known = self.facts.proves(statement)
+        known = self.solver.proves(statement)
         if known is not None:
             return known
         if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
             if self.asker is Asker.MEMORY:
                 return True
             usual = generalization.truths_alike(statement, self._unknown(symbols_of(statement)), self._hints) if self.in_operator else set()
-            if usual == {True} and generalization.is_of_strides(statement):
+            if usual == {True} and generalization.is_about_strides(statement):
                 return True  # that a tensor lies in its memory; an empty one need not
-            if usual == {False} and generalization.is_of_first(statement):
+            if usual == {False} and generalization.is_about_leading_part(statement):
                 raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
             self._defer(statement, "", message, error, numbers)
             return True
         return self.decide(statement)
 
     def _unknown(self, atoms: Iterable[Atom]) -> dict[str, Range]:
-        """Ranges, by name, of the symbols that only running the program tells."""
+        """Ranges, by name, of the symbols known only at run time."""
         return {atom.text: self.range_of(self.symbols[atom.text]) for atom in atoms if self.symbols[atom.text].hint is None}
 
     def _defer(
@@ -379,7 +379,7 @@ class SymbolEnv:
         self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason, message, error, numbers)
         self.tracer.on_deferred(statement)
         unknown = [self.symbols[atom.text] for atom in symbols_of(statement)]
-        self.facts.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
+        self.solver.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
 
     def _assumed(self, statement: Statement) -> bool | None:
         """What an operator takes for granted, as it holds of ordinary sizes; then checked when the program runs. None: nothing."""
@@ -387,8 +387,8 @@ class SymbolEnv:
         if len(answers) != 1:
             return None
         (truth,) = answers
-        if not generalization.is_of_strides(statement) and not self.tracer.either_way():
-            self._defer(statement if truth else statement.negated(), self._why_ordinary())
+        if not generalization.is_about_strides(statement) and not self.tracer.either_way():
+            self._defer(statement if truth else statement.negated(), self._why_assumed())
         return truth
 
     def _assumed_number(self, poly: Poly) -> int | None:
@@ -397,7 +397,7 @@ class SymbolEnv:
         if len(numbers) != 1:
             return None
         (number,) = numbers
-        self._defer(Relation("==", poly - const(number)), self._why_ordinary())
+        self._defer(Relation("==", poly - const(number)), self._why_assumed())
         return number
 
     def _assumable(self, atoms: Iterable[Atom]) -> dict[str, Range]:
@@ -414,7 +414,7 @@ class SymbolEnv:
         sizes = all(low is not None and low >= 0 for low, _ in unknown.values()) and not any(symbol.is_float for symbol in symbols)
         return unknown if wanted and sizes else {}
 
-    def _why_ordinary(self) -> str:
+    def _why_assumed(self) -> str:
         return _IN_ONE_GRAPH if self.options.one_graph else _OF_MARKED
 
     def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
@@ -432,7 +432,7 @@ class SymbolEnv:
             raise InternalError("shapes", f"{statement} is asked after the guards were taken")
         site = self.tracer.site()
         self.guards.setdefault(statement, SizeGuard(statement, site))
-        self.facts.state(statement)
+        self.solver.state(statement)
         self._refuse_specialization(statement, site)
 
     def _refuse_specialization(self, statement: Statement, site: Site | None) -> None:
@@ -445,7 +445,7 @@ class SymbolEnv:
 
     def _has_one_value(self, symbol: Symbol, *more: Statement) -> bool:
         """No other number was found for which all that is asked of the symbol alone, and `more`, has the same answers."""
-        known = self.facts.equal.get(symbol.atom)
+        known = self.solver.equal.get(symbol.atom)
         if known is not None:
             return known.constant is not None
         low, high = self.range_of(symbol)
@@ -461,7 +461,7 @@ class SymbolEnv:
 
     def specialize_number(self, poly: Poly) -> int:
         """The number as a plain int, guarded to be what it is now."""
-        poly = self.facts.simplify(poly)
+        poly = self.solver.simplify(poly)
         value = poly.constant
         if value is not None:
             return value
@@ -471,22 +471,22 @@ class SymbolEnv:
             if assumed is not None:
                 return assumed
             violated = self._violated(Relation("==", poly))
-            raise DataDependent("size", f"{poly} is a number that only running the program tells", violated)
+            raise DataDependent("size", f"{poly} is known only at run time", violated)
         statement = relation("==", poly - const(value))
-        if self.options.reluctant:
+        if self.options.compiled_values:
             symbols = [self.symbols[atom.text] for atom in poly.symbols()]
             if len(symbols) > 1 or isinstance(statement, bool) or self._has_one_value(symbols[0], statement):
-                self._refuse_reluctant(symbols)
+                self._refuse_respecialization(symbols)
         self.decide(statement)
         return value
 
-    def _refuse_reluctant(self, symbols: Sequence[Symbol]) -> None:
+    def _refuse_respecialization(self, symbols: Sequence[Symbol]) -> None:
         """Break where an operator insists on the value of a number that code was made for twice already."""
         if self.asker is Asker.NUMBER:
             return
         for symbol in symbols:
             for source in symbol.sources:
-                values = self.options.reluctant.get(source.name)
+                values = self.options.compiled_values.get(source.name)
                 if values and symbol.hint not in values:
                     raise Specialized(source.name, symbol.hint)
 
@@ -494,18 +494,18 @@ class SymbolEnv:
         """Numbers whose very values the trace relies on, by the names of their places."""
         found: dict[str, int | float | None] = {}
         for symbol in self.symbols.values():
-            known = self.facts.equal.get(symbol.atom)
+            known = self.solver.equal.get(symbol.atom)
             if symbol.name in self.pinned_floats or known is not None and known.constant is not None:
                 found.update({source.name: symbol.hint for source in symbol.sources})
         return found
 
-    def pin_floats(self, real: Real) -> None:
-        """The trace holds only for the present values of the symbols in `real`."""
-        self.refuse_if_kept(real)
-        for atom in real.symbols():
+    def pin_floats(self, expr: FloatExpr) -> None:
+        """The trace holds only for the present values of the symbols in `expr`."""
+        self.refuse_if_kept(expr)
+        for atom in expr.symbols():
             symbol = self.symbols[atom.text]
             if symbol.is_float:
-                self._refuse_reluctant([symbol])
+                self._refuse_respecialization([symbol])
                 if symbol.pinned:
                     raise ConstraintViolated(symbol.sources[0].name, f"{symbol.sources[0].name} == {symbol.hint}", self.tracer.site())
                 self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.tracer.site())
@@ -520,28 +520,28 @@ class SymbolEnv:
                 raise InternalError("shapes", f"the offset of {source.name} is relied on after the guards were taken")
             self.offsets[source] = (offset, self.tracer.site())
 
-    def expect_finite(self, real: Real) -> None:
+    def expect_finite(self, expr: FloatExpr) -> None:
         """A guard that the float is a number; raises what Python does where it is none in this call."""
         try:
-            value = real.value(self._hints)
+            value = expr.value(self._hints)
         except KeyError:
-            return  # told by running the program, which raises then
+            return  # known only at run time, which raises then
         except (ArithmeticError, ValueError):
-            self.pin_floats(real)
+            self.pin_floats(expr)
             raise
         if isinstance(value, complex):
-            raise DataDependent("float", f"{real} is a complex number here")
+            raise DataDependent("float", f"{expr} is a complex number here")
         if math.isfinite(value):
-            self.decide(Comparison("finite", (real,)))
+            self.decide(Comparison("finite", (expr,)))
         else:
-            self.pin_floats(real)
+            self.pin_floats(expr)
 
-    def is_finite(self, real: Real) -> bool:
-        return self.decide(Comparison("finite", (real,)))
+    def is_finite(self, expr: FloatExpr) -> bool:
+        return self.decide(Comparison("finite", (expr,)))
 
-    def opaque_node(self, kind: str, *args: Poly | Real) -> IntNode:
+    def opaque_node(self, kind: str, *args: Poly | FloatExpr) -> IntNode:
         """The node of a function that is computed apart, for results that fit into 64 bits."""
-        made = self.facts.opaque(kind, *args)
+        made = self.solver.opaque(kind, *args)
         if made.constant is None and kind == "Power":
             value = self.hint(made)
             if value is not None and abs(value) > LARGEST:
@@ -554,9 +554,9 @@ class SymbolEnv:
     def size_guards(self) -> list[SizeGuard]:
         """The guards in their final form, without those that others imply. Ranges of symbols are not in it."""
         result: dict[Statement, SizeGuard] = {}
-        judge = Facts()
-        judge.ranges = {atom: bounds for atom, bounds in self.facts.ranges.items() if not atom.kind}
-        for atom, value in self.facts.equal.items():
+        judge = ConstraintSolver()
+        judge.ranges = {atom: bounds for atom, bounds in self.solver.ranges.items() if not atom.kind}
+        for atom, value in self.solver.equal.items():
             judge.equal[atom] = value
         for guard in reversed(self.guards.values()):
             statement = guard.statement
@@ -577,7 +577,7 @@ class SymbolEnv:
 
     def range_of(self, symbol: Symbol) -> tuple[int | None, int | None]:
         """The range that a symbol's number must lie in for the trace to hold."""
-        return self.facts.ranges.get(symbol.atom, (None, None))
+        return self.solver.ranges.get(symbol.atom, (None, None))
 
     def symbols_in(self, values: Sequence[Any]) -> dict[str, Symbol]:
         """Symbols in numbers, by name, in order of appearance."""
@@ -585,7 +585,7 @@ class SymbolEnv:
         for value in values:
             poly = getattr(getattr(value, "node", None), "poly", None)
             if poly is not None:
-                for atom in self.facts.simplify(poly).symbols():
+                for atom in self.solver.simplify(poly).symbols():
                     found[atom.text] = self.symbols[atom.text]
         return found
 

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fxloom_interfaces.symbolic_math import UNARY
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.statements import relation
 
 if TYPE_CHECKING:
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 _MAY_RAISE = frozenset(UNARY) | {"truediv", "floordiv", "mod", "pow"}
 
 
-def computed(env: SymbolEnv, real: Real) -> FloatNode:
+def computed(env: SymbolEnv, expr: FloatExpr) -> FloatNode:
     """The node of a float. What the program's arithmetic raises instead of giving a number is raised here, and guarded to."""
     try:
-        if not real.symbols():
-            return env.float_node(Real("const", (float(real.value({})),)))
-        if real.kind == "truediv" and env.in_operator and _may_be_zero(env, real.args[1]):
-            return env.float_node(Real("quotient", real.args))  # raises nothing, whatever running the program tells
-        if real.kind in _MAY_RAISE:
-            env.expect_finite(real)
+        if not expr.symbols():
+            return env.float_node(FloatExpr("const", (float(expr.value({})),)))
+        if expr.kind == "truediv" and env.in_operator and _may_be_zero(env, expr.args[1]):
+            return env.float_node(FloatExpr("quotient", expr.args))  # raises nothing, whatever its number is at run time
+        if expr.kind in _MAY_RAISE:
+            env.expect_finite(expr)
     except ZeroDivisionError:
-        if not env.in_operator or real.kind != "truediv":
+        if not env.in_operator or expr.kind != "truediv":
             raise
         # an operator's own division, which is that of C++; the sizes are guarded to be those that make it one by zero
-        return env.float_node(Real("const", (_divided_by_zero(env, real),)))
-    return env.float_node(real)
+        return env.float_node(FloatExpr("const", (_divided_by_zero(env, expr),)))
+    return env.float_node(expr)
 
 
-def _may_be_zero(env: SymbolEnv, real: Real) -> bool:
-    """True for a number that only running the program tells, and that may be 0."""
+def _may_be_zero(env: SymbolEnv, expr: FloatExpr) -> bool:
+    """True for a number known only at run time, and that may be 0."""
     try:
-        real.value(env.hints)
+        expr.value(env.hints)
     except KeyError:
-        return real.kind != "int" or env.proven(relation("!=", real.args[0])) is not True
+        return expr.kind != "int" or env.proven(relation("!=", expr.args[0])) is not True
     return False
 
 
-def _divided_by_zero(env: SymbolEnv, real: Real) -> float:
-    above, below = (float(part.value(env.hints)) for part in real.args)
+def _divided_by_zero(env: SymbolEnv, expr: FloatExpr) -> float:
+    above, below = (float(part.value(env.hints)) for part in expr.args)
     if above == 0 or math.isnan(above):
         return math.nan
     return math.copysign(math.inf, above) * math.copysign(1.0, below)

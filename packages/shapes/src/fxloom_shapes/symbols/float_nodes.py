@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxloom_shapes.errors import DataDependent
-from fxloom_shapes.expressions.floats import MOST_DIGITS, Real
+from fxloom_shapes.expressions.floats import MOST_DIGITS, FloatExpr
 from fxloom_shapes.expressions.polynomials import const
 from fxloom_shapes.expressions.statements import Comparison, relation
 from fxloom_shapes.symbols.nodes import BoolNode, IntNode, Node, NumberNode, combined, compared, poly_of, settled
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fxloom_shapes.symbols.env import SymbolEnv
 
 
-def _binary_real(name: str) -> Any:
+def _float_operation(name: str) -> Any:
     def operation(self: FloatNode, other: Node) -> Node:
         return combined(name, self, other)
 
@@ -34,23 +34,23 @@ def _comparison(op: str) -> Any:
 class FloatNode(NumberNode):
     """A float: an expression tree."""
 
-    __slots__ = ("real",)
+    __slots__ = ("float_expr",)
     pytype = float
 
-    def __init__(self, env: SymbolEnv, real: Real) -> None:
+    def __init__(self, env: SymbolEnv, expr: FloatExpr) -> None:
         self.env = env
-        self.real = real
+        self.float_expr = expr
 
-    add = _binary_real("add")
-    sub = _binary_real("sub")
-    mul = _binary_real("mul")
-    truediv = float_truediv = int_truediv = _binary_real("truediv")
-    quotient = _binary_real("quotient")
-    floordiv = int_floordiv = _binary_real("floordiv")
-    mod = _binary_real("mod")
-    pow = float_pow = pow_by_natural = _binary_real("pow")
-    sym_min = _binary_real("min")
-    sym_max = _binary_real("max")
+    add = _float_operation("add")
+    sub = _float_operation("sub")
+    mul = _float_operation("mul")
+    truediv = float_truediv = int_truediv = _float_operation("truediv")
+    quotient = _float_operation("quotient")
+    floordiv = int_floordiv = _float_operation("floordiv")
+    mod = _float_operation("mod")
+    pow = float_pow = pow_by_natural = _float_operation("pow")
+    sym_min = _float_operation("min")
+    sym_max = _float_operation("max")
     eq = _comparison("==")
     ne = _comparison("!=")
     lt = _comparison("<")
@@ -60,12 +60,12 @@ class FloatNode(NumberNode):
 
     @property
     def expr(self) -> Any:
-        return self.real
+        return self.float_expr
 
     @property
     def hint(self) -> float | None:
         try:
-            return float(self.real.value(self.env.hints))
+            return float(self.float_expr.value(self.env.hints))
         except KeyError:
             return None
 
@@ -74,30 +74,30 @@ class FloatNode(NumberNode):
     def has_hint(self) -> bool:
         return self.hint is not None
 
-    def as_real(self) -> Real:
-        return self.real
+    def as_float_expr(self) -> FloatExpr:
+        return self.float_expr
 
     def maybe_as_float(self) -> float | None:
-        return self.real.args[0] if self.real.kind == "const" else None
+        return self.float_expr.args[0] if self.float_expr.kind == "const" else None
 
     def __str__(self) -> str:
-        return str(self.real)
+        return str(self.float_expr)
 
     __repr__ = __str__
 
     def guard_float(self, file: str, line: int) -> float:
         value = self.hint
-        self.env.refuse_if_kept(self.real)
+        self.env.refuse_if_kept(self.float_expr)
         if value is None:
-            raise DataDependent("float", f"{self} is a number that only running the program tells")
-        self.env.pin_floats(self.real)
+            raise DataDependent("float", f"{self} is known only at run time")
+        self.env.pin_floats(self.float_expr)
         return value
 
     def float_(self) -> float:
         return self.guard_float("", 0)
 
     def guard_bool(self, file: str, line: int) -> bool:
-        return not self.env.decide(Comparison("==", (self.real, Real("const", (0.0,)))))
+        return not self.env.decide(Comparison("==", (self.float_expr, FloatExpr("const", (0.0,)))))
 
     def bool_(self) -> bool:
         return self.guard_bool("", 0)
@@ -107,8 +107,8 @@ class FloatNode(NumberNode):
 
     def trunc(self) -> Node:
         env = self.env
-        parts = self.real.args
-        if self.real.kind == "truediv" and all(part.kind == "int" for part in parts):
+        parts = self.float_expr.args
+        if self.float_expr.kind == "truediv" and all(part.kind == "int" for part in parts):
             if all(env.proven(relation(">=", part.args[0])) for part in parts):
                 return self.floor()
         return self._rounded("Trunc")
@@ -123,8 +123,8 @@ class FloatNode(NumberNode):
 
     def _quotient(self, up: bool) -> Node | None:
         """floor(a / b) and ceil(a / b) of integers are quotients: float64 is exact for any size that a tensor can have."""
-        parts = self.real.args
-        if self.real.kind != "truediv" or not all(part.kind == "int" for part in parts):
+        parts = self.float_expr.args
+        if self.float_expr.kind != "truediv" or not all(part.kind == "int" for part in parts):
             return None
         a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
         if not up:
@@ -132,37 +132,37 @@ class FloatNode(NumberNode):
         return a.neg().int_floordiv(b).neg()  # type: ignore[attr-defined]  # IntNodes
 
     def _rounded(self, kind: str) -> Node:
-        self.env.expect_finite(self.real)
-        return self.env.opaque_node(kind, self.real)
+        self.env.expect_finite(self.float_expr)
+        return self.env.opaque_node(kind, self.float_expr)
 
     def round(self, digits: Any = None) -> Node:
         if digits is None:
             return self._rounded("Round")
-        places = Real("int", (const(digits) if isinstance(digits, int) else poly_of(digits),))
+        places = FloatExpr("int", (const(digits) if isinstance(digits, int) else poly_of(digits),))
         if all(self.env.decide(relation(">=", bound)) for bound in (places.args[0], const(MOST_DIGITS) - places.args[0])):
-            return FloatNode(self.env, Real("round", (self.real, places)))
+            return FloatNode(self.env, FloatExpr("round", (self.float_expr, places)))
         return self.wrap_float(round(self.float_(), digits if isinstance(digits, int) else digits.int_()))
 
     def is_finite(self) -> Node:
-        return BoolNode(self.env, settled(self.env, Comparison("finite", (self.real,))))
+        return BoolNode(self.env, settled(self.env, Comparison("finite", (self.float_expr,))))
 
     def is_integer(self) -> Node:
-        kind, parts = self.real.kind, self.real.args
+        kind, parts = self.float_expr.kind, self.float_expr.args
         if kind == "truediv" and all(part.kind == "int" for part in parts):
             a, b = IntNode(self.env, parts[0].args[0]), IntNode(self.env, parts[1].args[0])
             return a.mod(b).eq(self.wrap_int(0))  # type: ignore[attr-defined]  # an IntNode
         env = self.env
-        if not env.is_finite(self.real):
+        if not env.is_finite(self.float_expr):
             return self.wrap_bool(False)
-        if not env.decide(Comparison("<", (Real("abs", (self.real,)), Real("const", (2.0**53,))))):
+        if not env.decide(Comparison("<", (FloatExpr("abs", (self.float_expr,)), FloatExpr("const", (2.0**53,))))):
             return self.wrap_bool(True)  # floats of that size are whole, and too large for guards to take the floor of
-        return compared("==", self, env.opaque_node("Floor", self.real))
+        return compared("==", self, env.opaque_node("Floor", self.float_expr))
 
     def neg(self) -> Node:
-        return FloatNode(self.env, Real("neg", (self.real,)))
+        return FloatNode(self.env, FloatExpr("neg", (self.float_expr,)))
 
     def pos(self) -> Node:
         return self
 
     def abs(self) -> Node:
-        return FloatNode(self.env, Real("abs", (self.real,)))
+        return FloatNode(self.env, FloatExpr("abs", (self.float_expr,)))

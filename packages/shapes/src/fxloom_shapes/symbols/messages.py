@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def _names(env: SymbolEnv, statement: Statement) -> dict[str, str]:
     """What the program calls the symbols in a statement, as far as that is known."""
     symbols = [env.symbols[atom.text] for atom in symbols_of(statement)]
-    called = {symbol.name: symbol.sources[0].name if symbol.sources else symbol.told_by for symbol in symbols}
+    called = {symbol.name: symbol.sources[0].name if symbol.sources else symbol.computed_by for symbol in symbols}
     return {name: spelled(text) for name, text in called.items() if text}
 
 

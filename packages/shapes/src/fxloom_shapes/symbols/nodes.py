@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import Poly, const
 from fxloom_shapes.expressions.statements import Comparison, Relation, Statement, both, either, relation, symbols_of
 from fxloom_shapes.symbols.contiguity import contiguity, inner_to_outer, prefers_channels_last
@@ -69,9 +69,9 @@ class Node:
     def clone(self) -> Node:
         return self
 
-    def as_real(self) -> Real:
+    def as_float_expr(self) -> FloatExpr:
         """As an expression of floats; the number of a truth value is decided."""
-        return Real("const", (float(truth_of(self)),))
+        return FloatExpr("const", (float(truth_of(self)),))
 
     def wrap_int(self, value: int) -> IntNode:
         constants = self.env.constants
@@ -81,7 +81,7 @@ class Node:
         return found
 
     def wrap_float(self, value: float) -> FloatNode:
-        return self.env.float_node(Real("const", (float(value),)))
+        return self.env.float_node(FloatExpr("const", (float(value),)))
 
     def wrap_bool(self, value: bool) -> BoolNode:
         return BoolNode(self.env, bool(value))
@@ -97,7 +97,7 @@ class Node:
         if len(sizes) != len(order):
             return self.wrap_bool(False)
         key = ("contiguous", *[node.poly for node in sizes], *[node.poly for node in strides], *order)
-        memo = self.env.facts.memo
+        memo = self.env.solver.memo
         found: BoolNode | None = memo.get(key)
         if found is None:
             statement = contiguity(self.env, [*map(poly_of, sizes)], [*map(poly_of, strides)], order)
@@ -117,7 +117,7 @@ class Node:
         if len(sizes) != len(order):
             return self.wrap_bool(False)
         key = ("strides", *[node.poly for node in sizes], *[node.poly for node in strides], *order)
-        memo = self.env.facts.memo
+        memo = self.env.solver.memo
         found: BoolNode | None = memo.get(key)
         if found is None:
             found = memo[key] = self.wrap_bool(prefers_channels_last(self.env, [*map(poly_of, sizes)], [*map(poly_of, strides)], order))
@@ -136,9 +136,9 @@ class Node:
     is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
 
 
-def _unary_real(name: str) -> Any:
+def _float_function(name: str) -> Any:
     def operation(self: Node) -> Node:
-        return computed(self.env, Real(name, (self.as_real(),)))
+        return computed(self.env, FloatExpr(name, (self.as_float_expr(),)))
 
     return operation
 
@@ -148,22 +148,22 @@ class NumberNode(Node):
 
     __slots__ = ()
 
-    sqrt = sym_sqrt = _unary_real("sqrt")
-    exp = sym_exp = _unary_real("exp")
-    log = sym_log = _unary_real("log")
-    log2 = sym_log2 = _unary_real("log2")
-    log10 = sym_log10 = _unary_real("log10")
-    log1p = sym_log1p = _unary_real("log1p")
-    expm1 = sym_expm1 = _unary_real("expm1")
-    sin = sym_sin = _unary_real("sin")
-    cos = sym_cos = _unary_real("cos")
-    tan = sym_tan = _unary_real("tan")
-    asin = sym_asin = _unary_real("asin")
-    acos = sym_acos = _unary_real("acos")
-    atan = sym_atan = _unary_real("atan")
-    sinh = sym_sinh = _unary_real("sinh")
-    cosh = sym_cosh = _unary_real("cosh")
-    tanh = sym_tanh = _unary_real("tanh")
+    sqrt = sym_sqrt = _float_function("sqrt")
+    exp = sym_exp = _float_function("exp")
+    log = sym_log = _float_function("log")
+    log2 = sym_log2 = _float_function("log2")
+    log10 = sym_log10 = _float_function("log10")
+    log1p = sym_log1p = _float_function("log1p")
+    expm1 = sym_expm1 = _float_function("expm1")
+    sin = sym_sin = _float_function("sin")
+    cos = sym_cos = _float_function("cos")
+    tan = sym_tan = _float_function("tan")
+    asin = sym_asin = _float_function("asin")
+    acos = sym_acos = _float_function("acos")
+    atan = sym_atan = _float_function("atan")
+    sinh = sym_sinh = _float_function("sinh")
+    cosh = sym_cosh = _float_function("cosh")
+    tanh = sym_tanh = _float_function("tanh")
 
 
 #: powers of a size with at most this exponent are products
@@ -186,7 +186,7 @@ class IntNode(NumberNode):
         """As a SymPy expression of `fxloom_interfaces.expr`, simplified by all that is known now."""
         from fxloom_shapes.expressions.sympy_form import sympy_expr  # SymPy takes long to import, and capture has no need of it
 
-        return sympy_expr(self.env.facts.simplify(self.poly))
+        return sympy_expr(self.env.solver.simplify(self.poly))
 
     @property
     def hint(self) -> int | None:
@@ -200,8 +200,8 @@ class IntNode(NumberNode):
     def maybe_as_int(self) -> int | None:
         return self._constant
 
-    def as_real(self) -> Real:
-        return Real("int", (self.env.facts.simplify(self.poly),))
+    def as_float_expr(self) -> FloatExpr:
+        return FloatExpr("int", (self.env.solver.simplify(self.poly),))
 
     def __str__(self) -> str:
         return repr(self.poly)
@@ -232,7 +232,7 @@ class IntNode(NumberNode):
 
     def _known(self, op: str, other: IntNode, make: Any) -> Any:
         """What `make(self, other)` gives, asked once for equal numbers until something new is known."""
-        memo = self.env.facts.memo
+        memo = self.env.solver.memo
         key = (op, self.poly, other.poly)
         found = memo.get(key)
         if found is None:
@@ -266,12 +266,12 @@ class IntNode(NumberNode):
 
     def _division(self, kind: str, other: IntNode) -> Node:
         env = self.env
-        a, b = env.facts.simplify(self.poly), env.facts.simplify(other.poly)
+        a, b = env.solver.simplify(self.poly), env.solver.simplify(other.poly)
         if env.decide(relation(">=", b - const(1))):
-            return self._made(env.facts.function(kind, a, b))
+            return self._made(env.solver.function(kind, a, b))
         if env.decide(relation("==", b)):
             raise ZeroDivisionError("integer division or modulo by zero")
-        result = env.facts.function(kind, -a, -b)  # a // b == -a // -b;  a % b == -(-a % -b)
+        result = env.solver.function(kind, -a, -b)  # a // b == -a // -b;  a % b == -(-a % -b)
         return self._made(result if kind == "FloorDiv" else -result)
 
     def int_floordiv(self, other: Node) -> Node:
@@ -297,7 +297,7 @@ class IntNode(NumberNode):
         if not isinstance(other, IntNode):
             return combined("pow", self, other)
         env = self.env
-        power = env.facts.simplify(other.poly)
+        power = env.solver.simplify(other.poly)
         value = power.constant
         if value is not None and 0 <= value <= _LARGEST_POWER:
             result = const(1)
@@ -306,15 +306,15 @@ class IntNode(NumberNode):
             return self._made(result)
         if not env.decide(relation(">=", power)):
             return combined("pow", self, other)
-        return env.opaque_node("Power", env.facts.simplify(self.poly), power)
+        return env.opaque_node("Power", env.solver.simplify(self.poly), power)
 
     def _bits(self, kind: str, other: Node) -> Node:
         if not isinstance(other, IntNode):
             raise TypeError(f"unsupported operand types for an operation on bits: int and {other.pytype.__name__}")
-        a, b = (self.env.facts.simplify(node.poly) for node in (self, other))
+        a, b = (self.env.solver.simplify(node.poly) for node in (self, other))
         for value, rest in ((b.constant, a), (a.constant, b)):
             if kind == "And" and value is not None and value >= 0 and value & (value + 1) == 0:  # n & (2**k - 1) -> n % 2**k
-                return self._made(self.env.facts.function("Mod", rest, const(value + 1)))
+                return self._made(self.env.solver.function("Mod", rest, const(value + 1)))
         return self.env.opaque_node(kind, a, b)
 
     def bitwise_and(self, other: Node) -> Node:
@@ -341,15 +341,15 @@ class IntNode(NumberNode):
         return self._made(-self.poly - const(1))
 
     def bit_length(self) -> Node:
-        return self.env.opaque_node("BitLength", self.env.facts.simplify(self.poly))
+        return self.env.opaque_node("BitLength", self.env.solver.simplify(self.poly))
 
     def isqrt(self) -> Node:
         if not self.env.decide(relation(">=", self.poly)):
             raise ValueError("isqrt() argument must be nonnegative")
-        return self.env.opaque_node("Isqrt", self.env.facts.simplify(self.poly))
+        return self.env.opaque_node("Isqrt", self.env.solver.simplify(self.poly))
 
     def gcd(self, other: Node) -> Node:
-        return self.env.opaque_node("Gcd", self.env.facts.simplify(self.poly), poly_of(other))
+        return self.env.opaque_node("Gcd", self.env.solver.simplify(self.poly), poly_of(other))
 
     def pow(self, other: Node) -> Node:
         return self.pow_by_natural(other) if isinstance(other, IntNode) else combined("pow", self, other)
@@ -370,8 +370,8 @@ class IntNode(NumberNode):
         return result
 
     def _extreme_of_ints(self, kind: str, other: IntNode) -> Node:
-        simplify = self.env.facts.simplify
-        return self._made(self.env.facts.function(kind, simplify(self.poly), simplify(other.poly)))
+        simplify = self.env.solver.simplify
+        return self._made(self.env.solver.function(kind, simplify(self.poly), simplify(other.poly)))
 
     def sym_sum(self, args: Any) -> Node:
         result = const(0)
@@ -380,7 +380,7 @@ class IntNode(NumberNode):
         return self._made(result)
 
     def sym_float(self) -> Node:
-        return self.env.float_node(Real("float", (Real("int", (self.poly,)),)))
+        return self.env.float_node(FloatExpr("float", (FloatExpr("int", (self.poly,)),)))
 
     def sym_int(self) -> Node:
         return self
@@ -396,7 +396,7 @@ class IntNode(NumberNode):
     # --- comparisons ---
 
     def _compare(self, op: str, poly: Poly) -> BoolNode:
-        return BoolNode(self.env, settled(self.env, relation(op, self.env.facts.simplify(poly))))
+        return BoolNode(self.env, settled(self.env, relation(op, self.env.solver.simplify(poly))))
 
     def eq(self, other: Node) -> Node:
         return self._known("==", other, _eq) if isinstance(other, IntNode) else compared("==", self, other)
@@ -419,12 +419,12 @@ class IntNode(NumberNode):
 
 def combined(kind: str, a: Node, b: Node) -> FloatNode:
     """An operation of two numbers, one of them a float or the result one."""
-    return computed(a.env, Real(kind, (a.as_real(), b.as_real())))
+    return computed(a.env, FloatExpr(kind, (a.as_float_expr(), b.as_float_expr())))
 
 
 def compared(op: str, a: Node, b: Node) -> BoolNode:
     """A comparison of two numbers, one of them a float."""
-    left, right = a.as_real(), b.as_real()
+    left, right = a.as_float_expr(), b.as_float_expr()
     env = a.env
     if op in (">", ">="):
         op, left, right = op.replace(">", "<"), right, left
@@ -544,7 +544,7 @@ class BoolNode(Node):
 
     def sym_int(self) -> Node:
         statement = self.statement
-        if isinstance(statement, Relation) and statement.op == "!=" and self.env.facts.bounds(statement.poly) == (0, 1):
+        if isinstance(statement, Relation) and statement.op == "!=" and self.env.solver.bounds(statement.poly) == (0, 1):
             return self.env.node(statement.poly)
         return self.wrap_int(int(self.bool_()))
 
@@ -564,12 +564,12 @@ class BoolNode(Node):
 def poly_of(node: Any) -> Poly:
     """The polynomial of an integer, by all that is known now."""
     if isinstance(node, IntNode):
-        return node.env.facts.simplify(node.poly)
+        return node.env.solver.simplify(node.poly)
     if isinstance(node, int):
         return const(node)
     inner = getattr(node, "node", node)
     if isinstance(inner, IntNode):
-        return inner.env.facts.simplify(inner.poly)
+        return inner.env.solver.simplify(inner.poly)
     raise TypeError(f"expected an integer, got {node!r}")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import of_atom
 from fxloom_shapes.expressions.statements import symbols_of
 from fxloom_shapes.symbols.float_nodes import FloatNode
@@ -25,7 +25,7 @@ class SymbolicKey:
 
     def __init__(self, node: Any) -> None:
         self.env = node.env
-        self.value = node.real if isinstance(node, FloatNode) else node.poly if isinstance(node, IntNode) else node.statement
+        self.value = node.float_expr if isinstance(node, FloatNode) else node.poly if isinstance(node, IntNode) else node.statement
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -49,7 +49,7 @@ _GUESS = 4096
 
 
 class _Guessed(dict[str, Any]):
-    """Numbers of symbols, a guess for those that only running the program tells."""
+    """Numbers of symbols, a guess for those known only at run time."""
 
     def __missing__(self, name: str) -> int:
         return _GUESS
@@ -61,9 +61,9 @@ def symbol_names(values: Any) -> dict[str, None]:
     for value in values:
         node = getattr(value, "node", None)
         if isinstance(node, IntNode):
-            found.update({atom.text: None for atom in node.env.facts.simplify(node.poly).symbols()})
+            found.update({atom.text: None for atom in node.env.solver.simplify(node.poly).symbols()})
         elif isinstance(node, FloatNode):
-            found.update({atom.text: None for atom in node.real.symbols()})
+            found.update({atom.text: None for atom in node.float_expr.symbols()})
         elif isinstance(node, BoolNode) and not isinstance(node.statement, bool):
             found.update({atom.text: None for atom in symbols_of(node.statement)})
     return found
@@ -73,4 +73,4 @@ def symbol_number(env: SymbolEnv | None, name: str) -> torch.SymInt | torch.SymF
     """The number that the symbol `name` stands for."""
     assert env is not None
     symbol = env.symbols[name]
-    return torch.SymFloat(FloatNode(env, Real("symbol", (symbol.atom,)))) if symbol.is_float else env.number(of_atom(symbol.atom))
+    return torch.SymFloat(FloatNode(env, FloatExpr("symbol", (symbol.atom,)))) if symbol.is_float else env.number(of_atom(symbol.atom))

@@ -1,6 +1,6 @@
-"""Who asks the symbol environment, what a compilation wants of it, and whom it tells.
+"""Who asks the symbol environment, what a compilation wants of it, and the layer that traces.
 
-In: the options of a compilation, the layer that traces. Out: what `SymbolEnv` answers by, besides facts and hints.
+In: the options of a compilation, the layer that traces. Out: what `SymbolEnv` answers by, besides what the solver knows and hints.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class EnvOptions:
     duck: equal sizes share a symbol. specialize: 0 and 1 never become symbols.
     capture_scalars: reading a number out of a tensor makes a symbol; capture_shapes: so do operators whose shapes depend on values.
     capture_indices: so does an integer tensor without axes among the items of an index, `x[i]`.
-    one_graph: operators take for granted what holds of ordinary sizes, since a break is an error.
-    reluctant: place -> values of a changing number there that code was made for: operators are not to insist on another one.
+    one_graph: operators assume what holds of all sizes but 0 and 1, and have it checked at run time, since a break is an error.
+    compiled_values: name of a source -> values of its number that code was compiled for; an operator that would specialize to yet
+    another one breaks the graph instead.
     """
 
     duck: bool = True
@@ -44,7 +45,7 @@ class EnvOptions:
     capture_shapes: bool = False
     capture_indices: bool = False
     one_graph: bool = False
-    reluctant: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    compiled_values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 def _nothing() -> str:
@@ -59,13 +60,13 @@ def _no_site() -> Site | None:
 class Tracer:
     """The layer that traces.
 
-    site: the user's line that asks now. on_symbol: a symbol is made. on_deferred: a statement about numbers that only running
-    the program tells is taken for granted, so the trace has to check it. either_way: what is asked now chooses between two
-    ways to the same result. told: the program's expression that tells the numbers which only running it does.
+    site: the user's line that asks now. on_symbol: called when a symbol is made. on_deferred: called when a statement about unbacked
+    symbols is assumed, so that the trace checks it at run time. either_way: True while both answers lead to the same result.
+    expression: the program's expression whose value the next unbacked symbol stands for, for messages.
     """
 
     site: Callable[[], Site | None] = _no_site
     on_symbol: Callable[[], None] = lambda: None
     on_deferred: Callable[[Any], None] = lambda statement: None
     either_way: Callable[[], bool] = lambda: False
-    told: Callable[[], str] = _nothing
+    expression: Callable[[], str] = _nothing

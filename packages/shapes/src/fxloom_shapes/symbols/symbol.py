@@ -22,7 +22,7 @@ class Symbol:
 
     pinned: the user asked for this dimension to be dynamic, so specializing it is an error; `label` names it then.
     promised: the range that the user gave; what the trace takes for granted of an unbacked one beyond it is checked at run time.
-    told_by: the program's expression that tells the number when it runs.
+    computed_by: the program's expression that computes an unbacked symbol's number, for messages.
     """
 
     atom: Atom
@@ -32,7 +32,7 @@ class Symbol:
     label: str = ""
     is_float: bool = False
     promised: tuple[int | None, int | None] = (None, None)
-    told_by: str = ""
+    computed_by: str = ""
 
     @property
     def name(self) -> str:

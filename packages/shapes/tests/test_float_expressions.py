@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from fxloom_interfaces import symbolic_math
 from fxloom_interfaces.sources import LocalSource, SizeSource
 from fxloom_shapes import EnvOptions, SymbolEnv
-from fxloom_shapes.expressions.floats import Real
+from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import Atom, of_atom
 from fxloom_shapes.expressions.statements import Comparison
-from fxloom_shapes.solver.constraints import Facts
+from fxloom_shapes.solver.constraints import ConstraintSolver
 
 Tree = Any
 HINTS: dict[str, int | float] = {"a": 4, "b": 7, "p": 0.75}
@@ -167,14 +167,14 @@ def test_a_symbolic_number_is_what_python_computes(tree: Tree) -> None:
 def test_bounds_hold_everywhere(tree: Tree) -> None:
     env, values = symbols()
     for name in "ab":
-        env.facts.ranges[values[name].node.poly.atoms().__iter__().__next__()] = (2, 9)
+        env.solver.ranges[values[name].node.poly.atoms().__iter__().__next__()] = (2, 9)
     try:
         number = evaluate(tree, values)
     except _RAISES:
         return
     if not isinstance(number, torch.SymInt) or env.guards:  # answers that were guards hold at the hint only
         return
-    low, high = env.facts.bounds(number.node.poly)
+    low, high = env.solver.bounds(number.node.poly)
     for point in POINTS:
         try:
             value = evaluate(tree, point)
@@ -184,18 +184,18 @@ def test_bounds_hold_everywhere(tree: Tree) -> None:
 
 
 def test_no_order_is_another_ones_negation() -> None:
-    p = Real("symbol", (Atom("", (), "p"),))
-    less, known = Comparison("<", (p, Real("const", (1.0,)))), Facts()
+    p = FloatExpr("symbol", (Atom("", (), "p"),))
+    less, known = Comparison("<", (p, FloatExpr("const", (1.0,)))), ConstraintSolver()
     known.state(less.negated())
     assert known.proves(less) is False and known.proves(less.negated()) is True
-    assert known.proves(Comparison("<=", (Real("const", (1.0,)), p))) is None  # p may be not a number
+    assert known.proves(Comparison("<=", (FloatExpr("const", (1.0,)), p))) is None  # p may be not a number
     assert not less.holds({"p": float("nan")}) and less.negated().holds({"p": float("nan")})
 
 
 def test_what_becomes_constant_is_computed() -> None:
-    known, atom = Facts(), Atom("", (), "s", 0)
-    half = Real("mul", (Real("int", (of_atom(atom),)), Real("const", (0.5,))))
+    known, atom = ConstraintSolver(), Atom("", (), "s", 0)
+    half = FloatExpr("mul", (FloatExpr("int", (of_atom(atom),)), FloatExpr("const", (0.5,))))
     number = known.opaque("Floor", half)
     assert number.constant is None
-    known.equal[atom] = known.opaque("Floor", Real("const", (9.5,)))
+    known.equal[atom] = known.opaque("Floor", FloatExpr("const", (9.5,)))
     assert known.simplify(number).constant == 4
