@@ -173,7 +173,7 @@ def results(model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, 
         loss = torch.stack([t.float().square().mean() if t.dtype != torch.float64 else t.square().mean() for t in flat_tensors(outputs) if t.requires_grad]).sum()
     loss.backward()
     gradients = [p.grad if p.grad is not None else torch.zeros(()) for p in model.parameters()]
-    return [t.detach() for t in flat_tensors(outputs)], [*gradients, *model.buffers()]
+    return [t.detach() for t in flat_tensors(outputs)], [*gradients, *(buffer.clone() for buffer in model.buffers())]
 
 
 def timed(call: Callable[[], Any], device: str) -> float:

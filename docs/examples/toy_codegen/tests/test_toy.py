@@ -30,10 +30,11 @@ def test_it_is_installed_like_any_other() -> None:
     assert cache_root().name
 
 
-def test_two_plugins_for_the_cpu_need_a_choice() -> None:
-    compiled = fxloom.compile(lambda x: x + 1)
-    with pytest.raises(fxloom.exc.BackendCompilerFailed, match="choose with options"):
-        compiled(torch.ones(2))
+def test_beside_fxlooms_own_plugin_it_is_used_when_it_is_named() -> None:
+    for options, name in (({}, "cpp"), ({"codegen": "toy"}, "toy")):
+        fxloom.reset()
+        assert fxloom.compile(lambda x: x + 1, options=options)(torch.ones(2)).tolist() == [2.0, 2.0]
+        assert list(fxloom.stats().kernels) == [name]
 
 
 def test_a_model_runs_on_it() -> None:
