@@ -38,9 +38,9 @@ from fxloom_interfaces.signature import ViewStep
 from fxloom_interfaces.value_checks import may_raise
 from fxloom_shapes import Descriptor, FakeMode, FakeStorage, FakeTensor, describe
 from fxloom_shapes.fake.descriptor import extent_of, is_empty
-from fxloom_shapes.fake.layout import same_size
 from fxloom_shapes.fake.operators import Op, facts_of
 from fxloom_shapes.fake.size_nodes import symbols_made
+from fxloom_shapes.fake.sizes import same_size
 
 aten = torch.ops.aten
 

@@ -20,10 +20,10 @@ from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_interfaces.philox import PHILOX_SEEDS
 from fxloom_shapes import QUESTIONS, DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
-from fxloom_shapes.fake.devices import meant
-from fxloom_shapes.fake.layout import surely_same_size
+from fxloom_shapes.fake.devices import with_requested_device
 from fxloom_shapes.fake.operators import Op, decompose, facts_of
 from fxloom_shapes.fake.size_nodes import symbols_made
+from fxloom_shapes.fake.sizes import statically_same_size
 from fxloom_shapes.propagation.known_values import CONSTANT_NUMEL
 from fxloom_shapes.rules.view import view_stride
 from fxloom_shapes.symbols.numbers import SYMBOLIC, SymbolicKey, symbol_names
@@ -120,7 +120,7 @@ class FunctionalLog(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         if func in QUESTIONS:
             return propagate(func, args, kwargs)
-        return self.emit(func, args, meant(kwargs or {}))
+        return self.emit(func, args, with_requested_device(kwargs or {}))
 
     def emit(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, merge: bool = True) -> Any:
         """The value(s) of `op(*args, **kwargs)`; `merge=False` for a call that must not be merged with an equal one."""
@@ -236,7 +236,7 @@ class FunctionalLog(TorchDispatchMode):
         below = self._made_by(value, aten.view.default)
         if below is not None and viewable(below.args[0].desc, wanted):  # view(view(x, a), b) -> view(x, b)
             value = below.args[0]
-        if surely_same_size(wanted, value.desc.size):
+        if statically_same_size(wanted, value.desc.size):
             return value
         if not viewable(value.desc, wanted):
             value = self.emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
@@ -391,7 +391,7 @@ def _first(value: FakeTensor, *rest: Any, **kwargs: Any) -> FakeTensor:
 def _clone(value: FakeTensor, memory_format: torch.memory_format | None = None) -> FakeTensor | None:
     """A copy with the same strides is the value itself: nothing writes here, and outputs get copies of their own."""
     desc = propagate(aten.clone.default, (value,), {"memory_format": memory_format}).desc
-    return value if surely_same_size(desc.stride, value.desc.stride) else None
+    return value if statically_same_size(desc.stride, value.desc.stride) else None
 
 
 def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
@@ -407,7 +407,7 @@ def _to_copy(value: FakeTensor, **kwargs: Any) -> FakeTensor | None:
 
 def _same_size(value: FakeTensor, size: Any, **kwargs: Any) -> FakeTensor | None:
     kept = len(size) == value.dim() and all(extent == -1 for extent in size)
-    return value if kept or surely_same_size(tuple(size), value.desc.size) else None
+    return value if kept or statically_same_size(tuple(size), value.desc.size) else None
 
 
 #: views whose elements are conjugated or negated on reading: a value here has its elements as they read

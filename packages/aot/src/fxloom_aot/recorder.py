@@ -31,7 +31,7 @@ from fxloom_interfaces.meta import get_site
 from fxloom_interfaces.node_text import node_text
 from fxloom_interfaces.number_checks import CHECK
 from fxloom_shapes import QUESTIONS, Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
-from fxloom_shapes.fake.devices import meant
+from fxloom_shapes.fake.devices import with_requested_device
 from fxloom_shapes.fake.operators import Op, decompose, facts_of
 from fxloom_shapes.symbols.messages import check_arguments
 from fxloom_shapes.symbols.nodes import BoolNode
@@ -153,7 +153,7 @@ class Recorder(TorchDispatchMode):
         return self._numbered[place] if place >= 0 else (None, 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = meant(kwargs or {})
+        kwargs = with_requested_device(kwargs or {})
         if func is torch.ops.aten._conj.default and isinstance(args[0], complex):  # a number that autograd conjugates
             func, args = torch.ops.aten.scalar_tensor.default, (args[0].conjugate(),)
             kwargs = {"dtype": torch.complex128}  # of no axes: results are of the type of what it meets

@@ -18,7 +18,8 @@ from fxloom_aot.log import FunctionalLog
 from fxloom_interfaces.signature import ViewStep
 from fxloom_shapes import Descriptor, FakeTensor, contiguous_stride
 from fxloom_shapes.fake.descriptor import equal, extent_of, is_empty
-from fxloom_shapes.fake.layout import certain, packed, same_size, surely_same_size
+from fxloom_shapes.fake.layout import packed
+from fxloom_shapes.fake.sizes import same_size, statically_known_true, statically_same_size
 from fxloom_shapes.symbols.numbers import estimate
 
 aten = torch.ops.aten
@@ -154,7 +155,7 @@ def with_gaps_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> Fak
 
 def _same_places(a: Descriptor, b: Descriptor) -> bool:
     """True when elements of two layouts of one size are equally far from the first."""
-    if surely_same_size(a.stride, b.stride):
+    if statically_same_size(a.stride, b.stride):
         return True
     return is_empty(a.size) or all(
         equal(extent, 1) or equal(one, other) for extent, one, other in zip(a.size, a.stride, b.stride, strict=True)
@@ -256,7 +257,7 @@ def _certainly_apart(desc: Descriptor) -> bool:
     """Every element has a memory cell of its own, whatever the sizes are: each axis steps over all that inner ones reach."""
     reach = 0
     for axis in reversed(memory_order(desc)):
-        if not certain(desc.stride[axis] > reach):
+        if not statically_known_true(desc.stride[axis] > reach):
             return False
         reach = reach + desc.stride[axis] * (desc.size[axis] - 1)
     return True
@@ -264,7 +265,7 @@ def _certainly_apart(desc: Descriptor) -> bool:
 
 def overlap_in_part(a: Descriptor, b: Descriptor) -> bool:
     """True when two tensors on one memory have some cells in common, and are not the very same."""
-    if surely_same_size((*a.size, *a.stride, a.offset), (*b.size, *b.stride, b.offset)) and a.dtype == b.dtype:
+    if statically_same_size((*a.size, *a.stride, a.offset), (*b.size, *b.stride, b.offset)) and a.dtype == b.dtype:
         return False
     if is_empty(a.size) or is_empty(b.size):
         return False

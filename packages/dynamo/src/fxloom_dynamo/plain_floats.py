@@ -37,10 +37,10 @@ def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         return usual()
     if not _derivative_asks(recorder, func, args, kwargs):
         try:
-            with env.floats_kept():
+            with env.keep_floats_symbolic():
                 return usual()
         except Exception:
-            if not env.float_wanted:
+            if not env.float_value_wanted:
                 raise
     result = _inside(recorder, func, args, kwargs) if type(func) is types.FunctionType else by_twin(recorder, func, args, kwargs)
     if result is NotImplemented and type(func) is types.BuiltinFunctionType and getattr(torch, func.__name__, func) is not func:
@@ -61,7 +61,7 @@ def _derivative_asks(recorder: Recorder, func: Any, args: tuple[Any, ...], kwarg
             return False
     if kwargs.get("out") is not None:
         return False
-    with DisableTorchFunction(), env.floats_kept():
+    with DisableTorchFunction(), env.keep_floats_symbolic():
         try:
             made = func(*args, **kwargs)
         except Exception:
@@ -71,7 +71,7 @@ def _derivative_asks(recorder: Recorder, func: Any, args: tuple[Any, ...], kwarg
         try:
             torch.autograd.grad(made, leaves, torch.empty_like(made), allow_unused=True)
         except Exception:
-            return env.float_wanted
+            return env.float_value_wanted
     return False
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fxloom_dynamo.symbolic_calls import Rule, rule
 from fxloom_interfaces import symbolic_math
-from fxloom_shapes.fake.layout import is_unbacked
+from fxloom_shapes.fake.sizes import is_unbacked
 
 _WHOLE = "{}(): Expected reduction dim to be specified for input.numel() == 0."
 _HOW = " Specify the reduction dim with the 'dim' argument."

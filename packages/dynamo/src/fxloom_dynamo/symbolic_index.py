@@ -16,7 +16,7 @@ from fxloom_dynamo import symbolic_data
 from fxloom_dynamo.symbolic_data import is_symbolic_data
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.fake.layout import is_unbacked
+from fxloom_shapes.fake.sizes import is_unbacked
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder

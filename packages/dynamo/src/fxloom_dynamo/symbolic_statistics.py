@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fxloom_dynamo.symbolic_calls import rule
 from fxloom_interfaces import symbolic_math
-from fxloom_shapes.fake.layout import is_unbacked, wrapped
+from fxloom_shapes.fake.sizes import is_unbacked, wrapped
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 

@@ -17,7 +17,7 @@ from fxloom_interfaces.dtypes import is_integer
 from fxloom_interfaces.expr import symbol
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import Constant
-from fxloom_shapes.fake.layout import clip, wrapped
+from fxloom_shapes.fake.sizes import clip, wrapped
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.lowering.context import LoweringContext

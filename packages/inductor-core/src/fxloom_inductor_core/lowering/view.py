@@ -15,7 +15,7 @@ from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_interfaces import meta
 from fxloom_interfaces.expr import Expr, floor_div, mod, normalize
 from fxloom_interfaces.loop_ir import Layout
-from fxloom_shapes.fake.layout import clip, wrapped
+from fxloom_shapes.fake.sizes import clip, wrapped
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.lowering.context import LoweringContext

@@ -71,7 +71,7 @@ def absent_devices() -> AbstractContextManager[Any]:
     return nullcontext() if torch.accelerator.is_available() else AbsentDevices()
 
 
-def meant(kwargs: dict[str, Any]) -> dict[str, Any]:
+def with_requested_device(kwargs: dict[str, Any]) -> dict[str, Any]:
     """An operator's keyword arguments with the device that is meant, for those who keep them."""
     asked = kwargs.get("device")
     if asked is None or asked.type != "meta":

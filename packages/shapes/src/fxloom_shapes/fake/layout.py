@@ -1,17 +1,18 @@
 """Strides and types of results, as ATen's TensorIterator works them out (aten/src/ATen/TensorIterator.cpp).
 
-In: descriptors of the operands. Out: strides of the result (in elements), its type. Plain functions of plain integers.
+In: descriptors of the operands. Out: strides of the result (in elements), its type. Symbolic sizes are
+compared as `sizes` says.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
 from fxloom_shapes.fake.descriptor import Descriptor, Sizes, at_least_one, contiguous_stride, equal, is_empty, known_equal
+from fxloom_shapes.fake.sizes import guard_or_false, is_unbacked, same_size, statically_known_true
 from fxloom_shapes.symbols.numbers import estimate
 
 Scalar = bool | int | float | complex | torch.SymInt | torch.SymFloat
@@ -36,9 +37,13 @@ def suggests_channels_last(desc: Descriptor) -> bool:
     unbacked, least = is_unbacked(*desc.size, *desc.stride), 0
     for axis in _channels_last_order(len(desc.size)):
         ascends = desc.stride[axis] >= least
-        if not unbacked and certain(desc.stride[axis] < least):
+        if not unbacked and statically_known_true(desc.stride[axis] < least):
             return False
-        if equal(desc.size[axis], 0) or not (surely(ascends) if unbacked else ascends) or (axis == 0 and equal(least, desc.stride[1])):
+        if (
+            equal(desc.size[axis], 0)
+            or not (guard_or_false(ascends) if unbacked else ascends)
+            or (axis == 0 and equal(least, desc.stride[1]))
+        ):
             return False
         least = desc.stride[axis] * at_least_one(desc.size[axis])
     return True
@@ -116,104 +121,6 @@ def _inner_to_outer(desc: Descriptor) -> list[int]:
     return sorted(axes, key=lambda axis: (estimate(desc.stride[axis]), estimate(desc.size[axis])))
 
 
-def broadcast(*sizes: Sizes) -> Sizes | None:
-    """The common size, None when they don't broadcast."""
-    rank = max((len(size) for size in sizes), default=0)
-    result = [1] * rank
-    for size in sizes:
-        for axis, extent in enumerate(size, rank - len(size)):
-            if _is_one(result[axis]):
-                result[axis] = extent
-                continue
-            if result[axis] is extent or _is_one(extent) or equal(result[axis], extent) or equal(extent, 1):
-                continue
-            if not equal(result[axis], 1):  # neither is known to be 1
-                if is_first_of(result[axis], extent):
-                    result[axis] = extent
-                elif not is_first_of(extent, result[axis]) and not assume_equal(extent, result[axis]):
-                    return None
-                continue
-            result[axis] = extent
-    return tuple(result)
-
-
-def _is_one(extent: int) -> bool:
-    return type(extent) is int and extent == 1
-
-
-def is_first_of(part: int, whole: int) -> bool:
-    """`part` is what `x[:1]` leaves of `whole`: 0 where that is 0, else 1, so that it always can be broadcast to it."""
-    return is_unbacked(part, whole) and equal(part, torch.sym_min(whole, 1))
-
-
-def is_unbacked(*extents: int) -> bool:
-    """True when one of the numbers is known only when the program runs."""
-    return any(type(extent) is not int and not extent.node.has_hint() for extent in extents)  # type: ignore[attr-defined]
-
-
-def assume_equal(a: int, b: int) -> bool:
-    """a == b, taken for granted where that is known only at run time: it then is checked."""
-    if equal(a, b):
-        return True
-    if not is_unbacked(a, b):
-        return False
-    torch._check(a == b)
-    return True
-
-
-def assume_size(extent: int) -> bool:
-    """extent >= 0, taken for granted where that is known only at run time: it then is checked."""
-    if type(extent) is int or not is_unbacked(extent):
-        return bool(extent >= 0)
-    torch._check(extent >= 0)
-    return True
-
-
-def wrapped(position: int, extent: int) -> int:
-    """A place along an axis, counted from the end where negative."""
-    if not is_unbacked(position):
-        return position + extent if position < 0 else position
-    if surely(position >= 0):
-        return position
-    return position - extent * torch.sym_max(torch.sym_min(position, 0), -1)  # type: ignore[no-any-return]  # untyped
-
-
-def clip(position: int, extent: int) -> int:
-    """Where along an axis a slice begins or ends."""
-    place = wrapped(position, extent)
-    if type(place) is int and type(extent) is int:
-        return min(max(place, 0), extent)
-    return torch.sym_min(torch.sym_max(place, 0), extent)  # type: ignore[no-any-return]  # untyped
-
-
-def later(a: int, b: int) -> int:
-    """The larger of two places along an axis."""
-    return torch.sym_max(a, b) if type(a) is not int or type(b) is not int else max(a, b)  # type: ignore[no-any-return]  # untyped
-
-
-def assume_inside(position: int, extent: int) -> bool:
-    """-extent <= position < extent, taken for granted where that is known only at run time: it then is checked."""
-    if not is_unbacked(position, extent):
-        return -extent <= position < extent
-    torch._check(position >= -extent)
-    torch._check(position < extent)
-    return True
-
-
-def same_size(a: Sizes, b: Sizes) -> bool:
-    """Equal in rank and every number."""
-    return len(a) == len(b) and all(map(equal, a, b))
-
-
-def surely_same_size(a: Sizes, b: Sizes) -> bool:
-    """Equal in rank and every number, whatever the symbols are: for shortcuts, which are not worth a guard."""
-    return len(a) == len(b) and all(map(_surely_equal, a, b))
-
-
-def _surely_equal(a: int, b: int) -> bool:
-    return known_equal(a, b) is True
-
-
 def elementwise_stride(size: Sizes, operands: Sequence[Descriptor], numbers: int = 0) -> Sizes:
     """Strides of the result of an elementwise operator. numbers: how many operands are plain numbers."""
     if not numbers and all(same_size(operand.size, size) for operand in operands):
@@ -242,16 +149,11 @@ def _keeps_order(size: Sizes, operands: Sequence[Descriptor]) -> bool:
     for outer in range(len(size)):
         for inner in range(outer + 1, len(size)):
             for stride in strides:
-                if not certain(stride[inner] <= stride[outer]):
+                if not statically_known_true(stride[inner] <= stride[outer]):
                     return False
-                if not certain(stride[inner] < stride[outer]) and not certain(size[inner] <= size[outer]):
+                if not statically_known_true(stride[inner] < stride[outer]) and not statically_known_true(size[inner] <= size[outer]):
                     return False
     return True
-
-
-def certain(outcome: Any) -> bool:
-    """A comparison that holds whatever the symbols are that a trace may meet. Leaves no guard."""
-    return outcome if type(outcome) is bool else bool(outcome.node.statically_known_true("", 0))
 
 
 def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
@@ -265,7 +167,7 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
                 continue
             if not equal(stride[a], stride[b]):
                 return -1 if _is_inner(stride[a], stride[b]) else 1
-            if surely(size[a] > size[b]):
+            if guard_or_false(size[a] > size[b]):
                 return 1
         return 0
 
@@ -284,14 +186,9 @@ def order_of(size: Sizes, operands: Sequence[Descriptor]) -> list[int]:
 
 def _is_inner(a: int, b: int) -> bool:
     """a < b of two strides that differ; where that is known only at run time, by what is likely."""
-    if not is_unbacked(a, b) or surely(a < b):
+    if not is_unbacked(a, b) or guard_or_false(a < b):
         return bool(a < b)
-    return not surely(b < a) and estimate(a) < estimate(b)
-
-
-def surely(outcome: Any) -> bool:
-    """The truth of a comparison; False where that is known only at run time."""
-    return outcome if type(outcome) is bool else bool(outcome.node.guard_or_false("", 0))
+    return not guard_or_false(b < a) and estimate(a) < estimate(b)
 
 
 def _expanded(operand: Descriptor, size: Sizes) -> Sizes:

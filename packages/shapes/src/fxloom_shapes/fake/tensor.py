@@ -1,9 +1,9 @@
 """Fake tensors: metadata, autograd and aliasing of a tensor, without its elements.
 
-A `FakeTensor` is a wrapper subclass without storage. Its metadata is a `Descriptor`, its memory a `FakeStorage` token:
-two fakes alias exactly when they have the same token,
-save where that is known only at run time (`GuessedCopy`). Operators on fakes arrive below autograd, so `requires_grad`,
-`grad_fn` and version counters are torch's own. A small fake made from known numbers may know its value (`constant`).
+A `FakeTensor` is a wrapper subclass without storage. Its metadata is a `Descriptor`, its memory a `FakeStorage` token: two fakes
+alias exactly when they have the same token, save where that is known only at run time (`GuessedCopy`). Operators on fakes arrive
+below autograd, so `requires_grad`, `grad_fn` and version counters are torch's own. A small fake made from known numbers may know its
+value (`constant`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _identities = itertools.count()
 class GuessedCopy:
     """Why memory was taken for new: `reshape` and its kind copy where they can't give a view of `origin`.
 
-    guesses: what was asked on the way, with the answer that was taken for granted of numbers known only at run time.
+    guesses: what was asked on the way, with the answer that was assumed for numbers known only at run time.
     """
 
     origin: FakeStorage

@@ -13,7 +13,8 @@ import torch
 
 from fxloom_shapes.errors import DataDependent
 from fxloom_shapes.fake.descriptor import Descriptor, contiguous_stride, describe, describe_contiguous, equal
-from fxloom_shapes.fake.layout import broadcast, elementwise_stride, same_size
+from fxloom_shapes.fake.layout import elementwise_stride
+from fxloom_shapes.fake.sizes import broadcast, same_size
 from fxloom_shapes.fake.tensor import FakeTensor, make_fake
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from fxloom_shapes._torch_private import context_for_fake_kernels, decompose, fa
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake.argument_checks import refuse
 from fxloom_shapes.fake.descriptor import CONJ, NEG
-from fxloom_shapes.fake.devices import meant
+from fxloom_shapes.fake.devices import with_requested_device
 from fxloom_shapes.fake.operators import Op, OpFacts, facts_of
 from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, Uncached, ViewOf
 from fxloom_shapes.fake.rule_registry import RULES
@@ -92,7 +92,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
     """What `func(*args, **kwargs)` returns, as fakes. Written-to fakes keep their identity."""
     traits = _traits.get(id(func)) or _traits_of(func)
     if kwargs:
-        kwargs = meant(kwargs)
+        kwargs = with_requested_device(kwargs)
     guesses = _guesses_before_copy(args) if traits.copies else ()
     if traits.handler is not None:
         return traits.handler(func, args, kwargs or {}, mode)

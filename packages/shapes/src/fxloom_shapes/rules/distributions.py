@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.fake.layout import elementwise_stride, surely_same_size
+from fxloom_shapes.fake.layout import elementwise_stride
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.sizes import statically_same_size
 from fxloom_shapes.fake.tensor import FakeTensor
 
 aten = torch.ops.aten
@@ -18,7 +19,7 @@ aten = torch.ops.aten
 def of_operands(device: torch.device, x: Any, *others: Any, **options: Any) -> Plan | None:
     """One number for each of the first operand, which the others have to match."""
     descs = [x.desc, *(other.desc for other in others if type(other) is FakeTensor)]
-    if not all(surely_same_size(desc.size, x.desc.size) for desc in descs):
+    if not all(statically_same_size(desc.size, x.desc.size) for desc in descs):
         return None
     stride = None if device.type == "cpu" else elementwise_stride(x.desc.size, descs)
     return fresh(x.desc.size, x.desc.dtype, device, stride)

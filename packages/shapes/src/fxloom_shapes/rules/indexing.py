@@ -8,18 +8,10 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.descriptor import equal, is_empty
-from fxloom_shapes.fake.layout import (
-    assume_size,
-    broadcast,
-    elementwise_stride,
-    is_contiguous,
-    is_non_overlapping_and_dense,
-    same_size,
-    suggested_stride,
-    surely,
-)
+from fxloom_shapes.fake.layout import elementwise_stride, is_contiguous, is_non_overlapping_and_dense, suggested_stride
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.sizes import assume_size, broadcast, guard_or_false, same_size
 from fxloom_shapes.fake.tensor import FakeTensor, run_operator
 from fxloom_shapes.rules.view import copy_of
 
@@ -47,7 +39,7 @@ def gather(device: torch.device, x: Any, dim: int, index: Any, *, sparse_grad: b
     if len(a.size) != len(i.size) or not a.size or i.dtype is not torch.int64 or not -len(a.size) <= dim < len(a.size):
         return None
     axis = dim % len(a.size)
-    if any(surely(own > other) for number, (own, other) in enumerate(zip(i.size, a.size, strict=True)) if number != axis):
+    if any(guard_or_false(own > other) for number, (own, other) in enumerate(zip(i.size, a.size, strict=True)) if number != axis):
         return None
     return fresh(i.size, a.dtype, device)
 

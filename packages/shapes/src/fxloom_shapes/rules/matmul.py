@@ -8,18 +8,11 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.descriptor import Descriptor, describe, is_empty
-from fxloom_shapes.fake.layout import (
-    assume_equal,
-    assume_size,
-    broadcast,
-    channels_last_stride,
-    is_contiguous,
-    same_size,
-    suggests_channels_last,
-)
+from fxloom_shapes.fake.layout import channels_last_stride, is_contiguous, suggests_channels_last
 from fxloom_shapes.fake.plans import Plan, Uncached
 from fxloom_shapes.fake.processor import onednn_computes, threads
 from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.sizes import assume_equal, assume_size, broadcast, same_size
 
 aten = torch.ops.aten
 

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.descriptor import Descriptor, describe_contiguous, is_empty
-from fxloom_shapes.fake.layout import NUMBERS, broadcast, common_dtype, elementwise_stride
+from fxloom_shapes.fake.layout import NUMBERS, common_dtype, elementwise_stride
 from fxloom_shapes.fake.plans import Plan, SameAs
 from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.fake.sizes import broadcast
 from fxloom_shapes.fake.tensor import FakeTensor
 from fxloom_shapes.rules.view import copy_of
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.descriptor import Descriptor, is_empty
-from fxloom_shapes.fake.layout import assume_size, is_contiguous, is_unbacked, suggested_stride, suggests_channels_last
+from fxloom_shapes.fake.layout import is_contiguous, suggested_stride, suggests_channels_last
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.fake.sizes import assume_size, is_unbacked
 
 aten = torch.ops.aten
 

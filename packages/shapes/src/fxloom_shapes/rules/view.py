@@ -9,21 +9,21 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty, known_equal
-from fxloom_shapes.fake.layout import (
+from fxloom_shapes.fake.layout import is_contiguous
+from fxloom_shapes.fake.plans import Fresh, Nest, Plan, ViewOf
+from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.sizes import (
     assume_equal,
     assume_inside,
     assume_size,
     clip,
-    is_contiguous,
-    is_first_of,
+    is_leading_part,
     is_unbacked,
-    later,
+    larger,
     same_size,
-    surely_same_size,
+    statically_same_size,
     wrapped,
 )
-from fxloom_shapes.fake.plans import Fresh, Nest, Plan, ViewOf
-from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 from fxloom_shapes.symbols.numbers import estimate
 
 aten = torch.ops.aten
@@ -102,7 +102,7 @@ def expand(device: torch.device, x: Any, size: Any, implicit: bool = False) -> P
             stride.append(0)
             continue
         extent = own if _is_left(extent) else extent
-        if own is not extent and not equal(own, 1) and not is_first_of(own, extent) and not assume_equal(own, extent):
+        if own is not extent and not equal(own, 1) and not is_leading_part(own, extent) and not assume_equal(own, extent):
             return None
         new.append(extent)
         stride.append(step if own is extent or equal(own, extent) else 0)
@@ -162,7 +162,7 @@ def _is_left(extent: int) -> bool:
 
 def view_stride(desc: Descriptor, new: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides of the view of size `new`, None when there is none (at::detail::computeStride)."""
-    if desc.env is not None and surely_same_size(desc.stride, contiguous_stride(desc.size)):
+    if desc.env is not None and statically_same_size(desc.stride, contiguous_stride(desc.size)):
         return contiguous_stride(new)
     if is_empty(desc.size):
         return desc.stride if desc.size == new else contiguous_stride(new)
@@ -246,7 +246,7 @@ def slice_(device: torch.device, x: Any, dim: int = 0, start: int | None = None,
     extent = desc.size[axis]
     first = 0 if start is None or (type(start) is int and start == 0) else clip(start, extent)
     last = extent if end is None or (type(end) is int and end >= _TO_THE_END) else clip(end, extent)
-    last = last if type(first) is int and first == 0 else later(first, last)
+    last = last if type(first) is int and first == 0 else larger(first, last)
     size, stride = list(desc.size), list(desc.stride)
     size[axis] = (last - first + step - 1) // step
     stride[axis] *= step

@@ -25,7 +25,8 @@ _NO_HINTS: Mapping[str, Any] = {}
 class ConstraintSolver:
     """What is known: ranges of atoms, polynomials that are not negative or not zero, atoms that equal something else.
 
-    hints: what symbols are in one case in which all of this holds.
+    `state` adds a statement, `proves` decides one, `simplify` rewrites a polynomial by what is known. hints: the symbols' numbers
+    in the traced call, for which all that is stated holds. Knowledge only grows; what is derived from it is cached until it does.
     """
 
     def __init__(self, hints: Mapping[str, Any] = _NO_HINTS) -> None:

@@ -71,10 +71,10 @@ class _FloatAt(NamedTuple):
 class SymbolEnv:
     """See the module's docstring.
 
-    `options` stay as they are. `tracer` hears what happens, and `hand_over` gives the environment to the next layer; `asked_by`
-    says whose questions follow. What the trace relied on is in `guards`, `deferred` (checked when the graph runs), `offsets` and
-    `pinned_floats`, until it is `frozen`. `runtime_scalars`, `plans`, `interned`, `descriptors` and `constants` are kept here for others,
-    because they hold in this environment only.
+    `options` never change. `tracer` is the layer that traces now (`hand_over` passes the environment on), and `asked_by` says whose
+    questions follow. What the trace relied on is in `guards`, `deferred` (checked when the graph runs), `offsets` and
+    `pinned_floats`; once the environment is `frozen`, relying on more is an InternalError. `runtime_scalars`, `plans`, `interned`,
+    `descriptors` and `constants` are caches of other modules: their entries hold in this environment only.
     """
 
     def __init__(self, options: EnvOptions = _DEFAULTS) -> None:
@@ -111,9 +111,9 @@ class SymbolEnv:
         #: nodes of plain ints
         self.constants: dict[int, IntNode] = {}
 
-        self._keeps_floats = False
-        #: whether an operator wanted a plain float within `floats_kept`
-        self.float_wanted = False
+        self._keeps_floats_symbolic = False
+        #: whether an operator wanted a plain float within `keep_floats_symbolic`
+        self.float_value_wanted = False
 
         self._shared: dict[_ByLabel | _ByNumber | _FloatAt, Symbol] = {}
         self._numbers: dict[Poly, torch.SymInt | int] = {}
@@ -122,7 +122,7 @@ class SymbolEnv:
 
     @contextmanager
     def asked_by(self, asker: Asker) -> Iterator[None]:
-        """The questions of the block are that asker's."""
+        """Within the block, questions count as those of `asker`."""
         before, self.asker = self.asker, asker
         try:
             yield
@@ -130,23 +130,23 @@ class SymbolEnv:
             self.asker = before
 
     @contextmanager
-    def floats_kept(self) -> Iterator[None]:
-        """Within the block nothing gets the plain number of a symbolic float: asking raises, and sets `float_wanted`."""
-        before, self._keeps_floats, self.float_wanted = self._keeps_floats, True, False
+    def keep_floats_symbolic(self) -> Iterator[None]:
+        """Within the block nothing gets the plain number of a symbolic float: asking raises, and sets `float_value_wanted`."""
+        before, self._keeps_floats_symbolic, self.float_value_wanted = self._keeps_floats_symbolic, True, False
         try:
             yield
         finally:
-            self._keeps_floats = before
+            self._keeps_floats_symbolic = before
 
-    def refuse_if_kept(self, expr: FloatExpr) -> None:
-        """Raise where the plain number of a symbolic float is wanted within `floats_kept`."""
-        if self._keeps_floats:
-            self.float_wanted = True
+    def refuse_float_value(self, expr: FloatExpr) -> None:
+        """Raise where the plain number of a symbolic float is wanted within `keep_floats_symbolic`."""
+        if self._keeps_floats_symbolic:
+            self.float_value_wanted = True
             raise Specialized(str(expr), "one that changes")
 
     @property
     def in_operator(self) -> bool:
-        """What is asked now is no question of the program's own."""
+        """The question is an operator's or torch's, not the program's own."""
         return self.asker in (Asker.OPERATOR, Asker.MEMORY)
 
     def hand_over(self, tracer: Tracer) -> None:
@@ -345,7 +345,7 @@ class SymbolEnv:
             return default
 
     def settle(self, guess: tuple[Statement, bool]) -> bool:
-        """True where an answer by default is certain to be right, or is taken for granted and checked; DataDependent else."""
+        """True where an answer by default is certain to be right, or is assumed and checked at run time; raises DataDependent else."""
         statement, answer = guess
         return self.decide(statement, assume=self.options.one_graph) is answer
 
@@ -375,14 +375,14 @@ class SymbolEnv:
     def _defer(
         self, statement: Statement, reason: str = "", message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()
     ) -> None:
-        """Have the statement checked when the program runs, and take it for granted."""
+        """Assume the statement, and have it checked at run time."""
         self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason, message, error, numbers)
         self.tracer.on_deferred(statement)
         unknown = [self.symbols[atom.text] for atom in symbols_of(statement)]
         self.solver.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
 
     def _assumed(self, statement: Statement) -> bool | None:
-        """What an operator takes for granted, as it holds of ordinary sizes; then checked when the program runs. None: nothing."""
+        """The truth that an operator assumes, as it holds of all ordinary sizes; checked at run time. None: it may assume none."""
         answers = generalization.truths(statement, self._assumable(symbols_of(statement)), self._hints)
         if len(answers) != 1:
             return None
@@ -401,7 +401,7 @@ class SymbolEnv:
         return number
 
     def _assumable(self, atoms: Iterable[Atom]) -> dict[str, Range]:
-        """The unknown symbols, where an operator may take something for granted of all of them; else nothing.
+        """The unknown symbols, where an operator may assume something about all of them; else none.
 
         It may of dimensions marked as unbacked, of all sizes where the user wants one graph (otherwise a break at the operator
         serves them all), and of any number where it makes no difference.
@@ -501,7 +501,7 @@ class SymbolEnv:
 
     def pin_floats(self, expr: FloatExpr) -> None:
         """The trace holds only for the present values of the symbols in `expr`."""
-        self.refuse_if_kept(expr)
+        self.refuse_float_value(expr)
         for atom in expr.symbols():
             symbol = self.symbols[atom.text]
             if symbol.is_float:

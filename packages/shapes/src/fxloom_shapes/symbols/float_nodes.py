@@ -87,7 +87,7 @@ class FloatNode(NumberNode):
 
     def guard_float(self, file: str, line: int) -> float:
         value = self.hint
-        self.env.refuse_if_kept(self.float_expr)
+        self.env.refuse_float_value(self.float_expr)
         if value is None:
             raise DataDependent("float", f"{self} is known only at run time")
         self.env.pin_floats(self.float_expr)

@@ -21,7 +21,7 @@ class Symbol:
     """One symbol. sources: all places that hold its number; every one is guarded to. hint: None for an unbacked one.
 
     pinned: the user asked for this dimension to be dynamic, so specializing it is an error; `label` names it then.
-    promised: the range that the user gave; what the trace takes for granted of an unbacked one beyond it is checked at run time.
+    promised: the range that the user gave; what the trace assumes of an unbacked one beyond it is checked at run time.
     computed_by: the program's expression that computes an unbacked symbol's number, for messages.
     """
 
