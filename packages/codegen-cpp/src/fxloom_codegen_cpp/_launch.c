@@ -1,8 +1,7 @@
 /* Kernel(address, name, count, owner)(*ints): calls a generated kernel with little more than the cost of the call.
  *
- * A kernel is `int64_t f(const int64_t *arguments)`; it returns bits when an index was out of range: 1 for an IndexError,
- * 2 for a RuntimeError. `owner` (the loaded library) is kept alive. The GIL stays held: kernels are short, and their threads
- * are OpenMP's. */
+ * A kernel is `int64_t f(const int64_t *arguments)`; it returns non-zero when an index was out of range. `owner` (the
+ * loaded library) is kept alive. The GIL stays held: kernels are short, and their threads are OpenMP's. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -36,9 +35,8 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
             return NULL;
         }
     }
-    int64_t bad = kernel->function(arguments);
-    if (bad != 0) {
-        PyErr_Format(bad & 1 ? PyExc_IndexError : PyExc_RuntimeError, "index out of range in kernel %U", kernel->name);
+    if (kernel->function(arguments) != 0) {
+        PyErr_Format(PyExc_IndexError, "index out of range in kernel %U", kernel->name);
         return NULL;
     }
     Py_RETURN_NONE;

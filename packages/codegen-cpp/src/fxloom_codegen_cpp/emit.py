@@ -480,8 +480,7 @@ class _Emitter:
             out.line(f"{name} += {name} < 0 ? {size} : 0;")
         if made.check:
             mask = "" if made.mask is None else f" & {self.texts[made.mask].at(ATOM)}"
-            kind = "" if made.error == "IndexError" else " << 1"  # see `launch`
-            out.line(f"bad |= (i64)(({name} < 0 | {name} >= {size}){mask}){kind};")
+            out.line(f"bad |= ({name} < 0 | {name} >= {size}){mask};")
             out.line(f"{name} = {name} < 0 | {name} >= {size} ? 0 : {name};")
 
     def _update(self, reduction: Reduce, block_sums: bool) -> None:

@@ -18,10 +18,7 @@ def is_native() -> bool:
 
 
 def make_launcher(library: ctypes.CDLL, name: str, count: int) -> Callable[..., None]:
-    """`kernel(*ints)` for the function `name` that takes `count` arguments.
-
-    The kernel returns bits: 1 for a bad index of an operator that raises IndexError, 2 for one of those that raise RuntimeError.
-    """
+    """`kernel(*ints)` for the function `name` that takes `count` arguments. IndexError when the kernel met a bad index."""
     function = getattr(library, name)
     if _launch is not None:
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -37,8 +34,7 @@ def _by_ctypes(function: Any, name: str, count: int) -> Callable[..., None]:
     def kernel(*arguments: int) -> None:
         if len(arguments) != count:
             raise TypeError(f"{name} takes {count} arguments, got {len(arguments)}")
-        bad = function(array(*arguments))
-        if bad:
-            raise (IndexError if bad & 1 else RuntimeError)(f"index out of range in kernel {name}")
+        if function(array(*arguments)):
+            raise IndexError(f"index out of range in kernel {name}")
 
     return kernel

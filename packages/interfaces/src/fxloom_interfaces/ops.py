@@ -199,9 +199,7 @@ class Ops(Protocol[T]):
         """An index expression as a value."""
         ...
 
-    def indirect_indexing(
-        self, value: T, size: Expr, check: bool = True, wrap: bool = True, error: str = "IndexError"
-    ) -> sympy.Symbol:
+    def indirect_indexing(self, value: T, size: Expr, check: bool = True, wrap: bool = True) -> sympy.Symbol:
         """An integer value as a symbol usable in later index expressions.
 
         wrap: negative values count from the end. check: the kernel stops with an error unless 0 <= value < size.

@@ -108,7 +108,7 @@ class IndexValue:
 class Indirect:
     """From here on `symbol` stands for %value in index expressions, plus `size` where negative if wrap.
 
-    check: an error unless 0 <= symbol < size, where `mask` (if any) holds. error: its class, IndexError or RuntimeError.
+    check: an error unless 0 <= symbol < size, where `mask` (if any) holds.
     """
 
     symbol: str
@@ -117,7 +117,6 @@ class Indirect:
     check: bool
     wrap: bool
     mask: Value | None = None
-    error: str = "IndexError"
 
     def __str__(self) -> str:
         flags = f"{' checked' if self.check else ''}{' wrapped' if self.wrap else ''}"

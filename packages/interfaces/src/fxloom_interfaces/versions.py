@@ -26,7 +26,7 @@ class Version(NamedTuple):
 TORCH_DIALECT = Version(1, 6)
 ATEN_DIALECT = Version(1, 7)
 PRIMS_DIALECT = Version(1, 0)
-LOOP_IR = Version(2, 1)
+LOOP_IR = Version(2, 0)
 BACKEND = Version(1, 2)
 CODEGEN = Version(1, 0)
 REPLAYER = Version(1, 1)

@@ -116,15 +116,13 @@ class Recorder(ElementwiseOps[int]):
             return self.constant(expr, dtype)
         return self._record(("index", expr, dtype), dtype, lambda r: IndexValue(r, expr, dtype))
 
-    def indirect_indexing(
-        self, value: int, size: Expr, check: bool = True, wrap: bool = True, error: str = "IndexError"
-    ) -> sympy.Symbol:
+    def indirect_indexing(self, value: int, size: Expr, check: bool = True, wrap: bool = True) -> sympy.Symbol:
         key = ("indirect", value, size, check, wrap, self._mask)
         if key not in self._known:
             name = f"i{value}"
             count = sum(1 for known in self._known if known[0] == "indirect" and known[1] == value)
             symbol = value_symbol(f"{name}_{count}" if count else name)
-            self.instructions.append(Indirect(symbol.name, value, size, check, wrap, self._mask, error))
+            self.instructions.append(Indirect(symbol.name, value, size, check, wrap, self._mask))
             self._known[key] = symbol
         return self._known[key]
 

@@ -93,8 +93,7 @@ def gather(cx: LoweringContext, x: Any, dim: int, index: Any, sparse_grad: bool 
     cx.realize(x)
 
     def body(ops: Any, at: Index) -> Any:
-        picked = ops.to_dtype(index.load(ops, at), "int64")
-        row = ops.indirect_indexing(picked, x.size[dim], wrap=False, error="RuntimeError")
+        row = ops.indirect_indexing(ops.to_dtype(index.load(ops, at), "int64"), x.size[dim], wrap=False)
         return x.load(ops, (*at[:dim], row, *at[dim + 1 :]))
 
     return cx.compute(index.size, x.dtype, x.device, body, [x, index], ops=2)

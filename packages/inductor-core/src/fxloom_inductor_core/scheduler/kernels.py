@@ -171,7 +171,7 @@ class _Builder:
         mask = None if made.mask is None else values[made.mask]
         operands = [value] if mask is None else [value, mask]
         stage = self._stage_for(start, made, operands)
-        key = ("indirect", value, made.size, made.check, made.wrap, made.error, mask, stage if stage % 2 == 0 else -1)
+        key = ("indirect", value, made.size, made.check, made.wrap, mask, stage if stage % 2 == 0 else -1)
         if key not in self.known:
             name = f"i{sum(1 for k in self.known if k[0] == 'indirect')}"
             self.known[key] = name
