@@ -34,3 +34,23 @@ def test_what_eager_refuses_is_refused_in_its_words(name: str) -> None:
     with pytest.raises(type(in_eager.value)) as compiled:
         fxloom.compile(function)(*inputs)
     assert str(compiled.value).startswith(str(in_eager.value).splitlines()[0])
+
+
+OUT_OF_RANGE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "index": lambda x, i: x[i],
+    "index_select": lambda x, i: x.index_select(0, i),
+    "index_add": lambda x, i: x.index_add(0, i, torch.ones(2)),
+    "embedding": lambda x, i: torch.nn.functional.embedding(i, x[:, None]),
+    "nll_loss": lambda x, i: torch.nn.functional.nll_loss(x.expand(2, 3), i),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_an_index_out_of_range_raises_what_eager_raises(name: str, backend: str) -> None:
+    x, i = torch.randn(3), torch.tensor([0, 5])
+    with pytest.raises((IndexError, RuntimeError)) as eager:
+        OUT_OF_RANGE[name](x, i)
+    with pytest.raises((IndexError, RuntimeError)) as compiled:
+        fxloom.compile(OUT_OF_RANGE[name], backend=backend)(x, i)
+    assert type(compiled.value) is type(eager.value)

@@ -99,15 +99,6 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return torch.ops.aten.index_put.default(x, [*[None] * dim, index.reshape([-1])], source)
 
 
-@decomposition(aten.index_add.default)
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number = 1) -> Tensor:
-    if x.dim() == 0 or x.dtype is torch.bool:
-        return NotImplemented
-    dim %= x.dim()
-    source = source if alpha == 1 else source * alpha
-    return torch.ops.aten.index_put.default(x, [*[None] * dim, index.reshape([-1])], cast(source, x.dtype), True)
-
-
 @decomposition(aten.embedding_dense_backward.default)
 def embedding_dense_backward(
     grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
