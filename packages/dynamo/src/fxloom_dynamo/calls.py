@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _native, arrays, cached_functions, effort, module, natives, polyfills, queries, scans, type_values
+from fxloom_dynamo import _native, arrays, cached_functions, effort, module, natives, polyfills, queries, scans, symbolic_calls, type_values
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
@@ -171,7 +171,8 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
         return type_values.call(ev, fn, args, kwargs)
     if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
-    if natives.in_torch(filename) and not natives.is_inlined_torch(filename) and not has_warned(code):
+    evaluated = has_warned(code) and symbolic_calls.find(fn, tuple(args), kwargs) is None  # a rule knows what the body would ask
+    if natives.in_torch(filename) and not natives.is_inlined_torch(filename) and not evaluated:
         found = _call_torchs(ev, fn, args, kwargs)
         if found is not ABSENT:
             return found

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 
+import fxloom_shapes
 from fxloom_dynamo import _native, arrays, attributes, calls, natives, operations, subclasses, warned
 from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.arrays import Array
@@ -765,7 +766,7 @@ class TracedGenerator:
 
 
 _TORCH = torch.__file__.rsplit("/", 1)[0] + "/"
-_SHAPES = sys.modules[FakeMode.__module__].__file__.rsplit("/", 1)[0]  # type: ignore[union-attr]  # a file of ours
+_SHAPES = fxloom_shapes.__file__.rsplit("/", 1)[0] + "/"
 
 
 @functools.lru_cache(maxsize=4096)
