@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import OPMATH, cast, decomposition
+from fxloom_decomp.registry import OPMATH, cast, decomposition, widen
 
 aten = torch.ops.aten
 Number = float | int | bool
@@ -61,15 +61,15 @@ def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
     return grad * (1 - y * y)
 
 
-def _computed_in(x: Tensor) -> torch.dtype:
-    """The type that eager's kernels compare halves in: the CPU's in float32, others in their own, numbers too."""
-    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) and x.device.type == "cpu" else x.dtype
+def _as_compared(x: Tensor) -> Tensor:
+    """What eager's kernels compare with numbers: halves in float32 on the CPU, in their own type, numbers too, elsewhere."""
+    return widen(x) if x.device.type == "cpu" else x
 
 
 @decomposition(aten.threshold.default)
 def threshold(x: Tensor, threshold: Number, value: Number) -> Tensor:
     threshold = threshold if x.dtype.is_floating_point else int(threshold)  # eager's kernel has it in its own type
-    return torch.where(cast(x, _computed_in(x)) <= threshold, torch.full((), value, dtype=x.dtype, device=x.device), x)
+    return torch.where(_as_compared(x) <= threshold, torch.full((), value, dtype=x.dtype, device=x.device), x)
 
 
 @decomposition(aten.threshold_backward.default)
@@ -204,8 +204,8 @@ def hardshrink_backward(grad: Tensor, x: Tensor, lambd: Number) -> Tensor:
 
 @decomposition(aten.softshrink.default)
 def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
-    dtype = _computed_in(x)
-    wide, edge = cast(x, dtype), torch.full((), lambd, dtype=dtype, device=x.device)
+    wide = _as_compared(x)
+    edge = torch.full((), lambd, dtype=wide.dtype, device=x.device)
     inside = wide * 0.0  # keeps NaN
     return cast(torch.where(wide > edge, wide - edge, torch.where(wide < -edge, wide + edge, inside)), x.dtype)
 
