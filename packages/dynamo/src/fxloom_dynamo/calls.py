@@ -171,11 +171,12 @@ def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwar
         return type_values.call(ev, fn, args, kwargs)
     if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
-    evaluated = has_warned(code) and symbolic_calls.find(fn, tuple(args), kwargs) is None  # a rule knows what the body would ask
-    if natives.in_torch(filename) and not natives.is_inlined_torch(filename) and not evaluated:
-        found = _call_torchs(ev, fn, args, kwargs)
-        if found is not ABSENT:
-            return found
+    if natives.in_torch(filename) and not natives.is_inlined_torch(filename):
+        # what has warned is evaluated, to warn for the program, unless a rule knows what its body would ask of sizes
+        if not has_warned(code) or symbolic_calls.find(fn, tuple(args), kwargs) is not None:
+            found = _call_torchs(ev, fn, args, kwargs)
+            if found is not ABSENT:
+                return found
     if kwargs.get("capturable") is False and natives.reads_steps(fn) and _steps_can_stay(fn, args, kwargs):
         at = fn.__code__.co_varnames.index("state_steps")
         return call(ev, polyfills.update_with_wide_steps, [fn, at, tuple(args), kwargs], {})
