@@ -177,14 +177,17 @@ class FileStore:
             found = os.stat(self.root)
         except OSError:
             return True  # there is none yet; or it can't be read, which says itself
-        if found.st_uid in (os.geteuid(), 0) and not (found.st_mode & stat.S_IWOTH):
+        if found.st_uid not in (os.geteuid(), 0):
+            reason = f"it belongs to user {found.st_uid}"
+        elif found.st_mode & stat.S_IWOTH:
+            reason = "everybody may write to it"
+        else:
             return True
         if self.root not in _refused:
             _refused.add(self.root)
-            whose = "everybody may write to it" if found.st_uid in (os.geteuid(), 0) else f"it belongs to user {found.st_uid}"
             log.warning(
                 "fxloom cache %s is not used, since its files are run as code and %s; this process keeps its artifacts to itself. "
-                "Set FXLOOM_CACHE_DIR to a folder of your own.", self.root, whose,
+                "Set FXLOOM_CACHE_DIR to a folder of your own.", self.root, reason,
             )  # fmt: skip
         return False
 
