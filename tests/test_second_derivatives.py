@@ -212,19 +212,23 @@ def inputs_of(kind: str) -> tuple[list[Tensor], list[Tensor]]:
     return [x, w], [x, w]
 
 
+def three_times(value: Any, ends: list[Tensor]) -> list[Tensor | None]:
+    """Gradients for `ends` of `value`, of half the sum of their squares, and of the same of those."""
+    seen: list[Tensor | None] = []
+    for _ in range(3):
+        grads = torch.autograd.grad(value, ends, create_graph=True, allow_unused=True)
+        seen += [None if grad is None else grad.detach() for grad in grads]
+        value = sum((grad.square() * 0.5).sum() for grad in grads if grad is not None)
+    return seen
+
+
 @pytest.mark.parametrize("kind", ["leaves", "history", "one"])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_up_to_the_third_derivative(program: Any, backend: str, kind: str) -> None:
     def ask(run: Any) -> Any:
         leaves, given = inputs_of(kind)
-        seen: list[Any] = []
-        value = total(run(*given))
-        for _ in range(3):
-            grads = torch.autograd.grad(value, leaves, create_graph=True, allow_unused=True)
-            seen += [None if grad is None else grad.detach() for grad in grads]
-            value = sum((grad.square() * 0.5).sum() for grad in grads if grad is not None)
-        return seen
+        return three_times(total(run(*given)), leaves)
 
     both(ask, lambda: program, backend)
 
@@ -263,13 +267,8 @@ def test_at_the_results(program: Any, backend: str) -> None:
         results = results if isinstance(results, tuple) else (results,)
         seen: list[Any] = []
         results[0].register_hook(lambda grad: seen.append(grad.detach()))
-        ends = [x, w, results[0]]
-        value = results[-1].square().sum()
-        for _ in range(3):
-            grads = torch.autograd.grad(value, ends, create_graph=True, allow_unused=True)
-            seen += [None if grad is None else grad.detach() for grad in grads]
-            value = sum((grad.square() * 0.5).sum() for grad in grads if grad is not None)
-        return seen
+        further = three_times(results[-1].square().sum(), [x, w, results[0]])
+        return seen + further
 
     both(ask, lambda: program, backend)
 
