@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,25 @@ from fxloom_interfaces.errors import FallbackWarning
 
 if "FXLOOM_TEST_DEVICE" in os.environ:
     torch.set_default_device(os.environ["FXLOOM_TEST_DEVICE"])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """`golden(path, text)` fails unless the file holds `text`; with --update-golden it writes the file."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            if os.environ.get("CI"):
+                pytest.fail("golden files are written where their difference is reviewed, not in CI")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists() and text == path.read_text(), f"{path} differs: if that is meant, run with --update-golden and review it"
+
+    return compare
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -145,10 +146,8 @@ def test_values_cross_stages(by_columns: bool, store: FileStore) -> None:
     torch.testing.assert_close(got, torch.nn.functional.layer_norm(shaped, (width,)), rtol=1e-5, atol=1e-5)
 
 
-def test_layer_norm_reads_as_written_by_hand(request: pytest.FixtureRequest) -> None:
-    golden = Path(__file__).parent / "golden" / "layer_norm.cpp"
-    text = emit_kernel(layer_norm(512, 768), "layer_norm_0")
-    assert text == golden.read_text()
+def test_layer_norm_reads_as_written_by_hand(golden: Callable[[Path, str], None]) -> None:
+    golden(Path(__file__).parent / "golden" / "layer_norm.cpp", emit_kernel(layer_norm(512, 768), "layer_norm_0"))
 
 
 def test_scan_keeps_a_double(store: FileStore) -> None:
