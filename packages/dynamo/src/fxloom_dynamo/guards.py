@@ -21,6 +21,7 @@ import torch
 from fxloom_dynamo import _native
 from fxloom_dynamo._torch_private import dispatch_keys, native_device
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
+from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.errors import InternalError, Site
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -127,6 +128,19 @@ class TensorProperties:
             parts.append("dispatch keys changed")
         return "; ".join(parts)
 
+    def __str__(self) -> str:
+        """As in guards' messages; `*`: may change."""
+        size, stride = (["*" if n is None or n < 0 else n for n in numbers or ()] for numbers in (self.sizes, self.strides))
+        parts = [f"{dtype_name(self.dtype)}[{', '.join(map(str, size))}]", str(self.device)]
+        if self.strides is not None:
+            parts.insert(1, f"strides ({', '.join(map(str, stride))})")
+        if self.layout is not torch.strided:
+            parts.append(str(self.layout))
+        if self.requires_grad:
+            parts.append("requires_grad")
+        if self.type is not torch.Tensor:
+            parts.append(_type_name(self.type))
+        return " ".join(parts)
 
     def _wanted_strides(self, now: TensorProperties) -> tuple[int | None, ...]:
         """The strides that a tensor with properties `now` would have to have."""
@@ -157,7 +171,8 @@ class Guard:
         asked = f" (asked at {self.site})" if self.site is not None else ""
         if self.kind is GuardKind.SIZES:
             return f"{self.expected}{asked}"
-        return f"{self.source.name} {self.kind.value} {_short(self.expected)}{asked}"
+        expected = str(self.expected) if self.kind is GuardKind.TENSOR else _short(self.expected)
+        return f"{self.source.name} {self.kind.value} {expected}{asked}"
 
 
 _ROOT = GlobalsSource()

@@ -282,8 +282,7 @@ def _write_artifacts(before: types.CodeType, after: types.CodeType, guards: tupl
     for name, code in (("bytecode_before.txt", before), ("bytecode_after.txt", after)):
         head = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
         telemetry.emit(telemetry.ArtifactWritten(name, f"{head}\n{dis.Bytecode(code).dis()}"))
-    lines = [f"{guard}{f'  # {guard.site}' if guard.site is not None else ''}" for guard in guards]
-    telemetry.emit(telemetry.ArtifactWritten("guards.txt", "\n".join(lines) + "\n"))
+    telemetry.emit(telemetry.ArtifactWritten("guards.txt", "".join(f"{guard}\n" for guard in guards)))
 
 
 def _give_up(region: Region, view: FrameView, kind: str, why: str, what_to_do: str) -> None:
