@@ -174,8 +174,15 @@ def _reason(graph: LoweredGraph, op: str) -> str:
 
 
 def _pre_fusion_text(graph: LoweredGraph) -> str:
-    parts = [f"{name}: {layout}" for name, layout in graph.layouts.items() if not name.startswith("buf")]
-    return "\n".join([*parts, "", *(str(node) for node in graph.nodes), ""])
+    """Inputs, then every node with what one point of its loop does."""
+    inputs = [f"{name}: {layout}" for name, layout in graph.layouts.items() if not name.startswith("buf")]
+    loops = {work.name: work for work in graph.work if isinstance(work, Loop)}
+    nodes: list[str] = []
+    for node in graph.nodes:
+        nodes.append(str(node))
+        if node.out.name in loops:
+            nodes += [f"    {instruction}" for instruction in loops[node.out.name].instructions]
+    return "\n".join([*inputs, "", *nodes, ""])
 
 
 def _size_hints(graph: LoweredGraph) -> dict[str, int]:
