@@ -101,10 +101,10 @@ def dev(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Ruff, forbidden imports, the packages' table."""
+    """Ruff, forbidden imports, the packages' table, dumps and links in the documentation."""
     session.run(sys.executable, "-m", "ruff", "check", ".", external=True)
-    session.run(sys.executable, "tools/check_forbidden.py", external=True)
-    session.run(sys.executable, "tools/check_packages.py", external=True)
+    for check in ("check_forbidden", "check_packages", "refresh_docs"):
+        session.run(sys.executable, f"tools/{check}.py", external=True)
 
 
 @nox.session(venv_backend="none")
