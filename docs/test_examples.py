@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,25 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             assert "://" in target or (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_dumps_and_links_to_definitions_are_fresh() -> None:
+    assert runpy.run_path(str(ROOT / "tools" / "refresh_docs.py"))["main"]([]) == 0, "run tools/refresh_docs.py --write"
+
+
+def test_the_readme_lists_every_page() -> None:
+    missing = [page.name for page in ROOT.glob("docs/*.md") if f"](docs/{page.name})" not in (ROOT / "README.md").read_text()]
+    assert not missing
+
+
+def terms() -> list[str]:
+    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    return [term for line in lines if line.startswith("- ") for term in re.findall(r"\*\*([^*]+)\*\*", line)]
+
+
+def test_terms_of_the_glossary_are_those_of_the_tree() -> None:
+    pages = [*ROOT.glob("packages/*/src/**/*.py"), *(page for page in PAGES if page.name not in ("glossary.md", "walk.md"))]
+    text = "\n".join(page.read_text() for page in pages).lower().replace("_", " ")
+    text = re.sub(r"[\s#]+", " ", text)  # terms may go on in the next line
+    missing = [term for term in terms() if term.lower() not in text]
+    assert not missing and len(set(terms())) == len(terms()) >= 30
