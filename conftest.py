@@ -1,7 +1,7 @@
 """For every test of this repository: what falls to eager without being asked to is an error.
 
-With FXLOOM_TEST_DEVICE=cuda tensors are made on that device unless a test says where. Tests that count on the CPU fail then; the list
-of failures is to be read.
+With FXLOOM_TEST_DEVICE=cuda tensors, and generators, are made on that device unless a test says where. Tests that count on the CPU, or
+have eager's own kernels end the process there, are marked `cpu_only("why")` and left out then.
 """
 
 from __future__ import annotations
@@ -17,8 +17,26 @@ import torch
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import FallbackWarning
 
-if "FXLOOM_TEST_DEVICE" in os.environ:
-    torch.set_default_device(os.environ["FXLOOM_TEST_DEVICE"])
+DEVICE = os.environ.get("FXLOOM_TEST_DEVICE")
+
+if DEVICE is not None:
+    torch.set_default_device(DEVICE)
+
+    class _Generator(torch.Generator):
+        """`torch.Generator()` doesn't follow the default device."""
+
+        def __new__(cls, device: str = DEVICE) -> torch.Generator:  # type: ignore[misc]  # as torch's own class, which tests may ask for
+            return _plain_generator(device)
+
+    _plain_generator = torch.Generator
+    torch.Generator = _Generator  # type: ignore[misc]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        marker = item.get_closest_marker("cpu_only")
+        if marker is not None and DEVICE not in (None, "cpu"):
+            item.add_marker(pytest.mark.skip(reason=f"on the CPU only: {marker.args[0]}"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

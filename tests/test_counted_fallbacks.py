@@ -13,6 +13,7 @@ from fxloom_codegen_cpp.toolchain import find_toolchain
 pytestmark = pytest.mark.usefixtures("counters_at_zero")
 
 
+@pytest.mark.cpu_only("it is the C++ compiler that is missing")
 def test_a_missing_compiler_is_told_of_where_errors_are_suppressed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
     monkeypatch.setenv("FXLOOM_CACHE_DIR", str(tmp_path))
@@ -57,6 +58,7 @@ def test_a_kernel_that_raises_is_told_of_and_counted_each_time(monkeypatch: pyte
     assert len(calls) == 4
 
 
+@pytest.mark.cpu_only("an index out of range ends the process on CUDA, in eager too")
 def test_what_the_program_handles_is_counted_and_not_told() -> None:
     def program(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         try:

@@ -33,6 +33,7 @@ def outcome(call: Callable[[torch.Tensor], Any], x: torch.Tensor) -> tuple[list[
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.cpu_only("a default device moves warnings into torch's own file")
 def test_values_and_warnings(name: str, backend: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         fxloom.reset()

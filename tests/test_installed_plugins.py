@@ -12,6 +12,8 @@ import fxloom
 from fxloom.info import collect_info
 from fxloom_interfaces import plugins
 
+pytestmark = pytest.mark.cpu_only("it installs plugins for the CPU")
+
 SECOND = """
 from dataclasses import replace
 from fxloom_codegen_cpp.plugin import PLUGIN as CPP

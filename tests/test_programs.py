@@ -28,7 +28,7 @@ def test_program_is_correct_whole_and_compiled_once(program: Program) -> None:
             assert counts.graph_breaks == program.breaks
             assert counts.fallbacks.total() == 0, counts.fallbacks
             assert counts.compiles == program.graphs, f"compiled again in call {call}: {counts.recompile_reasons}"
-    assert counts.kernels["cpp"] > 0
+    assert counts.kernels.total() > 0
     assert counts.library_calls.total() > 0
 
 

@@ -90,7 +90,7 @@ def test_gradients_are_as_near_to_float64_as_eagers(make: Callable[[], tuple[nn.
     counts = fxloom.stats()
     assert (counts.graphs, counts.graph_breaks) == (1, 0), counts.break_reasons
     assert set(counts.fallbacks) <= EAGER_IN_TRAINING, counts.fallbacks
-    assert counts.kernels["cpp"] > 0
+    assert counts.kernels.total() > 0
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, resnet])

@@ -201,6 +201,7 @@ def test_constants_are_compared_to_the_bit(constant: Any, other: Any) -> None:
         compiled(torch.ones(2), other)
 
 
+@pytest.mark.cpu_only("arrays of NumPy are tensors on the CPU")
 def test_arrays_are_constants() -> None:
     numpy = pytest.importorskip("numpy")
     array = numpy.ones(2, dtype="float32")

@@ -12,7 +12,7 @@ import fxloom_dynamo
 
 np = pytest.importorskip("numpy", reason="torch works without NumPy")
 #: torch's own methods for NumPy to call are of NumPy 1
-pytestmark = pytest.mark.filterwarnings("ignore:__array:DeprecationWarning")
+pytestmark = [pytest.mark.cpu_only("arrays of NumPy are tensors on the CPU"), pytest.mark.filterwarnings("ignore:__array:DeprecationWarning")]
 
 
 def _inputs() -> tuple[Any, Any, torch.Tensor]:

@@ -37,6 +37,7 @@ def test_each_call_prints_again(capsys):
     assert capsys.readouterr().out == "hello\nhello\n"
 
 
+@pytest.mark.cpu_only("the text names the device")
 def test_a_printed_tensor_is_a_break_and_prints_its_values(capsys):
     found = capture(lambda x: (print(x + 1), x * 2)[1], torch.zeros(1))
     assert found.breaks[0].key == "native_call"

@@ -202,6 +202,7 @@ def test_a_tensor_called_self() -> None:
     assert fxloom_dynamo.optimize("eager", fullgraph=True)(method)(torch.ones(2), torch.ones(2)).tolist() == [0, 0]
 
 
+@pytest.mark.cpu_only("torch.FloatTensor is of the CPU")
 def test_legacy_tensor_types() -> None:
     def fn(x: torch.Tensor) -> tuple[bool, bool, bool]:
         return isinstance(x, torch.FloatTensor), isinstance(x, torch.DoubleTensor), isinstance(x, torch.cuda.FloatTensor)

@@ -16,6 +16,7 @@ from fxloom_dynamo import graph_break, optimize
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.runtime import compile_callable
 
+pytestmark = pytest.mark.cpu_only("a default device is a thread's own; CUDA does not work in forked children")
 
 def program(x: torch.Tensor, n: int, log: list[int]) -> torch.Tensor:
     for i in range(n):

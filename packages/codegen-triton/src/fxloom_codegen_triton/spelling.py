@@ -149,13 +149,15 @@ def remainder_integer(a, b):  # sign of b, as Python's %
 @triton.jit
 def shift_left(a, b):  # 0 for counts outside of the width
     inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)
-    return tl.where(inside, a << tl.where(inside, b, 0), 0)
+    return tl.where(inside, a << tl.where(inside, b, 0).to(a.dtype), 0).to(a.dtype)
 """,
     "shift_right": """
 @triton.jit
 def shift_right(a, b):  # all value bits out for counts outside of the width
     last = a.dtype.primitive_bitwidth - 1
-    return a >> tl.where((b >= 0) & (b <= last), b, last)
+    inside = (b >= 0) & (b <= last)
+    shifted = a >> tl.where(inside, b, last).to(a.dtype)
+    return shifted if a.dtype.is_int_signed() else tl.where(inside, shifted, 0).to(a.dtype)
 """,
     "larger_first": """
 @triton.jit
