@@ -278,7 +278,7 @@ def test_numbers_are_drawn_in_the_order_of_memory(f: Program, x: Tensor, backend
     assert fxloom.stats().compiles == 2
 
 
-def test_functions_that_are_transformed_call_no_twins() -> None:
+def test_functions_that_are_transformed_call_no_scalar_overloads() -> None:
     """torch transforms no operators of others that have derivatives: such a float is compiled for."""
 
     def f(x: Tensor, p: float) -> tuple[Tensor, Tensor]:

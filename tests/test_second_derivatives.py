@@ -634,5 +634,5 @@ def test_nothing_outlives_the_derivatives(program: Any) -> None:
         value.backward()
         del x, w, value, grads
         gc.collect()
-        counts.append(sum(type(one).__name__ in ("_Call", "_Inner", "Recording", "Saved", "FakeTensor") for one in gc.get_objects()))
+        counts.append(sum(type(one).__name__ in ("StageCall", "_InnerGraph", "Recording", "PackedTensor", "FakeTensor") for one in gc.get_objects()))
     assert counts[1] == counts[2]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fxloom
-from fxloom_aot.traced import Declined
+from fxloom_aot.trace_result import NoBackwardGraph
 
 BACKENDS = ["aot_eager", "inductor"]
 
@@ -140,9 +140,9 @@ def test_every_subset_of_many_outputs(backend: str) -> None:
 
 def test_leaves_that_are_not_reached_where_no_backward_graph_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def declined(*args: Any) -> Any:
-        raise Declined("no graph")
+        raise NoBackwardGraph("no graph")
 
-    monkeypatch.setattr("fxloom_aot.module._variant", declined)
+    monkeypatch.setattr("fxloom_aot.api.compile_graph._variant", declined)
     compiled = fxloom.compile(lambda a, b: (a.sin(), b.cos(), (a * b).exp()), backend="aot_eager")
     a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     compiled(a, b)[1].sum().backward()

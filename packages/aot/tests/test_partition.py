@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import as_tuple, check, one_node_graph
 
-from fxloom_aot import Joint, MinCut, Partition, aot_graph, eager_compiler, export_graph, mincut, save_all
-from fxloom_aot.log import values_of
-from fxloom_aot.partition import backward_only, inputs_of, needed_by
+from fxloom_aot import Joint, MinCut, Partition, aot_graph, eager_compiler, export_graph, save_all
+from fxloom_aot.functional.functional_log import inputs_of
+from fxloom_aot.nests import values_of
+from fxloom_aot.partitioning import mincut
+from fxloom_aot.partitioning.partition import backward_only, needed_by
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.signature import InputKind

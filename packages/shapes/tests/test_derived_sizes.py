@@ -20,7 +20,7 @@ from fxloom_shapes.fake.symbolize import DimPolicy, symbolize
 from fxloom_shapes.fake.tensor import FakeTensor, make_fake
 from fxloom_shapes.propagation.context import TraceContext
 from fxloom_shapes.solver.constraints import ConstraintSolver
-from fxloom_shapes.symbols.options import Asker
+from fxloom_shapes.symbols.options import QueryOrigin
 
 Program = Callable[[Tensor], Tensor]
 
@@ -31,7 +31,7 @@ def trace(program: Program, hints: tuple[int, ...]) -> tuple[SymbolEnv, FakeTens
     desc = symbolize(env, torch.empty(hints), LocalSource("x"), {dim: DimPolicy() for dim in range(len(hints))}).descriptor
     x = make_fake(desc)
     mode = FakeMode(env)
-    with TraceContext(mode, env).activate(), mode, env.asked_by(Asker.OPERATOR):
+    with TraceContext(mode, env).activate(), mode, env.queried_by(QueryOrigin.OPERATOR):
         result = program(x)
     assert isinstance(result, FakeTensor)
     return env, x, result

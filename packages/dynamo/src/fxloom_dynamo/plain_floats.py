@@ -16,7 +16,7 @@ import torch
 from fxloom_dynamo._torch_private import DisableTorchFunction, has_autocast_rule
 from fxloom_interfaces.number_twins import accepts, takes_changing_int, twin
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.fake.operators import facts_of
+from fxloom_shapes.fake.operators import schema_info
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
@@ -123,7 +123,7 @@ def by_twin(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
 
 def _is_cast(op: Any, device: str) -> bool:
     """Whether autocast changes the dtypes that an operator, or what it is made of, gets there."""
-    return facts_of(op).composite or has_autocast_rule(op, device)
+    return schema_info(op).composite or has_autocast_rule(op, device)
 
 
 def _overloads(func: Any, name: str) -> list[Any]:

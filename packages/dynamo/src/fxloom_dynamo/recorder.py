@@ -63,7 +63,7 @@ from fxloom_shapes.propagation.propagate import statistics
 from fxloom_shapes.symbols.messages import check_arguments
 from fxloom_shapes.symbols.nodes import BoolNode
 from fxloom_shapes.symbols.numbers import SYMBOLIC
-from fxloom_shapes.symbols.options import Asker
+from fxloom_shapes.symbols.options import QueryOrigin
 
 if TYPE_CHECKING:
     from fxloom_dynamo.predictions import Prediction
@@ -273,8 +273,8 @@ class Recorder:
         env = self.fake_mode.env
         if env is None:
             return nullcontext()
-        env.guesses.clear()
-        return env.asked_by(Asker.OPERATOR)
+        env.assumptions.clear()
+        return env.queried_by(QueryOrigin.OPERATOR)
 
     def _is_new_number(self, value: Any) -> bool:
         """Whether only the run tells the number, and this call is what does: a custom operator counts something."""

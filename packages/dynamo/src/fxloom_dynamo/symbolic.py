@@ -24,7 +24,7 @@ from fxloom_shapes.expressions.floats import python_text
 from fxloom_shapes.symbols.float_nodes import FloatNode
 from fxloom_shapes.symbols.nodes import IntNode, Node
 from fxloom_shapes.symbols.numbers import SYMBOLIC
-from fxloom_shapes.symbols.options import Asker
+from fxloom_shapes.symbols.options import QueryOrigin
 
 if TYPE_CHECKING:
     from fxloom_dynamo.evaluator import Evaluator
@@ -48,7 +48,7 @@ def concrete(value: Any) -> Any:
     if plain is None:
         return value
     env = value.node.env
-    with nullcontext() if plain is float else env.asked_by(Asker.NUMBER):
+    with nullcontext() if plain is float else env.queried_by(QueryOrigin.NUMBER):
         return plain(value)
 
 

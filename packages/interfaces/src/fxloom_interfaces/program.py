@@ -451,7 +451,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The outputs: Refs, SizeRefs and constants (None for an output that is not there, or was handed over)."""
+    """The outputs: Refs, SizeRefs and constants (None for an output that is not there, or was yielded before)."""
 
     values: tuple[Any, ...]
 
@@ -460,18 +460,18 @@ class Return:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
-    """Give these outputs away before the end, and let go of `names`. positions: among the values of `Return`."""
+class YieldOutputs:
+    """Give these outputs to the caller before the program ends, and drop `names`. positions: among the values of `Return`."""
 
     positions: tuple[int, ...]
     values: tuple[Ref, ...]
     names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"hand over {', '.join(f'{n}: {v}' for n, v in zip(self.positions, self.values, strict=True))}"
+        return f"yield {', '.join(f'{n}: {v}' for n, v in zip(self.positions, self.values, strict=True))}"
 
 
-Step: TypeAlias = BindSize | Allocate | View | Launch | Call | Item | Free | HandOver | Return
+Step: TypeAlias = BindSize | Allocate | View | Launch | Call | Item | Free | YieldOutputs | Return
 
 
 def _argument(value: Any) -> str:

@@ -26,7 +26,6 @@ from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import (
     BindSize,
     Call,
-    HandOver,
     Kernel,
     Launch,
     Program,
@@ -35,6 +34,7 @@ from fxloom_interfaces.program import (
     SizeRef,
     Step,
     View,
+    YieldOutputs,
 )
 
 
@@ -162,7 +162,7 @@ class _Planner:
             return
         values = tuple(self._returned(output) for output in given.values())
         held = dict.fromkeys(name for buffer in names for name in self.memory.names(buffer))
-        self.steps.append(HandOver(tuple(given), values, tuple(held)))
+        self.steps.append(YieldOutputs(tuple(given), values, tuple(held)))
         self.yielded.update(given)
         self.ready.clear()
 

@@ -22,7 +22,6 @@ from fxloom_interfaces.program import (
     BindSize,
     Call,
     Free,
-    HandOver,
     Item,
     Launch,
     Program,
@@ -33,6 +32,7 @@ from fxloom_interfaces.program import (
     Step,
     TorchRef,
     View,
+    YieldOutputs,
 )
 
 _HEAD = '''\
@@ -84,7 +84,7 @@ def print_wrapper(program: Program, codegens: Mapping[str, Codegen], constants: 
 
 def parts_of(program: Program) -> tuple[tuple[int, ...], ...]:
     """Positions of the outputs in the order in which they are given away; one part where all are returned at the end."""
-    early = [step.positions for step in program.steps if isinstance(step, HandOver)]
+    early = [step.positions for step in program.steps if isinstance(step, YieldOutputs)]
     last = program.steps[-1]
     assert isinstance(last, Return)
     given = {position for positions in early for position in positions}
@@ -113,7 +113,7 @@ class _Printer:
         self.codegens = codegens
         self.devices = dict(program.devices)
         self.shapes: dict[str, tuple[Any, ...]] = {}
-        self.in_parts = any(isinstance(step, HandOver) for step in program.steps)
+        self.in_parts = any(isinstance(step, YieldOutputs) for step in program.steps)
 
     def step(self, step: Step) -> list[str]:
         match step:
@@ -146,11 +146,11 @@ class _Printer:
                 return [f"{name} = {base}[{index}]"]
             case Free(names):
                 return [f"del {', '.join(names)}"]
-            case HandOver(_, values, names):
+            case YieldOutputs(_, values, names):
                 return [f"part = [{', '.join(map(str, values))}]", f"del {', '.join(names)}", "yield part"]
             case Return(values):
                 if self.in_parts:
-                    early = {position for step in self.program.steps if isinstance(step, HandOver) for position in step.positions}
+                    early = {position for step in self.program.steps if isinstance(step, YieldOutputs) for position in step.positions}
                     rest = [_argument(value) for position, value in enumerate(values) if position not in early]
                     return [f"yield [{', '.join(rest)}]"] if rest else []
                 return [f"return [{', '.join(_argument(v) for v in values)}]"]

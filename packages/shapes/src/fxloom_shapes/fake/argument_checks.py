@@ -19,7 +19,7 @@ import torch
 
 from fxloom_shapes._torch_private import disable_torch_dispatch, disable_torch_function
 from fxloom_shapes.fake.descriptor import usable
-from fxloom_shapes.fake.operators import Op, facts_of
+from fxloom_shapes.fake.operators import Op, schema_info
 from fxloom_shapes.fake.tensor import FakeTensor
 
 aten = torch.ops.aten
@@ -55,7 +55,7 @@ _MOST_AXES = 8
 
 @cache
 def _is_asked(op: Op) -> bool:
-    facts = facts_of(op)
+    facts = schema_info(op)
     name = op._schema.name
     if op.namespace != "aten" or facts.data_dependent or facts.dynamic_shape or facts.inplace_view or facts.composite:
         return False
@@ -131,7 +131,7 @@ def _sample_size(size: Sequence[Any]) -> tuple[int, ...]:
 def _ask(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Run the kernel on samples. False where that isn't possible on this machine."""
     names = [argument.name for argument in op._schema.arguments]
-    seeded = facts_of(op).seeded
+    seeded = schema_info(op).seeded
     draws = seeded and "generator" in names
     filled = draws or not seeded  # without elements nothing is drawn
     with disable_torch_function(), disable_torch_dispatch(), torch.no_grad(), warnings.catch_warnings(action="ignore"):

@@ -10,13 +10,13 @@ import torch
 from fxloom_interfaces.philox import draws_numbers
 from fxloom_shapes._torch_private import composite, counts_within, decompose
 
-__all__ = ["Op", "OpFacts", "decompose", "facts_of"]
+__all__ = ["Op", "SchemaInfo", "decompose", "schema_info"]
 
 Op = torch._ops.OpOverload
 
 
 @dataclass(frozen=True, slots=True)
-class OpFacts:
+class SchemaInfo:
     """writes: (position, name, is_out) of every argument that the operator writes to.
 
     inplace_view: changes the metadata of its first argument. data_dependent: its answer depends on values.
@@ -36,14 +36,14 @@ class OpFacts:
 
 
 @cache
-def facts_of(op: Op) -> OpFacts:
+def schema_info(op: Op) -> SchemaInfo:
     """The facts of one overload."""
     writes = tuple(
         (position, argument.name, bool(argument.is_out))
         for position, argument in enumerate(op._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
-    return OpFacts(
+    return SchemaInfo(
         writes=writes,
         inplace_view=torch.Tag.inplace_view in op.tags or op._schema.name in ("aten::set_", "aten::detach_"),
         data_dependent=torch.Tag.data_dependent_output in op.tags,

@@ -1,7 +1,7 @@
 """Fake tensors: metadata, autograd and aliasing of a tensor, without its elements.
 
 A `FakeTensor` is a wrapper subclass without storage. Its metadata is a `Descriptor`, its memory a `FakeStorage` token: two fakes
-alias exactly when they have the same token, save where that is known only at run time (`GuessedCopy`). Operators on fakes arrive
+alias exactly when they have the same token, save where that is known only at run time (`AmbiguousCopy`). Operators on fakes arrive
 below autograd, so `requires_grad`, `grad_fn` and version counters are torch's own. A small fake made from known numbers may know its
 value (`constant`).
 """
@@ -18,32 +18,32 @@ import torch
 from fxloom_shapes._torch_private import disabled_torch_function, make_wrapper, set_lazy_bits
 from fxloom_shapes.errors import DataDependent
 from fxloom_shapes.fake.descriptor import CONJ, NEG, Descriptor
-from fxloom_shapes.symbols.options import Asker
+from fxloom_shapes.symbols.options import QueryOrigin
 
 _identities = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class GuessedCopy:
+class AmbiguousCopy:
     """Why memory was taken for new: `reshape` and its kind copy where they can't give a view of `origin`.
 
-    guesses: what was asked on the way, with the answer that was assumed for numbers known only at run time.
+    assumptions: what was asked on the way, with the answer that was assumed for numbers known only at run time.
     """
 
     origin: FakeStorage
-    guesses: tuple[tuple[Any, bool], ...]
+    assumptions: tuple[tuple[Any, bool], ...]
 
 
 class FakeStorage:
     """Identity of a piece of memory. writes: how many operators wrote to it; a known value is void after one.
 
-    guessed_copy: None where it is certain that the memory is that of no other. pinned: a device can read it. ident: a number that
+    ambiguous_copy: None where it is certain that the memory is that of no other. pinned: a device can read it. ident: a number that
     no other has; most pieces of memory are never asked for one, and making one for each would be a good part of what a fake
     operator costs.
     """
 
     writes: int = 0
-    guessed_copy: GuessedCopy | None = None
+    ambiguous_copy: AmbiguousCopy | None = None
     pinned: bool = False
     ident: int
 
@@ -163,13 +163,13 @@ def make_fake(desc: Descriptor, storage: FakeStorage | None = None, requires_gra
             FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device, False, requires_grad
         )  # fmt: skip
     else:
-        asker, env.asker = env.asker, Asker.MEMORY  # torch asks how much there would be
+        origin, env.query_origin = env.query_origin, QueryOrigin.MEMORY  # torch asks how much there would be
         try:
             fake = make_wrapper(
                 FakeTensor, desc.size, desc.stride, desc.offset, None, desc.dtype, _strided, desc.wrapper_device, False, requires_grad
             )  # fmt: skip
         finally:
-            env.asker = asker
+            env.query_origin = origin
     fake.desc = desc
     fake.storage_token = storage if storage is not None else FakeStorage()
     if desc.bits:

@@ -12,7 +12,7 @@ import torch
 
 from fxloom_shapes._torch_private import disable_torch_dispatch
 from fxloom_shapes.fake.descriptor import Descriptor, describe_contiguous, describe_tensor
-from fxloom_shapes.fake.operators import Op, OpFacts
+from fxloom_shapes.fake.operators import Op, SchemaInfo
 from fxloom_shapes.fake.tensor import FakeTensor, make_fake
 from fxloom_shapes.propagation.arguments import result_tensors, tensors_of
 from fxloom_shapes.symbols.numbers import SYMBOLIC
@@ -123,7 +123,7 @@ def carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out:
             fake.set_constant(value)
 
 
-def written_constant(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+def written_constant(func: Op, facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
     """What the first argument holds after an operator that writes to it; None where a value is unknown."""
     if [(position, is_out) for position, _, is_out in facts.writes] != [(0, False)] or facts.seeded or facts.inplace_view:
         return None

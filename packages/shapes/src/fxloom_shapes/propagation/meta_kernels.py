@@ -16,11 +16,11 @@ import torch
 from fxloom_shapes._torch_private import disable_torch_dispatch, set_lazy_bits, storage_identity, symbolic_kernels
 from fxloom_shapes.errors import NoFakeKernel
 from fxloom_shapes.fake.descriptor import CONJ, NEG, describe_tensor, extent_of, usable
-from fxloom_shapes.fake.operators import Op, OpFacts
+from fxloom_shapes.fake.operators import Op, SchemaInfo
 from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, ViewOf
 from fxloom_shapes.fake.tensor import FakeTensor
 from fxloom_shapes.propagation.arguments import is_symbolic, result_tensors, tensors_of
-from fxloom_shapes.symbols.options import Asker
+from fxloom_shapes.symbols.options import QueryOrigin
 
 aten = torch.ops.aten
 _META = torch.device("meta")
@@ -62,7 +62,7 @@ def common_device(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
     return found or scalar or _CPU
 
 
-def ask_meta_kernel(func: Op, kernel: Callable[..., Any], facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
+def ask_meta_kernel(func: Op, kernel: Callable[..., Any], facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
     """What `kernel`, which is `func` itself or stands for it, makes of tensors on `meta`."""
     device = common_device(func, args, kwargs)
     tensors = list(tensors_of(args, kwargs))
@@ -156,5 +156,5 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
 def _certain(tensors: list[FakeTensor]) -> Iterator[None]:
     """What torch expects within the block holds: tensors lie in the memory that they have."""
     env = next((tensor.desc.env for tensor in tensors if tensor.desc.env is not None), None)
-    with nullcontext() if env is None else env.asked_by(Asker.MEMORY):
+    with nullcontext() if env is None else env.queried_by(QueryOrigin.MEMORY):
         yield

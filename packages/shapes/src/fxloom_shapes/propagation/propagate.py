@@ -18,10 +18,10 @@ from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake.argument_checks import refuse
 from fxloom_shapes.fake.descriptor import CONJ, NEG
 from fxloom_shapes.fake.devices import with_requested_device
-from fxloom_shapes.fake.operators import Op, OpFacts, facts_of
+from fxloom_shapes.fake.operators import Op, SchemaInfo, schema_info
 from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, Uncached, ViewOf
 from fxloom_shapes.fake.rule_registry import RULES
-from fxloom_shapes.fake.tensor import FakeStorage, FakeTensor, GuessedCopy, make_fake, set_dispatcher
+from fxloom_shapes.fake.tensor import AmbiguousCopy, FakeStorage, FakeTensor, make_fake, set_dispatcher
 from fxloom_shapes.propagation.arguments import Key, RealTensor, environment, key_of, tensors_of, with_fakes
 from fxloom_shapes.propagation.current import symbols_of_context
 from fxloom_shapes.propagation.data_dependent import CustomContext, dynamic_shape
@@ -70,7 +70,7 @@ class OperatorTraits:
     """
 
     func: Op  # held, so that no other gets its id
-    facts: OpFacts
+    facts: SchemaInfo
     handler: Handler | None
     copies: bool
     views_copy: bool
@@ -83,7 +83,7 @@ _traits: dict[int, OperatorTraits] = {}
 
 def _traits_of(func: Op) -> OperatorTraits:
     traits = OperatorTraits(
-        func, facts_of(func), HANDLERS.get(func), func in _COPIES, func is aten._unsafe_view.default, func in KNOWN_FACTORIES
+        func, schema_info(func), HANDLERS.get(func), func in _COPIES, func is aten._unsafe_view.default, func in KNOWN_FACTORIES
     )  # fmt: skip
     return _traits.setdefault(id(func), traits)
 
@@ -93,7 +93,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
     traits = _traits.get(id(func)) or _traits_of(func)
     if kwargs:
         kwargs = with_requested_device(kwargs)
-    guesses = _guesses_before_copy(args) if traits.copies else ()
+    assumptions = _assumptions_before_copy(args) if traits.copies else ()
     if traits.handler is not None:
         return traits.handler(func, args, kwargs or {}, mode)
     try:
@@ -145,10 +145,10 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
             out.storage_token = FakeStorage()
             if desc.bits:
                 set_lazy_bits(out, bool(desc.bits & CONJ), bool(desc.bits & NEG))
-        if guesses:
-            out.storage_token.guessed_copy = GuessedCopy(args[0].storage_token, guesses)
+        if assumptions:
+            out.storage_token.ambiguous_copy = AmbiguousCopy(args[0].storage_token, assumptions)
         elif traits.views_copy:
-            out.storage_token.guessed_copy = args[0].storage_token.guessed_copy
+            out.storage_token.ambiguous_copy = args[0].storage_token.ambiguous_copy
     elif type(plan) is ViewOf and plan.index == 0 and type(args[0]) is FakeTensor and not _inference_mode():
         out = make_fake(plan.desc, args[0].storage_token)
     else:
@@ -168,10 +168,10 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
 _COPIES = frozenset({aten.clone.default, aten._to_copy.default})
 
 
-def _guesses_before_copy(args: tuple[Any, ...]) -> tuple[tuple[Any, bool], ...]:
+def _assumptions_before_copy(args: tuple[Any, ...]) -> tuple[tuple[Any, bool], ...]:
     """What the function that copies now asked before, with answers by default."""
     env = args[0].desc.env if type(args[0]) is FakeTensor else None
-    return () if env is None else tuple(env.guesses)
+    return () if env is None else tuple(env.assumptions)
 
 
 def _build(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
@@ -200,7 +200,7 @@ def _build(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
     return build(plan)
 
 
-def _make_plan(func: Op, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Plan | Uncached | None:
+def _make_plan(func: Op, facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Plan | Uncached | None:
     """None when the operator is defined by others and has to be taken apart."""
     if not RULES:
         import fxloom_shapes.rules  # noqa: F401  # fills the table, at first need: it takes 20 ms
@@ -247,7 +247,7 @@ def _shape_depends_on_values(func: Op, args: tuple[Any, ...], kwargs: dict[str, 
     return True
 
 
-def _note_writes(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _note_writes(facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     for position, name, _ in facts.writes:
         written = args[position] if position < len(args) else kwargs.get(name)
         for fake in written if isinstance(written, (tuple, list)) else (written,):

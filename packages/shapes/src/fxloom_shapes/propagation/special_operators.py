@@ -33,7 +33,7 @@ def _read_scalar(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: 
     value = args[0].constant if type(args[0]) is FakeTensor else args[0]
     if value is None:
         env = symbols_of_context(mode)
-        captured = env is not None and (env.options.capture_scalars or (env.replayed and env.options.capture_indices))
+        captured = env is not None and (env.options.capture_scalars or (env.retracing and env.options.capture_indices))
         number = unbacked_number(env, args[0]) if env is not None and captured else None
         if number is not None:
             return number

@@ -28,7 +28,7 @@ from fxloom_shapes.solver.constraints import ConstraintSolver, Range
 from fxloom_shapes.symbols.float_nodes import FloatNode
 from fxloom_shapes.symbols.messages import worded
 from fxloom_shapes.symbols.nodes import IntNode
-from fxloom_shapes.symbols.options import Asker, EnvOptions, Tracer
+from fxloom_shapes.symbols.options import EnvOptions, QueryOrigin, Tracer
 from fxloom_shapes.symbols.symbol import LARGEST, SPECIAL, SizeGuard, Symbol
 
 #: how far from a size others are looked for that a trace serves
@@ -71,7 +71,7 @@ class _FloatAt(NamedTuple):
 class SymbolEnv:
     """See the module's docstring.
 
-    `options` never change. `tracer` is the layer that traces now (`hand_over` passes the environment on), and `asked_by` says whose
+    `options` never change. `tracer` is the layer that traces now (`begin_retrace` passes the environment on), and `queried_by` says whose
     questions follow. What the trace relied on is in `guards`, `deferred` (checked when the graph runs), `offsets` and
     `pinned_floats`; once the environment is `frozen`, relying on more is an InternalError. `runtime_scalars`, `plans`, `interned`,
     `descriptors` and `constants` are caches of other modules: their entries hold in this environment only.
@@ -80,14 +80,14 @@ class SymbolEnv:
     def __init__(self, options: EnvOptions = _DEFAULTS) -> None:
         self.options = options
         self.tracer = Tracer()
-        self.asker = Asker.PROGRAM
+        self.query_origin = QueryOrigin.PROGRAM
         self._hints: dict[str, int] = {}
         self.solver = ConstraintSolver(self._hints)
         self.symbols: dict[str, Symbol] = {}
         #: there are unbacked symbols, whose numbers are known only at run time
         self.has_unbacked = False
-        #: answers by default since the program's last call (`fake.GuessedCopy`)
-        self.guesses: list[tuple[Statement, bool]] = []
+        #: answers by default since the program's last call (`fake.AmbiguousCopy`)
+        self.assumptions: list[tuple[Statement, bool]] = []
 
         self.guards: dict[Statement, SizeGuard] = {}
         #: statements about unbacked symbols that the program asserted; checked when the graph runs
@@ -98,7 +98,7 @@ class SymbolEnv:
         self.pinned_floats: dict[str, SizeGuard] = {}
         self.frozen = False
         #: what comes now was captured before: a number that is read out of a tensor is one that capture left in the graph
-        self.replayed = False
+        self.retracing = False
 
         #: symbols of numbers and counts that were read from tensors before, by what was read
         self.runtime_scalars: dict[Any, Any] = {}
@@ -121,13 +121,13 @@ class SymbolEnv:
     # --- who asks ---
 
     @contextmanager
-    def asked_by(self, asker: Asker) -> Iterator[None]:
-        """Within the block, questions count as those of `asker`."""
-        before, self.asker = self.asker, asker
+    def queried_by(self, origin: QueryOrigin) -> Iterator[None]:
+        """Within the block, questions count as those of `origin`."""
+        before, self.query_origin = self.query_origin, origin
         try:
             yield
         finally:
-            self.asker = before
+            self.query_origin = before
 
     @contextmanager
     def keep_floats_symbolic(self) -> Iterator[None]:
@@ -147,11 +147,11 @@ class SymbolEnv:
     @property
     def in_operator(self) -> bool:
         """The question is an operator's or torch's, not the program's own."""
-        return self.asker in (Asker.OPERATOR, Asker.MEMORY)
+        return self.query_origin in (QueryOrigin.OPERATOR, QueryOrigin.MEMORY)
 
-    def hand_over(self, tracer: Tracer) -> None:
+    def begin_retrace(self, tracer: Tracer) -> None:
         """From now on `tracer` traces. The program's own questions were answered before, all that come are operators'."""
-        self.tracer, self.asker, self.replayed = tracer, Asker.OPERATOR, True
+        self.tracer, self.query_origin, self.retracing = tracer, QueryOrigin.OPERATOR, True
 
     # --- symbols ---
 
@@ -334,19 +334,19 @@ class SymbolEnv:
 
     def decide_or(self, statement: Statement | bool, default: bool) -> bool:
         """As `decide`; `default` where the answer depends on an unbacked symbol, or makes no difference but to memory."""
-        if self.asker is Asker.MEMORY:
+        if self.query_origin is QueryOrigin.MEMORY:
             known = self.proven(statement)
             return default if known is None else known
         try:
             return self.decide(statement, assume=False)
         except DataDependent:
             assert not isinstance(statement, bool)
-            self.guesses.append((statement, default))
+            self.assumptions.append((statement, default))
             return default
 
-    def settle(self, guess: tuple[Statement, bool]) -> bool:
+    def settle(self, assumption: tuple[Statement, bool]) -> bool:
         """True where an answer by default is certain to be right, or is assumed and checked at run time; raises DataDependent else."""
-        statement, answer = guess
+        statement, answer = assumption
         return self.decide(statement, assume=self.options.one_graph) is answer
 
     def expect(self, statement: Statement | bool, message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()) -> bool:
@@ -357,7 +357,7 @@ class SymbolEnv:
         if known is not None:
             return known
         if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
-            if self.asker is Asker.MEMORY:
+            if self.query_origin is QueryOrigin.MEMORY:
                 return True
             usual = generalization.truths_alike(statement, self._unknown(symbols_of(statement)), self._hints) if self.in_operator else set()
             if usual == {True} and generalization.is_about_strides(statement):
@@ -482,7 +482,7 @@ class SymbolEnv:
 
     def _refuse_respecialization(self, symbols: Sequence[Symbol]) -> None:
         """Break where an operator insists on the value of a number that code was made for twice already."""
-        if self.asker is Asker.NUMBER:
+        if self.query_origin is QueryOrigin.NUMBER:
             return
         for symbol in symbols:
             for source in symbol.sources:

@@ -13,7 +13,7 @@ from typing import Any
 from fxloom_interfaces.errors import Site
 
 
-class Asker(enum.Enum):
+class QueryOrigin(enum.Enum):
     """Whose question it is.
 
     PROGRAM: the program's own, `if x.shape[0] > 3`. NUMBER: the program's own, that uses a number as such (`range(n)`, a key of

@@ -1,0 +1,49 @@
+"""Walk the nests of tuples, lists and dicts that arguments and results of operators are.
+
+In: any such nest. Out: the fakes or symbolic numbers in it, in order, or a nest like it with real tensors replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from typing import Any
+
+import torch
+
+from fxloom_shapes import FakeTensor
+from fxloom_shapes.symbols.numbers import SYMBOLIC
+
+
+def values_of(nest: Any) -> Iterator[FakeTensor]:
+    """The values in a nest of tuples, lists and dicts, in order."""
+    return _leaves(nest, _VALUES)
+
+
+def numbers_of(nest: Any) -> Iterator[Any]:
+    """The symbolic numbers in a nest of tuples, lists and dicts, in order."""
+    return _leaves(nest, SYMBOLIC)
+
+
+_VALUES = frozenset({FakeTensor})
+
+
+def _leaves(nest: Any, kinds: Container[type]) -> Iterator[Any]:
+    kind = type(nest)
+    if kind in kinds:
+        yield nest
+    elif kind is tuple or kind is list:
+        for item in nest:
+            yield from _leaves(item, kinds)
+    elif kind is dict:
+        for item in nest.values():
+            yield from _leaves(item, kinds)
+
+
+def adopted(nest: Any, constant: Callable[[torch.Tensor], FakeTensor]) -> Any:
+    """`nest` with every tensor that is no fake replaced by what `constant` makes of it."""
+    kind = type(nest)
+    if kind is tuple or kind is list:
+        return kind([adopted(item, constant) for item in nest])
+    if kind is not FakeTensor and isinstance(nest, torch.Tensor):
+        return constant(nest)
+    return nest

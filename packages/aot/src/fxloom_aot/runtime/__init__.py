@@ -1,0 +1,1 @@
+"""What runs at every call of a compiled graph: inputs, outputs, nodes of autograd, backward graphs."""
