@@ -1,9 +1,9 @@
 """Fusion: which loops become one kernel, and in which order kernels and calls run.
 
 In: a `LoweredGraph`. Out: groups in an order that keeps every dependency. Two groups may merge when their spaces have a common
-refinement, every value one takes from the other is read at the very index at which it was written, and no path leads from one to
-the other through a third. What the target can do is asked of its capabilities. Invariant: program order decides all ties, so the
-same graph gives the same groups.
+refinement, every value one takes from the other is read at the very index at which it was written, no path leads from one to the
+other through a third, and the rules of `fusion_rules` agree. Invariant: program order decides all ties, so the same graph gives the
+same groups.
 
 Programs have tens of thousands of loops, so no step walks all groups. Sets of groups are ints, a bit for each number: what a
 group depends on (`ancestors`), and who reads a buffer in loops of one shape (`_readers`).
@@ -22,6 +22,7 @@ import sympy
 from fxloom_inductor_core.ir.graph import ExternCall, LoweredGraph, Work
 from fxloom_inductor_core.ir.loops import Loop, exprs_of, map_exprs
 from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.scheduler.fusion_rules import FUSION_RULES, Merge
 from fxloom_inductor_core.scheduler.groups import Group, Member, Space, Traits
 from fxloom_inductor_core.scheduler.spaces import Axes, collapse, linear_parts, refine
 from fxloom_interfaces.codegen import Capabilities, Codegen
@@ -209,7 +210,8 @@ class Scheduler:
         capabilities = self._capabilities(first.device)
         depends = first.number in second.before
         for space, members in self._candidates(first, second, depends):
-            if not self._allowed(space, members, first, second, depends, capabilities):
+            merge = Merge(first, second, space, members, depends, capabilities)
+            if not all(rule(merge) for rule in FUSION_RULES):
                 continue
             if self._indices_agree(space, members, {**first.writes, **second.writes}):
                 self._merge(first, second, space, members)
@@ -270,29 +272,6 @@ class Scheduler:
         if outer is None:
             return None
         return Space(outer, rows.inner), [*folding.members, *plain.members]
-
-    def _allowed(
-        self, space: Space, members: Sequence[Member], first: Group, second: Group, depends: bool, capabilities: Capabilities
-    ) -> bool:
-        buffers = {**first.reads, **first.writes, **second.reads, **second.writes}
-        if len(buffers) + len(first.sizes | second.sizes) > capabilities.max_arguments:
-            return False
-        if any(m.traits.has_atomic for m in members):
-            return False
-        if space.inner is None:
-            return "pointwise" in capabilities.fusions
-        if any(m.traits.is_scan for m in members):
-            return False
-        outer = product(space.outer)
-        if isinstance(outer, int) and outer < capabilities.parallelism and len(members) > 1:
-            # few rows: only what folds the same rows may share the loop, an elementwise loop would lose its parallelism
-            total = product((*space.outer, *space.inner))
-            if any(m.inside and not m.traits.is_reduction for m in members) and isinstance(total, int) and total > 1 << 12:
-                return False
-        if not depends:
-            return first.space == second.space
-        ends_in_fold = any(m.traits.is_reduction for m in first.members)
-        return ("reduction_epilogue" if ends_in_fold else "reduction_prologue") in capabilities.fusions
 
     def _tables(self, member: Member, space: Space) -> tuple[IndexTable, IndexTable]:
         """(reads, writes) of a member by buffer, in the symbols of `space`."""

@@ -1,0 +1,93 @@
+"""What may be fused: rules about two groups of loops that could run in one loop nest.
+
+In: a `Merge`, two groups and how they would run together. Out: True from every rule of `FUSION_RULES`, or they stay apart. These are
+rules of the target and of speed. That values are read where they were written, and that no cycle arises, is no matter of rules:
+`fusion` sees to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fxloom_inductor_core.scheduler.groups import Group, Member, Space
+from fxloom_interfaces.codegen import Capabilities
+from fxloom_interfaces.expr import product
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`second` running in the loops of `first`, which is earlier in the program.
+
+    space, members: of the group that would come out. depends: `second` reads what `first` writes. capabilities: of the target.
+    """
+
+    first: Group
+    second: Group
+    space: Space
+    members: Sequence[Member]
+    depends: bool
+    capabilities: Capabilities
+
+
+FusionRule: TypeAlias = Callable[[Merge], bool]
+
+#: Elements of a loop nest with few rows up to which losing the parallelism of an elementwise loop costs less than a second kernel.
+_SMALL_NUMEL = 1 << 12
+
+
+def fits_in_one_launch(merge: Merge) -> bool:
+    """The target takes so many arguments."""
+    first, second = merge.first, merge.second
+    buffers = {**first.reads, **first.writes, **second.reads, **second.writes}
+    return len(buffers) + len(first.sizes | second.sizes) <= merge.capabilities.max_arguments
+
+
+def adds_nothing_atomically(merge: Merge) -> bool:
+    """Sums that several points add to are complete only when the kernel has ended."""
+    return not any(member.traits.has_atomic for member in merge.members)
+
+
+def target_fuses_pointwise(merge: Merge) -> bool:
+    return merge.space.inner is not None or "pointwise" in merge.capabilities.fusions
+
+
+def scans_stay_alone(merge: Merge) -> bool:
+    """A scan runs over its axis in order."""
+    return merge.space.inner is None or not any(member.traits.is_scan for member in merge.members)
+
+
+def keeps_parallelism(merge: Merge) -> bool:
+    """With few rows only what folds the same rows may share the loop: an elementwise loop would run on few processors."""
+    outer = product(merge.space.outer)
+    if merge.space.inner is None or not isinstance(outer, int) or outer >= merge.capabilities.parallelism:
+        return True
+    total = product((*merge.space.outer, *merge.space.inner))
+    if not isinstance(total, int) or total <= _SMALL_NUMEL:
+        return True
+    return not any(member.inside and not member.traits.is_reduction for member in merge.members)
+
+
+def independent_folds_have_one_space(merge: Merge) -> bool:
+    """Loops with reductions that don't read one another share nothing but the loop: it has to be the same."""
+    return merge.space.inner is None or merge.depends or merge.first.space == merge.second.space
+
+
+def target_fuses_with_reductions(merge: Merge) -> bool:
+    if merge.space.inner is None or not merge.depends:
+        return True
+    ends_in_fold = any(member.traits.is_reduction for member in merge.first.members)
+    return ("reduction_epilogue" if ends_in_fold else "reduction_prologue") in merge.capabilities.fusions
+
+
+#: All have to agree; the ones that are cheap to ask come first.
+FUSION_RULES: list[FusionRule] = [
+    fits_in_one_launch,
+    adds_nothing_atomically,
+    target_fuses_pointwise,
+    scans_stay_alone,
+    keeps_parallelism,
+    independent_folds_have_one_space,
+    target_fuses_with_reductions,
+]
