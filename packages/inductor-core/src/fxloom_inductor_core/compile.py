@@ -1,4 +1,4 @@
-"""The way through inductor-core: lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper.
+"""The way through inductor-core: passes -> lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper.
 
 In: a graph in the aten dialect, its signature, a code generator by device type. Out: `CompiledGraph`, a callable.
 Invariant: what comes out is a function of the graph, the signature, the options and the plugins alone.
@@ -18,6 +18,7 @@ from fxloom_inductor_core.ir.loops import Loop
 from fxloom_inductor_core.lowering.lower import lower
 from fxloom_inductor_core.memory.liveness import donated_inputs, yield_nbytes
 from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.passes.pipeline import run_passes
 from fxloom_inductor_core.scheduler.fusion import Scheduler
 from fxloom_inductor_core.scheduler.groups import Group
 from fxloom_inductor_core.wrapper.program import Planned, plan
@@ -89,7 +90,8 @@ def compile_graph(
     codegens: Mapping[str, Codegen],
     store: Any,
 ) -> CompiledGraph:
-    """Compile a graph in the aten dialect. codegens: plugin by device type. store: the ArtifactStore for built kernels.
+    """Compile a graph in the aten dialect; passes edit it in place. codegens: plugin by device type. store: the ArtifactStore for
+    built kernels.
 
     signature: says whether values are kept for a backward graph, which is compiled for the strides that they were traced with.
     """
@@ -97,6 +99,8 @@ def compile_graph(
     for plugin in codegens.values():
         check_codegen(plugin)
     listening = telemetry.wants_artifacts()
+    with telemetry.phase("inductor.passes"):
+        run_passes(gm, options)
     with telemetry.phase("inductor.lower"):
         trains = signature is not None and bool(signature.outputs_of(OutputKind.SAVED))
         graph = lower(gm, codegens, options, keep_ir=listening, trains=trains)

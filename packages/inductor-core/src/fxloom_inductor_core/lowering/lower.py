@@ -32,7 +32,6 @@ from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalError, refused
 from fxloom_interfaces.expr import Expr, print_expr
 from fxloom_interfaces.loop_ir import Layout
-from fxloom_interfaces.philox import draws_numbers
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
 from fxloom_interfaces.value_checks import may_raise
 from fxloom_shapes.expressions.floats import atom_text, opaque_atoms
@@ -98,10 +97,10 @@ class _GraphLowering:
         return self.cx.out
 
     def _lower(self, node: torch.fx.Node) -> None:
-        if self._uses[node] or _is_impure(node):
-            self.cx.env[node] = self._call(node)
-        elif isinstance(node.target, torch._ops.OpOverload) and may_raise(node.target, meta.get_fake(node)):
+        if not self._uses[node] and isinstance(node.target, torch._ops.OpOverload) and may_raise(node.target, meta.get_fake(node)):
             self.cx.eager(node, library=True)  # for what it raises: no kernel would be made of it
+        else:
+            self.cx.env[node] = self._call(node)
 
     def _count_uses(self, node: torch.fx.Node) -> int:
         """How often the node's value is read, seen through views."""
@@ -320,11 +319,3 @@ def _is_view(node: torch.fx.Node) -> bool:
     return isinstance(target, torch._ops.OpOverload) and any(
         r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns
     )
-
-
-def _is_impure(node: torch.fx.Node) -> bool:
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    schema = target._schema
-    return draws_numbers(target) or schema.is_mutable or not schema.returns or target.namespace not in ("aten", "prims", "fxloom")
