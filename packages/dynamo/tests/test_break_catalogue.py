@@ -18,7 +18,7 @@ import torch
 from fxloom_dynamo import graph_break, optimize
 from fxloom_dynamo.breaks import CATALOGUE
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.models import FUNCTIONS
+from fxloom_dynamo.model_tables import FUNCTIONS
 from fxloom_dynamo.runtime import compile_callable
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import GraphRejected, Unsupported

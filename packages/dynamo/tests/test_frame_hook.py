@@ -15,8 +15,8 @@ import torch
 from fxloom_dynamo import _native
 from fxloom_dynamo.bytecode import assemble, disassemble, emit
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
+from fxloom_dynamo.captured import INPUTS_LOCAL
 from fxloom_dynamo.guards import FrameNames, Guard, GuardKind, TensorProperties, build_tree, identity_guard
-from fxloom_dynamo.runtime import INPUTS_LOCAL
 from fxloom_interfaces.sources import (
     AttrSource,
     ClosureSource,

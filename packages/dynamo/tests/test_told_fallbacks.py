@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fxloom_dynamo import optimize
-from fxloom_dynamo.models import FUNCTIONS
+from fxloom_dynamo.model_tables import FUNCTIONS
 from fxloom_dynamo.residual import Residual
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FallbackWarning, GraphRejected, Unsupported

@@ -13,7 +13,7 @@ import torch
 from counted import compared
 from torch.nn import functional
 
-from fxloom_dynamo.warned import Notes
+from fxloom_dynamo.warning_filter import WarningFilter
 
 
 class Told(UserWarning):
@@ -161,7 +161,7 @@ def test_what_capture_does_to_filters_is_not_seen():
 
 
 def test_other_threads_go_on_warning():
-    notes = Notes()
+    notes = WarningFilter()
     heap = types.SimpleNamespace(namespace=lambda real: types.SimpleNamespace(behind={}))
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")

@@ -18,9 +18,10 @@ from typing import Any
 import torch.fx
 
 from fxloom_dynamo.capture import ENDINGS, Break, FrameReport
+from fxloom_dynamo.captured import CapturedFrame
 from fxloom_dynamo.config import Backend, CaptureConfig
 from fxloom_dynamo.guards import Guard
-from fxloom_dynamo.runtime import CapturedFrame, compile_callable, compile_calls
+from fxloom_dynamo.runtime import compile_callable, compile_calls
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.config import from_options
 from fxloom_interfaces.errors import Unsupported

@@ -26,6 +26,7 @@ from fxloom_dynamo._torch_private import outside_modes, tensor_numpy
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
+from fxloom_dynamo.model_tables import FUNCTIONS
 from fxloom_dynamo.numpy_values import numpy
 from fxloom_dynamo.symbolic import concrete, settled
 from fxloom_interfaces.errors import FxloomError, GraphBreak
@@ -34,8 +35,8 @@ from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.heap import Heap
+    from fxloom_dynamo.interpreter import Interpreter
 
 #: samples larger than this are not made
 _LARGEST_SAMPLE = 1 << 22
@@ -142,7 +143,7 @@ def _counterpart(fn: Any) -> Callable[..., Any] | None:
     return found if callable(found) else None
 
 
-def as_index(ev: Evaluator, key: Any) -> Any:
+def as_index(ev: Interpreter, key: Any) -> Any:
     """An index of a tensor, with tensors in the place of arrays: torch reads one of integers or bools as such a tensor."""
     if type(key) is tuple:
         return tuple([as_index(ev, part) for part in key])
@@ -156,7 +157,7 @@ def involved(values: Iterable[Any]) -> bool:
     return any(type(value) is Array or isinstance(value, (list, tuple)) and involved(value) for value in values)
 
 
-def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call(ev: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """fn(*args, **kwargs) of a function for which `is_function` holds."""
     if fn in (numpy.array, numpy.asarray) and len(args) == 1 and not kwargs and type(args[0]) is FakeTensor:
         found = from_tensor(ev, args[0])
@@ -176,13 +177,13 @@ def _errors_are_seen(module: Any) -> bool:
     return not {*module.geterr().values()} <= {"warn", "ignore"}
 
 
-def _constant(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _constant(ev: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """What `fn` makes of numbers alone: made now, and copied in the graph."""
     ev.heap.fill_deep(args)
     ev.heap.fill_deep(kwargs)
     given = [_replaced(value, _same, concrete, fn.__name__) for value in args]
     named = {key: _replaced(value, _same, concrete, fn.__name__) for key, value in kwargs.items()}
-    made = ev.really(fn, *given, **named)
+    made = ev.run_real(fn, *given, **named)
     if isinstance(made, numpy.ndarray):
         if not _is_ordinary(made):
             graph_break("native_call", f"numpy.{fn.__name__} makes an array that no tensor can be")
@@ -194,12 +195,12 @@ def _constant(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -
     graph_break("native_call", f"numpy.{fn.__name__}, whose result is a {type(made).__qualname__}")
 
 
-def call_operator(ev: Evaluator, function: Callable[..., Any], *operands: Any) -> Any:
+def call_operator(ev: Interpreter, function: Callable[..., Any], *operands: Any) -> Any:
     """function(*operands) of a function of the module `operator`."""
     return _apply(ev, function, function, list(operands), {})
 
 
-def call_method(ev: Evaluator, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call_method(ev: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """args[0].name(*args[1:], **kwargs)"""
     if name in _CONVERSIONS and not args[1:] and not kwargs:
         return ev.torch_native(getattr(torch.Tensor, name), args[0].tensor)
@@ -209,7 +210,7 @@ def call_method(ev: Evaluator, name: str, args: list[Any], kwargs: dict[str, Any
     return _apply(ev, getattr(numpy.ndarray, name), own, args, kwargs)
 
 
-def attribute(ev: Evaluator, array: Array, name: str) -> Any:
+def attribute(ev: Interpreter, array: Array, name: str) -> Any:
     """array.name"""
     if name == "__class__":
         return type_of(array)
@@ -238,8 +239,6 @@ def _method(name: str) -> types.FunctionType:
     found = _METHODS.get(name)
     if found is not None:
         return found
-    from fxloom_dynamo.models.tables import FUNCTIONS
-
     def method(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
@@ -250,14 +249,14 @@ def _method(name: str) -> types.FunctionType:
     return method
 
 
-def iterate(ev: Evaluator, array: Array) -> Any:
+def iterate(ev: Interpreter, array: Array) -> Any:
     """iter(array)"""
     if not array.tensor.dim():
         graph_break("native_call", "iteration over an array of no dimensions")
     return iter([call_operator(ev, operator.getitem, array, place) for place in range(int(array.tensor.shape[0]))])
 
 
-def from_tensor(ev: Evaluator, tensor: Any) -> Array:
+def from_tensor(ev: Interpreter, tensor: Any) -> Array:
     """tensor.numpy()"""
     if type(tensor) is not FakeTensor or tensor.requires_grad or tensor.device.type != "cpu" or tensor.dtype not in _DTYPES:
         graph_break("torch_call", "Tensor.numpy of a tensor that is no plain one on the CPU, or needs a gradient")
@@ -266,7 +265,7 @@ def from_tensor(ev: Evaluator, tensor: Any) -> Array:
     return make(ev.heap, tensor)
 
 
-def to_tensor(ev: Evaluator, array: Array, copied: bool) -> Any:
+def to_tensor(ev: Interpreter, array: Array, copied: bool) -> Any:
     """torch.from_numpy(array), or a copy."""
     if array.scalar:
         graph_break("torch_call", "a tensor made of one of NumPy's numbers")
@@ -276,7 +275,7 @@ def to_tensor(ev: Evaluator, array: Array, copied: bool) -> Any:
 # ---------------------------------------------------------------------- both at once
 
 
-def _apply(ev: Evaluator, real: Callable[..., Any], own: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _apply(ev: Interpreter, real: Callable[..., Any], own: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call `own` on arrays over fakes, with the kind of result that `real` has on samples."""
     name = getattr(real, "__name__", str(real))
     ev.heap.fill_deep([value for value in (*args, *kwargs.values()) if not involved((value,))])
@@ -357,7 +356,7 @@ def _sample(array: Array) -> Any:
     return sample[()] if array.scalar else sample
 
 
-def _to_float(ev: Evaluator, array: Array) -> Array:
+def _to_float(ev: Interpreter, array: Array) -> Array:
     return make(ev.heap, ev.torch_native(torch.Tensor.to, array.tensor, torch.float64), array.scalar)
 
 
@@ -379,7 +378,7 @@ def _own(value: Any) -> Any:
     return value
 
 
-def _wrapped(ev: Evaluator, expected: Any, result: Any, pairs: list[tuple[Any, Array]], given: dict[int, Array], name: str) -> Any:
+def _wrapped(ev: Interpreter, expected: Any, result: Any, pairs: list[tuple[Any, Array]], given: dict[int, Array], name: str) -> Any:
     """The result as the program sees it."""
     if isinstance(expected, (tuple, list)):
         if not isinstance(result, (tuple, list)) or len(result) != len(expected):

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, polyfills, stand_ins, symbolic, tensor_attributes
+from fxloom_dynamo import arrays, frame_locals, polyfills, stand_ins, symbolic, tensor_attributes
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.carried import Growing, growing_method
+from fxloom_dynamo.descriptors import _bind_class_method, _descriptor_get, bind, is_property, member, missing
+from fxloom_dynamo.generators import TracedGenerator
 from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import CONTROLLED, EXACT_CONTAINERS, FROZEN, LITERALS
+from fxloom_dynamo.kinds import CONTROLLED, EXACT_CONTAINERS, FROZEN, LITERALS, is_mutable_type
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
 from fxloom_dynamo.subclasses import TensorSuper
 from fxloom_dynamo.symbolic import concrete
@@ -30,7 +31,7 @@ from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 _HEAPTYPE = 1 << 9
 _GENERIC_GETATTRIBUTE_OWNERS = (object, dict, list, tuple, set, BaseException, str, int, float)
@@ -41,7 +42,7 @@ _TUPLE_GETTER = type(collections.namedtuple("_Pair", "left right").left)  # type
 _module_getattr = torch.nn.Module.__getattr__
 
 
-def load(ev: Evaluator, obj: Any, name: str) -> Any:
+def load(ev: Interpreter, obj: Any, name: str) -> Any:
     """obj.name"""
     if ev.heap.untraceable:
         if type(obj) is Array:
@@ -79,23 +80,16 @@ def load(ev: Evaluator, obj: Any, name: str) -> Any:
     if cls in FROZEN:
         return _frozen(ev, obj, name)
     if cls is collections.OrderedDict or (
-        cls.__flags__ & _HEAPTYPE and not isinstance(obj, enum.Enum) and cls.__module__ != "fxloom_dynamo.evaluator"
+        cls.__flags__ & _HEAPTYPE and not isinstance(obj, enum.Enum) and cls is not TracedGenerator
     ):
         return _instance(ev, obj, name)
     return _native(ev, obj, name)
 
 
-def missing(ev: Evaluator, obj: Any, name: str) -> Raised:
-    cls = ev.type_of(obj)
-    error = AttributeError(f"'{cls.__name__}' object has no attribute '{name}'")
-    error.name = name
-    return Raised(error)
-
-
 # ---------------------------------------------------------------------- instances
 
 
-def _instance(ev: Evaluator, obj: Any, name: str) -> Any:
+def _instance(ev: Interpreter, obj: Any, name: str) -> Any:
     cls = type(obj)
     if issubclass(cls, threading.local):
         return generic_load(ev, obj, name)
@@ -117,7 +111,7 @@ def _instance(ev: Evaluator, obj: Any, name: str) -> Any:
         return ev.call(bind(ev, fallback, "__getattr__", obj, cls, cls), [name])
 
 
-def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
+def generic_load(ev: Interpreter, obj: Any, name: str) -> Any:
     """object.__getattribute__(obj, name)"""
     heap = ev.heap
     cls = type(obj)
@@ -153,7 +147,7 @@ def generic_load(ev: Evaluator, obj: Any, name: str) -> Any:
     return bind(ev, raw, name, obj, cls, cls)
 
 
-def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
+def _own_dict(ev: Interpreter, obj: Any) -> dict[str, Any]:
     record = ev.heap.record(obj)
     if isinstance(obj, threading.local):
         return _thread_dict(ev, obj, record)
@@ -168,7 +162,7 @@ def _own_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
     return own_dict(obj)
 
 
-def _thread_dict(ev: Evaluator, obj: threading.local, record: Any) -> dict[str, Any]:
+def _thread_dict(ev: Interpreter, obj: threading.local, record: Any) -> dict[str, Any]:
     """The stand-in of what a thread-local object holds for the thread that runs: a guard asks the thread that it runs in."""
     if record is None:
         graph_break("opaque_object", f"a {type(obj).__qualname__} (threading.local) that was made inside")
@@ -176,7 +170,7 @@ def _thread_dict(ev: Evaluator, obj: threading.local, record: Any) -> dict[str, 
     return found
 
 
-def _frozen(ev: Evaluator, obj: Any, name: str) -> Any:
+def _frozen(ev: Interpreter, obj: Any, name: str) -> Any:
     """An attribute of what describes code (`kinds.FROZEN`). Nobody sets one, but what it refers to may be an object as any other."""
     value: Any = getattr(obj, name, ABSENT)
     if value is ABSENT:
@@ -199,13 +193,13 @@ def _is_description(value: Any) -> bool:
     return type(value) in LITERALS or type(value) in FROZEN or isinstance(value, enum.Enum)
 
 
-def _opaque_dict(ev: Evaluator, obj: Any, record: Any) -> dict[str, Any]:
+def _opaque_dict(ev: Interpreter, obj: Any, record: Any) -> dict[str, Any]:
     """The stand-in of the instance dict of an object that stands for itself."""
     found = ev.heap.translate(own_dict(obj), InstanceDictSource(record.source))
     return found  # type: ignore[no-any-return]  # a dict
 
 
-def _foreign_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
+def _foreign_dict(ev: Interpreter, obj: Any) -> dict[str, Any]:
     """An instance that C code handed out: made by it just now, or older than the frame; treat as the latter.
 
     Exceptions are the former: older ones are reached through what holds them.
@@ -221,74 +215,7 @@ def _foreign_dict(ev: Evaluator, obj: Any) -> dict[str, Any]:
     return own_dict(obj)
 
 
-def bind(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type, owner: type) -> Any:
-    """What a raw class attribute becomes when read through an instance. owner: the class it was looked up in."""
-    kind = type(raw)
-    if kind is types.FunctionType or kind in CONTROLLED:
-        return types.MethodType(ev.heap.class_value(owner, name, raw), obj)
-    if kind is classmethod:
-        return _bind_class_method(ev, raw, name, cls, owner)
-    if kind is staticmethod:
-        return member(ev, owner, name, raw, raw.__func__)
-    if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
-        return raw.__get__(obj, cls)
-    if kind is types.BuiltinFunctionType:
-        return raw
-    if kind is type or not hasattr(kind, "__get__"):
-        return ev.heap.class_value(owner, name, raw)
-    return _descriptor_get(ev, raw, name, obj, cls)
-
-
-def _bind_class_method(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) -> Any:
-    function = member(ev, owner, name, raw, raw.__func__)
-    plain = isinstance(function, types.FunctionType) or type(function) in CONTROLLED
-    if WRAPPED_DESCRIPTORS_BIND and not plain and hasattr(type(function), "__get__"):
-        if type(function) is property:
-            return ev.call(function.fget, [cls])
-        getter = ev.heap.class_lookup(type(function), "__get__")
-        if isinstance(getter, types.FunctionType):
-            return ev.call(getter, [function, cls, cls])  # CPython's cm_descr_get hands the class over as both
-        return bind(ev, function, name, cls, cls, cls)
-    return types.MethodType(function, cls)
-
-
-def _descriptor_get(ev: Evaluator, raw: Any, name: str, obj: Any, cls: type) -> Any:
-    getter = ev.heap.class_lookup(type(raw), "__get__")
-    descriptor = ev.heap.class_value(cls, name, raw)
-    if isinstance(getter, types.FunctionType):
-        return ev.call(ev.heap.class_value(type(raw), "__get__", getter), [descriptor, obj, cls])
-    if kind_is_method_like(raw):
-        return raw.__get__(obj, cls)
-    if getter is ABSENT:
-        return descriptor
-    graph_break("native_call", f"descriptor {name!r} of {cls.__qualname__} ({type(raw).__qualname__})")
-
-
-def is_property(raw: Any) -> bool:
-    """True for a property, and one of a subclass (abc.abstractproperty) that reads and writes like one."""
-    kind = type(raw)
-    return kind is property or isinstance(raw, property) and (kind.__get__, kind.__set__, kind.__delete__) == _PROPERTY_ACCESS
-
-
-_PROPERTY_ACCESS = (property.__get__, property.__set__, property.__delete__)
-
-
-def kind_is_method_like(raw: Any) -> bool:
-    return isinstance(raw, (functools._lru_cache_wrapper, types.MethodDescriptorType, types.WrapperDescriptorType))
-
-
-def member(ev: Evaluator, cls: type, name: str, raw: Any, function: Any) -> Any:
-    """The function inside a property, classmethod or staticmethod, with a source."""
-    heap = ev.heap
-    if id(function) not in heap.by_original and isinstance(function, types.FunctionType) and not heap.is_fresh(function):
-        heap.add(function, function, heap.object_source(function), "function")
-    if type(function) in CONTROLLED:
-        heap.adopt(function)
-    heap.class_value(cls, name, raw)
-    return function
-
-
-def _slot(ev: Evaluator, obj: Any, slot: Any, name: str) -> Any:
+def _slot(ev: Interpreter, obj: Any, slot: Any, name: str) -> Any:
     record = ev.heap.record(obj)
     if record is not None and record.stand_in is not record.original and name not in record.slots:
         try:
@@ -311,7 +238,7 @@ def _slot(ev: Evaluator, obj: Any, slot: Any, name: str) -> Any:
     return ev.native(slot.__get__, obj)
 
 
-def _module_attribute(ev: Evaluator, obj: Any, name: str) -> Any:
+def _module_attribute(ev: Interpreter, obj: Any, name: str) -> Any:
     """torch.nn.Module.__getattr__, modelled: parameters, buffers, submodules."""
     heap = ev.heap
     own = own_dict(obj)
@@ -327,7 +254,7 @@ def _module_attribute(ev: Evaluator, obj: Any, name: str) -> Any:
 # ---------------------------------------------------------------------- other kinds
 
 
-def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
+def _module(ev: Interpreter, obj: types.ModuleType, name: str) -> Any:
     heap = ev.heap
     namespace = heap.namespaces.get(id(obj.__dict__))
     if namespace is None:
@@ -354,7 +281,7 @@ def _module(ev: Evaluator, obj: types.ModuleType, name: str) -> Any:
     raise Raised(AttributeError(f"module {obj.__name__!r} has no attribute {name!r}"))
 
 
-def _class(ev: Evaluator, obj: type, name: str) -> Any:
+def _class(ev: Interpreter, obj: type, name: str) -> Any:
     heap = ev.heap
     meta = type(obj)
     if isinstance(obj, enum.EnumMeta) and not name.startswith("__"):
@@ -391,7 +318,7 @@ def _class(ev: Evaluator, obj: type, name: str) -> Any:
     raise Raised(AttributeError(f"type object '{obj.__name__}' has no attribute '{name}'"))
 
 
-def bind_to_class(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) -> Any:
+def bind_to_class(ev: Interpreter, raw: Any, name: str, cls: type, owner: type) -> Any:
     """What a raw class attribute becomes when read through the class."""
     kind = type(raw)
     if kind is types.FunctionType or kind in CONTROLLED:
@@ -409,7 +336,7 @@ def bind_to_class(ev: Evaluator, raw: Any, name: str, cls: type, owner: type) ->
     return _descriptor_get(ev, raw, name, None, cls)
 
 
-def _super(ev: Evaluator, obj: Any, name: str) -> Any:
+def _super(ev: Interpreter, obj: Any, name: str) -> Any:
     start, owner, receiver = obj.__thisclass__, obj.__self_class__, obj.__self__
     if name == "__class__":
         return super
@@ -430,7 +357,7 @@ def _super(ev: Evaluator, obj: Any, name: str) -> Any:
 _FUNCTION_PARTS = frozenset({"__code__", "__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__kwdefaults__"})
 
 
-def _function(ev: Evaluator, obj: types.FunctionType, name: str) -> Any:
+def _function(ev: Interpreter, obj: types.FunctionType, name: str) -> Any:
     record = ev.heap.record(obj)
     if name == "__get__":
         return obj.__get__
@@ -464,7 +391,7 @@ def _function(ev: Evaluator, obj: types.FunctionType, name: str) -> Any:
     return ev.heap.translate(getattr(obj, name), ev.heap.attr_source(record.source, name))
 
 
-def _method(ev: Evaluator, obj: types.MethodType, name: str) -> Any:
+def _method(ev: Interpreter, obj: types.MethodType, name: str) -> Any:
     if name == "__func__":
         return obj.__func__
     if name == "__self__":
@@ -476,10 +403,8 @@ def _method(ev: Evaluator, obj: types.MethodType, name: str) -> Any:
     return load(ev, obj.__func__, name)
 
 
-def _native(ev: Evaluator, obj: Any, name: str) -> Any:
+def _native(ev: Interpreter, obj: Any, name: str) -> Any:
     """An attribute of a C object (or enum member)."""
-    from fxloom_dynamo.evaluator import TracedGenerator
-
     cls = type(obj)
     if cls is TracedGenerator:
         if name in ("send", "throw", "close", "__next__", "__iter__"):
@@ -516,7 +441,7 @@ def _native(ev: Evaluator, obj: Any, name: str) -> Any:
     return value if isinstance(value, _CALLABLES) else _followed(ev, obj, name, value)
 
 
-def _followed(ev: Evaluator, obj: Any, name: str, value: Any) -> Any:
+def _followed(ev: Interpreter, obj: Any, name: str, value: Any) -> Any:
     """What C code gave for `obj.name`: of an object that was there before, another value may be there at the next call."""
     record = ev.heap.record(obj)
     if record is not None and record.kind == "opaque":
@@ -524,10 +449,8 @@ def _followed(ev: Evaluator, obj: Any, name: str, value: Any) -> Any:
     return value
 
 
-def _frame(ev: Evaluator, obj: FrameObject, name: str) -> Any:
+def _frame(ev: Interpreter, obj: FrameObject, name: str) -> Any:
     """What a frame of the program shows."""
-    from fxloom_dynamo import classes
-
     frame = obj.frame
     if name == "f_globals":
         return ev.heap.expose(ev.global_namespace(frame))
@@ -538,11 +461,11 @@ def _frame(ev: Evaluator, obj: FrameObject, name: str) -> Any:
     if name == "f_back" and obj.depth > 0:
         return FrameObject(ev.frames[obj.depth - 1], obj.depth - 1)
     if name == "f_locals":
-        return classes.snapshot(ev, frame)
+        return frame_locals.snapshot(ev, frame)
     graph_break("opaque_object", f"{name} of a frame")
 
 
-def _generator(ev: Evaluator, obj: Any, name: str) -> Any:
+def _generator(ev: Interpreter, obj: Any, name: str) -> Any:
     """What a generator shows of itself."""
     frame = obj.frame
     if name in ("__name__", "__qualname__"):
@@ -567,7 +490,7 @@ def _generator(ev: Evaluator, obj: Any, name: str) -> Any:
 # ---------------------------------------------------------------------- writes
 
 
-def store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
+def store(ev: Interpreter, obj: Any, name: str, value: Any) -> None:
     """obj.name = value"""
     if ev.heap.untraceable:
         ev.heap.refuse(obj)
@@ -590,7 +513,7 @@ def store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
         generic_store(ev, obj, name, value)
 
 
-def _custom(ev: Evaluator, cls: type, name: str) -> Any:
+def _custom(ev: Interpreter, cls: type, name: str) -> Any:
     """What a class has for `__setattr__` or `__delattr__` in place of a C type's own; None for such."""
     if not cls.__flags__ & _HEAPTYPE:
         return None
@@ -598,10 +521,8 @@ def _custom(ev: Evaluator, cls: type, name: str) -> Any:
     return None if isinstance(found, types.WrapperDescriptorType) and found.__name__ == name else found
 
 
-def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
+def store_class(ev: Interpreter, obj: type, name: str, value: Any) -> None:
     """type.__setattr__(obj, name, value)"""
-    from fxloom_dynamo.kinds import is_mutable_type
-
     if ev.heap.is_fresh(obj):
         ev.native(type.__setattr__, obj, name, value)
         return
@@ -615,10 +536,8 @@ def store_class(ev: Evaluator, obj: type, name: str, value: Any) -> None:
     ev.heap.class_writes[obj, name] = value
 
 
-def _delete_class(ev: Evaluator, obj: type, name: str) -> None:
+def _delete_class(ev: Interpreter, obj: type, name: str) -> None:
     """type.__delattr__(obj, name)"""
-    from fxloom_dynamo.kinds import is_mutable_type
-
     if not is_mutable_type(obj):
         raise Raised(TypeError(f"cannot set {name!r} attribute of immutable type {obj.__name__!r}"))
     if name.startswith("__") and name.endswith("__"):
@@ -630,13 +549,13 @@ def _delete_class(ev: Evaluator, obj: type, name: str) -> None:
     ev.heap.class_writes[obj, name] = DELETED
 
 
-def _module_namespace(ev: Evaluator, obj: types.ModuleType) -> Any:
+def _module_namespace(ev: Interpreter, obj: types.ModuleType) -> Any:
     if type(obj) is not types.ModuleType:
         graph_break("mutates_foreign_state", f"writes an attribute of {type(obj).__qualname__} {obj.__name__}")
     return ev.heap.namespace(obj.__dict__, InstanceDictSource(ev.heap.object_source(obj)))
 
 
-def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
+def generic_store(ev: Interpreter, obj: Any, name: str, value: Any) -> None:
     """object.__setattr__(obj, name, value)"""
     heap = ev.heap
     cls = type(obj)
@@ -665,7 +584,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
         if name == "__traceback__" and isinstance(obj, BaseException):
             if value is not None and type(value) is not Traceback:
                 raise Raised(TypeError("__traceback__ must be a traceback or None"))
-            ev.tracebacks[id(obj)] = (obj, value)
+            ev.exceptions.tracebacks[id(obj)] = (obj, value)
             return
         if kind is types.GetSetDescriptorType:
             if record is None and (heap.is_fresh(obj) or isinstance(obj, BaseException)):
@@ -694,7 +613,7 @@ def generic_store(ev: Evaluator, obj: Any, name: str, value: Any) -> None:
     _own_dict(ev, obj)[name] = value
 
 
-def delete(ev: Evaluator, obj: Any, name: str) -> None:
+def delete(ev: Interpreter, obj: Any, name: str) -> None:
     """del obj.name"""
     cls = type(obj)
     if cls is FakeTensor:
@@ -707,7 +626,7 @@ def delete(ev: Evaluator, obj: Any, name: str) -> None:
         generic_delete(ev, obj, name)
 
 
-def generic_delete(ev: Evaluator, obj: Any, name: str) -> None:
+def generic_delete(ev: Interpreter, obj: Any, name: str) -> None:
     """object.__delattr__(obj, name)"""
     heap = ev.heap
     cls = type(obj)

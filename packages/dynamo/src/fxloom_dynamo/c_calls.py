@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, natives, operations, queries, subclasses, symbolic
+from fxloom_dynamo import arrays, model_tables, natives, queries, special_methods, subclasses, subscripts, symbolic, texts
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import as_numbers
@@ -25,18 +25,16 @@ from fxloom_dynamo.wishes import as_wished
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Kwargs = dict[str, Any]
 _new_object: Any = vars(copyreg)["__newobj__"]  # the stubs lack it
 
 
-def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+def call_builtin(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     """A call of a function, method, slot or constructor that is written in C. The first that applies decides: what the program
     has said of it, symbolic numbers among its arguments, a model, its receiver.
     """
-    from fxloom_dynamo import models
-
     kind = type(fn)
     if issubclass(kind, types.BuiltinFunctionType):
         kind = types.BuiltinFunctionType  # the interpreter has a subclass for methods that know their class
@@ -50,7 +48,7 @@ def call_builtin(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any
         if not _keeps_numbers(fn):
             args, kwargs = [concrete(arg) for arg in args], {name: concrete(arg) for name, arg in kwargs.items()}
     try:
-        model = models.FUNCTIONS.get(fn)
+        model = model_tables.FUNCTIONS.get(fn)
     except TypeError:  # an unhashable receiver
         model = None
     if model is not None:
@@ -106,30 +104,28 @@ def _keeps_numbers(fn: Any) -> bool:
 _LOOK_AT_NOTHING = frozenset({isinstance, getattr, setattr, hasattr, len, iter, next, sum, callable, print})
 
 
-def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+def _call_c_function(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if fn is abs and len(args) == 1 and type(args[0]) is arrays.Array:
         return arrays.call_operator(ev, fn, args[0])
     if natives.is_pure_function(fn):
         name = fn.__name__
-        from fxloom_dynamo import models
-
         if fn.__module__ in ("_operator", "operator"):
-            operator_model = models.OPERATOR_FUNCTIONS.get(name)
+            operator_model = model_tables.OPERATOR_FUNCTIONS.get(name)
             if operator_model is not None:
-                if kwargs or len(args) != models.OPERATOR_ARITY[name]:
+                if kwargs or len(args) != model_tables.OPERATOR_ARITY[name]:
                     return ev.native(fn, *args, **kwargs)  # raises
                 return operator_model(ev, args, kwargs)
         if any(type(arg) is FakeTensor for arg in args):
             return ev.torch_native(fn, *args, **kwargs)
         if all(type(arg) in LITERALS for arg in args):
             return ev.native(fn, *args, **kwargs)
-        method = models.DUNDER_OF.get(name)
+        method = model_tables.DUNDER_OF.get(name)
         if method is not None and args:
-            found = operations.python_method(ev, args[0], method)
+            found = special_methods.python_method(ev, args[0], method)
             if found is not ABSENT and method != "__index__":
                 return ev.call(found, args, kwargs)
             if found is not ABSENT and not isinstance(args[0], int):  # C code takes integers as they are
-                return ev.native(fn, operations.answered(args[0], method, ev.call(found, [args[0]])))
+                return ev.native(fn, special_methods.answered(args[0], method, ev.call(found, [args[0]])))
         ev.heap.fill_deep(args)
         return _own(ev, ev.native(fn, *args, **kwargs))
     if natives.is_torch_builtin(fn):
@@ -139,7 +135,7 @@ def _call_c_function(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) ->
     graph_break("native_call", f"{fn.__module__}.{fn.__qualname__}")
 
 
-def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+def _call_torch(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if natives.refused_torch_builtin(fn):
         graph_break("torch_call", f"{getattr(fn, '__module__', 'torch')}.{fn.__qualname__}")
     if ev.heap.carried:
@@ -160,14 +156,12 @@ def _call_torch(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     return answer
 
 
-def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[Any], kwargs: Kwargs) -> Any:
+def _call_descriptor(ev: Interpreter, fn: Any, owner: type, name: str, args: list[Any], kwargs: Kwargs) -> Any:
     """A method written in C, with its receiver first."""
-    from fxloom_dynamo import models
-
     if not args:
         raise Raised(TypeError(f"unbound method {owner.__name__}.{name}() needs an argument"))
     receiver = args[0]
-    model = models.METHODS.get((owner, name))
+    model = model_tables.METHODS.get((owner, name))
     if model is not None:
         return model(ev, args, kwargs)
     if type(receiver) is FakeTensor or issubclass(owner, TensorBase):
@@ -193,8 +187,6 @@ def _call_descriptor(ev: Evaluator, fn: Any, owner: type, name: str, args: list[
         if name in natives.DEEP_METHODS:
             heap.fill_deep(receiver)
         if name in ("__repr__", "__str__", "__format__"):
-            from fxloom_dynamo import texts
-
             receiver = texts.printable(ev, receiver)
         rest = args[1:]
         heap.fill_deep(rest)
@@ -232,14 +224,14 @@ def _only_adds(receiver: Any, name: str) -> bool:
     return name == "append" and (isinstance(receiver, list) or isinstance(receiver, deque) and receiver.maxlen is None)
 
 
-def _hashed(ev: Evaluator, arg: Any) -> Any:
+def _hashed(ev: Interpreter, arg: Any) -> Any:
     """An argument of a method that hashes it, or its items."""
     if type(arg) is list:
-        return [operations.hashable(ev, item) for item in arg]
-    return operations.hashable(ev, arg)
+        return [subscripts.hashable(ev, item) for item in arg]
+    return subscripts.hashable(ev, arg)
 
 
-def check_reducible(ev: Evaluator, value: Any, seen: set[int] | None = None) -> None:
+def check_reducible(ev: Interpreter, value: Any, seen: set[int] | None = None) -> None:
     """Break unless C code may look at all that `value` refers to (to pickle it, say)."""
     if type(value) in LITERALS or isinstance(value, (*_NAMED, types.ModuleType)):
         if ev.heap.is_fresh(value):
@@ -276,7 +268,7 @@ def check_reducible(ev: Evaluator, value: Any, seen: set[int] | None = None) -> 
         check_reducible(ev, part, seen)
 
 
-def own_deep(ev: Evaluator, value: Any, seen: set[int] | None = None) -> Any:
+def own_deep(ev: Interpreter, value: Any, seen: set[int] | None = None) -> Any:
     """What C code made of nothing but text: all its parts are the program's."""
     seen = set() if seen is None else seen
     kind = type(value)
@@ -301,7 +293,7 @@ def own_deep(ev: Evaluator, value: Any, seen: set[int] | None = None) -> Any:
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 
 
-def _own(ev: Evaluator, result: Any) -> Any:
+def _own(ev: Interpreter, result: Any) -> Any:
     """What C code made is the program's: note those of its parts that have a state."""
     kind = type(result)
     if kind in LITERALS:
@@ -314,7 +306,7 @@ def _own(ev: Evaluator, result: Any) -> Any:
     return result
 
 
-def _is_reduced_to_dict(ev: Evaluator, obj: Any) -> bool:
+def _is_reduced_to_dict(ev: Interpreter, obj: Any) -> bool:
     """True for an instance that pickles as its class and its `__dict__` (object.__reduce_ex__, protocol 2 and up)."""
     cls = type(obj)
     if not keeps_all_in_dict(cls):
@@ -325,7 +317,7 @@ def _is_reduced_to_dict(ev: Evaluator, obj: Any) -> bool:
     return lookup(cls, "__getnewargs__") is ABSENT and lookup(cls, "__getnewargs_ex__") is ABSENT
 
 
-def _may_be_reduced(ev: Evaluator, obj: Any) -> bool:
+def _may_be_reduced(ev: Interpreter, obj: Any) -> bool:
     """True when C code may look at the whole state of an instance."""
     if isinstance(obj, (type, types.ModuleType, types.FunctionType)) or type(obj) is FakeTensor:
         return False

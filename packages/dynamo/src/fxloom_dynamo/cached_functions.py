@@ -13,14 +13,14 @@ import enum
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import calls, natives
+from fxloom_dynamo import natives, output
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.symbolic import has_symbolic
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Kwargs = dict[str, Any]
 
@@ -39,10 +39,8 @@ class _Question:
         return self._known.pop() if self._known else fn(*self._args, **self._kwargs)
 
 
-def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+def call(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     """The call of a cached function."""
-    from fxloom_dynamo import output
-
     if output.log_once(ev, fn, args, kwargs):
         return None
     values = (*args, *kwargs.values())
@@ -55,17 +53,17 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         question = _Question(tuple(args), dict(kwargs), result)
         return ev.heap.translate(result, CallSource(ev.heap.source_of(fn), getter=question, label=f"{{}}({given})"))
     if getattr(wrapped, "__module__", None) == "typing" or natives.in_torch(getattr(getattr(wrapped, "__code__", None), "co_filename", "")):
-        return calls.call(ev, ev.heap.adopt(wrapped), args, kwargs)  # without the cache: what it makes is a constant
+        return ev.call(ev.heap.adopt(wrapped), args, kwargs)  # without the cache: what it makes is a constant
     name = getattr(fn, "__qualname__", "a function")
     graph_break("cached_function", f"{name}, given {', '.join(sorted({_described(ev, value) for value in values}))}")
 
 
-def _described(ev: Evaluator, value: Any) -> str:
+def _described(ev: Interpreter, value: Any) -> str:
     kind = ev.type_of(value).__qualname__
     return f"a changing {kind}" if has_symbolic((value,)) else kind
 
 
-def _answer(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+def _answer(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     """What the function returns; the first attempt of a capture calls it."""
     known = ev.history.answers
     asked = (fn, tuple(args), tuple(kwargs.items()))
@@ -74,7 +72,7 @@ def _answer(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if at < len(known) and _same(known[at][0], asked):
         return known[at][1]
     del known[at:]
-    result = ev.really(fn, *args, **kwargs)
+    result = ev.run_real(fn, *args, **kwargs)
     known.append((asked, result))
     return result
 

@@ -13,33 +13,47 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import _native, arrays, cached_functions, effort, module, natives, polyfills, queries, scans, symbolic_calls, type_values
+from fxloom_dynamo import (
+    _native,
+    arrays,
+    cached_functions,
+    effort,
+    model_tables,
+    module,
+    natives,
+    polyfills,
+    queries,
+    scans,
+    symbolic_calls,
+    type_values,
+)
+from fxloom_dynamo.binding import _ASYNC, bind_arguments, closure_of
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.c_calls import call_builtin
 from fxloom_dynamo.construct import call_class
 from fxloom_dynamo.frame import Frame
+from fxloom_dynamo.generators import TracedGenerator
+from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import HEAPTYPE, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.policy import wish_for
 from fxloom_dynamo.warned import has_warned
 from fxloom_dynamo.wishes import as_wished
-from fxloom_interfaces.errors import InternalError
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Kwargs = dict[str, Any]
 
 _OURS = __file__.rsplit("/", 1)[0]
 #: our own files whose functions are evaluated like the program's
 TRACED = frozenset({polyfills.__file__, scans.__file__, module.__file__})
-_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 #: the program sets this attribute on functions that are not to be captured
 DISABLED = "_fxloom_disabled"
 
 
-def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
+def call(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     """fn(*args, **kwargs)"""
     kind = type(fn)
     if kind is types.FunctionType:
@@ -68,9 +82,7 @@ def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         return call(ev, fn.__func__, args, kwargs)
     if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return ev.torch_native(fn, *args, **kwargs)
-    from fxloom_dynamo import models
-
-    model = models.OBJECT_CALLS.get(kind)
+    model = model_tables.OBJECT_CALLS.get(kind)
     if model is not None:
         return model(ev, fn, args, kwargs)
     raw = ev.heap.class_lookup(kind, "__call__")
@@ -92,23 +104,21 @@ _C_FUNCTIONS = frozenset(
 # ---------------------------------------------------------------------- Python functions
 
 
-def call_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+def call_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
     """A call of a Python function: its model if it has one."""
-    from fxloom_dynamo import models
-
     wish = wish_for(fn)
     if wish is not None:
         return as_wished(ev, fn, wish, args, kwargs)
-    model = models.FUNCTIONS.get(fn)
+    model = model_tables.FUNCTIONS.get(fn)
     if model is not None:
         return model(ev, args, kwargs)
-    inner = models.INNER.get(fn.__code__) if fn.__code__.co_flags & inspect.CO_NESTED else None
+    inner = model_tables.INNER.get(fn.__code__) if fn.__code__.co_flags & inspect.CO_NESTED else None
     if inner is not None:
         return inner(ev, fn, args, kwargs)
     return inline_function(ev, fn, args, kwargs)
 
 
-def call_bound(ev: Evaluator, fn: types.FunctionType, values: Kwargs) -> Any:
+def call_bound(ev: Interpreter, fn: types.FunctionType, values: Kwargs) -> Any:
     """A call that C code made: its parameters are bound. Defaults are left out again, since they are no stand-ins."""
     code = fn.__code__
     names = code.co_varnames
@@ -131,17 +141,15 @@ def call_bound(ev: Evaluator, fn: types.FunctionType, values: Kwargs) -> Any:
     return call_function(ev, fn, args, kwargs)
 
 
-def _guard_special_method(ev: Evaluator, fn: types.FunctionType, receiver: Any) -> None:
+def _guard_special_method(ev: Interpreter, fn: types.FunctionType, receiver: Any) -> None:
     """C code found `fn` in the receiver's class, behind our back: note the lookup."""
     cls = receiver if isinstance(receiver, type) else type(receiver)
     if cls.__flags__ & HEAPTYPE and getattr(cls, fn.__name__, None) is fn:
         ev.heap.class_lookup(cls, fn.__name__)
 
 
-def _call_torchs(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+def _call_torchs(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
     """A Python function of torch's that is one call in the graph, or a break; ABSENT where it is to be evaluated after all."""
-    from fxloom_dynamo import models
-
     marked = natives.marked_by_torch(fn)
     if marked is not None:
         return call(ev, ev.heap.adopt(marked), args, kwargs)
@@ -149,7 +157,7 @@ def _call_torchs(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs:
         graph_break("asked_for", f"{fn.__qualname__} is not to be captured (torch.compiler.disable)")
     if natives.splits_torch_graph(fn) and natives.in_torch(ev.frames[-1].code.co_filename):
         return None
-    named = models.NAMED.get((fn.__module__, fn.__qualname__))
+    named = model_tables.NAMED.get((fn.__module__, fn.__qualname__))
     if named is not None:
         return named(ev, args, kwargs)
     if natives.is_refused_torch(fn.__code__.co_filename, fn.__code__.co_name):
@@ -161,7 +169,7 @@ def _call_torchs(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs:
     return answer
 
 
-def inline_function(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+def inline_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
     """Evaluate a Python function's body, or leave it to torch where it is torch's own."""
     code = fn.__code__
     filename = code.co_filename
@@ -211,132 +219,17 @@ def _steps_can_stay(fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> 
     return all(type(param) is FakeTensor and param.device == step.device for param, step in zip(params, steps, strict=True))
 
 
-def _guard_code(ev: Evaluator, fn: types.FunctionType, record: Any) -> None:
-    from fxloom_dynamo.guards import GuardKind
-
+def _guard_code(ev: Interpreter, fn: types.FunctionType, record: Any) -> None:
     ev.heap.guard(record.source, GuardKind.FUNCTION_CODE, fn.__code__)
 
 
-def _call_ours(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
+def _call_ours(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
     """A method of one of our own stand-ins (a traced generator), or fxloom's user functions."""
-    from fxloom_dynamo.evaluator import TracedGenerator
-
     if args and type(args[0]) is TracedGenerator:
         try:
-            return ev.off_net(lambda: fn(*args, **kwargs))
+            return ev.run_untraced(lambda: fn(*args, **kwargs))
         except BaseException as exc:
-            if not ev.is_the_programs(exc):
+            if not ev.raised_by_program(exc):
                 raise
             raise Raised(exc) from None
     graph_break("asked_for", f"calls {fn.__module__}.{fn.__qualname__}")
-
-
-def closure_of(ev: Evaluator, fn: types.FunctionType) -> tuple[types.CellType, ...]:
-    """Stand-ins of a function's cells."""
-    cells = fn.__closure__
-    if not cells:
-        return ()
-    heap = ev.heap
-    if id(fn) in heap.fresh:
-        return cells
-    source = heap.source_of(fn)
-    closure_source = heap.attr_source(source, "__closure__")
-    found = []
-    for index, cell in enumerate(cells):
-        if id(cell) in heap.fresh or id(cell) in heap.by_stand_in:
-            found.append(cell)
-            continue
-        cell_source = heap.item_source(closure_source, index)
-        found.append(heap.translate_cell(cell, cell_source, heap.attr_source(cell_source, "cell_contents")))
-    return tuple(found)
-
-
-def bind_arguments(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> dict[str, Any]:
-    """Parameters by name, as CPython binds them; TypeError where it would raise one."""
-    code = fn.__code__
-    names = code.co_varnames
-    count, keyword_only = code.co_argcount, code.co_kwonlyargcount
-    given = len(args)
-    values = dict(zip(names[:count], args))  # missing ones are filled in below
-    total = count + keyword_only
-    star = total if code.co_flags & inspect.CO_VARARGS else -1
-    if star >= 0:
-        values[names[star]] = tuple(args[count:])
-    elif given > count:
-        raise _binding_error(ev, fn, args, kwargs)
-    extra: Kwargs | None = None
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        extra = values[names[total + (star >= 0)]] = {}
-    if kwargs:
-        allowed = names[code.co_posonlyargcount : total]
-        for name, value in kwargs.items():
-            if name in allowed:
-                if name in values:
-                    raise _binding_error(ev, fn, args, kwargs)
-                values[name] = value
-            elif extra is not None:
-                extra[name] = value
-            else:
-                raise _binding_error(ev, fn, args, kwargs)
-    if given < count and not _fill_defaults(ev, fn, names, given, count, values):
-        raise _binding_error(ev, fn, args, kwargs)
-    if keyword_only and not _fill_keyword_defaults(ev, fn, names[count:total], values):
-        raise _binding_error(ev, fn, args, kwargs)
-    return values
-
-
-_NOTHING = (lambda: None).__code__
-
-
-def _binding_error(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Raised:
-    """The TypeError of a call that does not fit, from the interpreter: a function of the same signature that does nothing."""
-    code = fn.__code__.replace(
-        co_code=_NOTHING.co_code, co_consts=(None,), co_exceptiontable=b"", co_cellvars=(), co_freevars=(),
-        co_flags=fn.__code__.co_flags & ~(inspect.CO_GENERATOR | _ASYNC),
-    )  # fmt: skip
-    probe = types.FunctionType(code, {}, fn.__name__, fn.__defaults__)
-    probe.__kwdefaults__ = fn.__kwdefaults__
-    probe.__qualname__ = fn.__qualname__
-    try:
-        ev.off_net(lambda: probe(*args, **kwargs))
-    except TypeError as exc:
-        return Raised(ev.clean(exc))
-    raise InternalError("dynamo.calls", f"arguments of {fn.__qualname__} could not be bound and the interpreter binds them")
-
-
-def _fill_defaults(
-    ev: Evaluator, fn: types.FunctionType, names: tuple[str, ...], given: int, count: int, values: Kwargs
-) -> bool:
-    """Add the defaults of positional parameters; False if one has none."""
-    defaults = fn.__defaults__ or ()
-    first = count - len(defaults)
-    if any(names[i] not in values for i in range(min(given, count), first)):
-        return False
-    heap = ev.heap
-    fresh = id(fn) in heap.fresh or fn.__module__ == polyfills.__name__
-    for index in range(max(given, first), count):
-        name = names[index]
-        if name not in values:
-            value = defaults[index - first]
-            if not fresh:
-                source = heap.attr_source(heap.source_of(fn), "__defaults__")
-                value = heap.translate(value, heap.item_source(source, index - first))
-            values[name] = value
-    return True
-
-
-def _fill_keyword_defaults(ev: Evaluator, fn: types.FunctionType, names: tuple[str, ...], values: Kwargs) -> bool:
-    """Add the defaults of keyword-only parameters; False if one has none."""
-    heap = ev.heap
-    for name in names:
-        if name in values:
-            continue
-        defaults = fn.__kwdefaults__ or {}
-        if name not in defaults:
-            return False
-        value = defaults[name]
-        if id(fn) not in heap.fresh and fn.__module__ != polyfills.__name__:
-            source = heap.attr_source(heap.source_of(fn), "__kwdefaults__")
-            value = heap.translate(value, heap.key_source(source, name))
-        values[name] = value
-    return True

@@ -20,10 +20,13 @@ from typing import Any
 import torch
 import torch.fx
 
-import fxloom_dynamo.handlers  # noqa: F401  # fills the opcode registry
+import fxloom_dynamo.handlers  # fills the opcode registry
+import fxloom_dynamo.models.families  # noqa: F401  # fills the tables of models
 from fxloom_dynamo import effort, foreign_backends, natives, random_state
 from fxloom_dynamo._torch_private import storage_id, under_fake_mode
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
+from fxloom_dynamo.captured import CapturedFrame, FrameView, Skip, without_capture
+from fxloom_dynamo.changes import changed_records
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import History, Policy, check_nested, parse_dynamic_shapes
 from fxloom_dynamo.evaluator import BreakHere, Evaluator
@@ -36,7 +39,6 @@ from fxloom_dynamo.predictions import checked
 from fxloom_dynamo.reach import may_use_tensors
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import continuation_count, first_own, origin_of
-from fxloom_dynamo.runtime import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.size_guards import size_guards
 from fxloom_dynamo.source_lines import source_line
 from fxloom_dynamo.subclasses import overrides, plain, without_overrides
@@ -303,7 +305,7 @@ class _Attempt:
         broke: Break | None = None
         with self.context.activate():
             try:
-                with ev.modes.capturing(), ev.recorder.recording(), ev.notes.taking(ev.heap):
+                with ev.modes.capturing(), ev.recorder.recording(), ev.warnings.filter.taking(ev.heap):
                     ev.run_top(frame)
             except BreakHere:
                 broke = self.breaks[ev.steps]
@@ -326,8 +328,8 @@ class _Attempt:
                 raise self._restart(_fault(fault), ev.steps - 1) from fault
             except Raised as raised:
                 details = f"{type(raised.exc).__name__}: {raised.exc}"
-                if id(raised.exc) in ev.of_operators:
-                    _, step, site = ev.of_operators[id(raised.exc)]
+                if id(raised.exc) in ev.exceptions.of_operators:
+                    _, step, site = ev.exceptions.of_operators[id(raised.exc)]
                     raise _Restart(step, Break(_FAILS, details, site or self._site(frame))) from raised.exc
                 raise _Restart(ev.steps - 1, Break(_RAISES, details, self._site(frame))) from raised.exc
             if ev.recorder.regions:
@@ -339,8 +341,8 @@ class _Attempt:
             if ev.modes.inference_begins is not None and ev.recorder.calls != ev.modes.calls_in_inference:
                 step, site = ev.modes.inference_begins
                 raise _Restart(step, Break("torch_call", "inference mode for a part of a graph", site))
-            if broke is not None and ev.current_exception is not None:
-                step = ev.handling_since
+            if broke is not None and ev.exceptions.current is not None:
+                step = ev.exceptions.handled_since
                 raise _Restart(step, Break(_RAISES, f"a break inside of an except block ({broke.key})", broke.site))
             self._check_generators(frame)
             try:
@@ -415,11 +417,11 @@ class _Attempt:
     def _cannot_end(self, error: GraphBreak, frame: Frame) -> Exception:
         """A live object can't be made again: break where it was made, if that is known."""
         report = Break(error.key, error.details, error.site or self._site(frame))
-        for blamed in self.ev.blamed:
+        for blamed in self.ev.origins.not_rebuilt:
             if blamed not in self.breaks:
                 return _Restart(blamed, report)
         for generator in self.ev.generators:
-            step = self.ev.created_at.get(id(generator))
+            step = self.ev.origins.steps.get(id(generator))
             if error.key == "cannot_rebuild" and "TracedGenerator" in error.details and step is not None:
                 if step not in self.breaks:
                     return _Restart(step, report)
@@ -519,9 +521,7 @@ class _Attempt:
     def _guard_aliasing(self) -> None:
         """What the program writes to must not be what it reads under another name."""
         heap = self.ev.heap
-        from fxloom_dynamo.rebuild import changed_records
-
-        written = {id(record.original) for record, _ in changed_records(self.ev)}
+        written = {id(record.original) for record, _ in changed_records(self.ev.heap)}
         if not written:
             return
         groups: dict[type, list[Any]] = {}

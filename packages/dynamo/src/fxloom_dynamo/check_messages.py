@@ -17,13 +17,13 @@ from fxloom_dynamo.symbolic import PYTHON_TYPES
 from fxloom_shapes.symbols.nodes import IntNode
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 _SKIPPED = frozenset({"RESUME", "COPY_FREE_VARS", "CACHE", "NOP", "PUSH_NULL"})
 _PLAIN = (str, int, float)
 
 
-def message_text(ev: Evaluator, function: Any) -> tuple[Any, ...]:
+def message_text(ev: Interpreter, function: Any) -> tuple[Any, ...]:
     """(text, numbers...); see the module's docstring."""
     pieces = _pieces(ev, function) if isinstance(function, types.FunctionType) else None
     if pieces is None:
@@ -35,7 +35,7 @@ def message_text(ev: Evaluator, function: Any) -> tuple[Any, ...]:
     return ("".join(escaped), *numbers)
 
 
-def _pieces(ev: Evaluator, function: types.FunctionType) -> list[Any] | None:
+def _pieces(ev: Interpreter, function: types.FunctionType) -> list[Any] | None:
     """Texts and numbers which the text is put together of."""
     code = function.__code__
     if code.co_argcount or code.co_kwonlyargcount or code.co_flags & (0x04 | 0x08 | 0x20):
@@ -66,7 +66,7 @@ def _pieces(ev: Evaluator, function: types.FunctionType) -> list[Any] | None:
     return None
 
 
-def _variable(ev: Evaluator, function: types.FunctionType, name: str) -> Any:
+def _variable(ev: Interpreter, function: types.FunctionType, name: str) -> Any:
     """What a variable of an enclosing function holds, as it is in the text; None where that is no number or text."""
     place = function.__code__.co_freevars.index(name)
     value: Any = ev.heap.cell_get(function.__closure__[place]) if function.__closure__ else None

@@ -21,10 +21,10 @@ from fxloom_interfaces import meta
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-def checkpoint(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def checkpoint(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.utils.checkpoint.checkpoint`."""
     if not args:
         raise Raised(TypeError("checkpoint() missing 1 required positional argument: 'function'"))
@@ -49,20 +49,20 @@ def checkpoint(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _region(ev, function, given, named, use_reentrant=False, preserve_rng_state=preserve)
 
 
-def _reentrant(ev: Evaluator, function: Any, args: list[Any], preserve: bool) -> Any:
+def _reentrant(ev: Interpreter, function: Any, args: list[Any], preserve: bool) -> Any:
     """Forward without gradients, which backward makes by running the function again with them."""
     tensors = [value for value in args if type(value) is FakeTensor]
     if not any(value.requires_grad for value in tensors):
         graph_break("torch_call", "checkpoint with use_reentrant=True, and no argument requires grad: it warns, and has no gradient")
-    asked = ev.asked_grad_mode
+    asked = ev.tensors.grad_mode_queries
     result = _region(ev, function, args, {}, use_reentrant=True, preserve_rng_state=preserve)
-    if ev.asked_grad_mode != asked:  # a checkpoint of this kind within asks too, in order to warn
+    if ev.tensors.grad_mode_queries != asked:  # a checkpoint of this kind within asks too, in order to warn
         graph_break("torch_call", "checkpoint with use_reentrant=True of a function that asks for the grad mode")
-    ev.asked_grad_mode += 1
+    ev.tensors.grad_mode_queries += 1
     return result
 
 
-def _region(ev: Evaluator, function: Any, args: list[Any], kwargs: dict[str, Any], **options: bool) -> Any:
+def _region(ev: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any], **options: bool) -> Any:
     if not torch.is_grad_enabled():
         return ev.call(function, args, kwargs)
     reentrant = options["use_reentrant"]
@@ -95,7 +95,7 @@ def _region(ev: Evaluator, function: Any, args: list[Any], kwargs: dict[str, Any
     return result
 
 
-def _check_reentrant(ev: Evaluator, args: list[Any], result: Any) -> None:
+def _check_reentrant(ev: Interpreter, args: list[Any], result: Any) -> None:
     """All that autograd would treat otherwise in backward than the straight program."""
     outputs = [result] if type(result) is FakeTensor else list(result)
     if not all(type(value) is FakeTensor or value is None for value in outputs):
@@ -112,7 +112,7 @@ def _check_reentrant(ev: Evaluator, args: list[Any], result: Any) -> None:
                 graph_break("torch_call", "checkpoint with use_reentrant=True of a function with a result that has no gradient")
 
 
-def _check_lifted(ev: Evaluator, node: torch.fx.Node, arguments: set[torch.fx.Node]) -> None:
+def _check_lifted(ev: Interpreter, node: torch.fx.Node, arguments: set[torch.fx.Node]) -> None:
     """What the function reaches beside its arguments gets its gradient by a backward pass of its own: right for leaves."""
     if node in arguments:
         return

@@ -12,18 +12,19 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import calls, operations
+from fxloom_dynamo import binding, special_methods, subscripts
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.frame import Frame
+from fxloom_dynamo.frame_locals import snapshot
 from fxloom_dynamo.marks import ABSENT, Raised
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Kwargs = dict[str, Any]
 
 
-def build_class(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> Any:
+def build_class(ev: Interpreter, args: list[Any], kwargs: Kwargs) -> Any:
     """builtins.__build_class__(body, name, *bases, metaclass=..., **keywords)"""
     body, name, *given = args
     if not isinstance(body, types.FunctionType):
@@ -40,9 +41,9 @@ def build_class(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> Any:
     if not hasattr(type(namespace), "__getitem__"):
         owner = meta.__name__ if isinstance(meta, type) else "<metaclass>"
         raise Raised(TypeError(f"{owner}.__prepare__() must return a mapping, not {ev.type_of(namespace).__name__}"))
-    cell = run_in_namespace(ev, body.__code__, body, body.__globals__, calls.closure_of(ev, body), namespace)
+    cell = run_in_namespace(ev, body.__code__, body, body.__globals__, binding.closure_of(ev, body), namespace)
     if bases != tuple(given):
-        operations.store_subscript(ev, namespace, "__orig_bases__", tuple(given))
+        subscripts.store_subscript(ev, namespace, "__orig_bases__", tuple(given))
     cls = ev.call(meta, [name, bases, namespace], keywords)
     if isinstance(cls, type) and isinstance(cell, types.CellType):
         content = ev.heap.cell_get(cell)
@@ -71,7 +72,7 @@ def winner(meta: type, bases: tuple[Any, ...]) -> type:
     return meta
 
 
-def _resolve_bases(ev: Evaluator, given: list[Any]) -> tuple[Any, ...]:
+def _resolve_bases(ev: Interpreter, given: list[Any]) -> tuple[Any, ...]:
     bases: list[Any] = []
     for base in given:
         if isinstance(base, type):
@@ -88,7 +89,7 @@ def _resolve_bases(ev: Evaluator, given: list[Any]) -> tuple[Any, ...]:
     return tuple(bases)
 
 
-def make_class(ev: Evaluator, meta: type, args: list[Any], kwargs: Kwargs) -> Any:
+def make_class(ev: Interpreter, meta: type, args: list[Any], kwargs: Kwargs) -> Any:
     """type.__new__(meta, name, bases, namespace, **keywords)"""
     if len(args) != 3:
         return ev.native(type.__new__, meta, *args, **kwargs)
@@ -101,7 +102,7 @@ def make_class(ev: Evaluator, meta: type, args: list[Any], kwargs: Kwargs) -> An
         if isinstance(base, type):
             heap.class_lookup(base, "__init_subclass__")
     for value in dict.values(namespace):
-        operations.python_method(ev, value, "__set_name__")
+        special_methods.python_method(ev, value, "__set_name__")
     outer, heap.making = heap.making, (name, bases)
     try:
         cls = ev.native(type.__new__, meta, name, bases, namespace, **kwargs)
@@ -111,7 +112,7 @@ def make_class(ev: Evaluator, meta: type, args: list[Any], kwargs: Kwargs) -> An
 
 
 def run_in_namespace(
-    ev: Evaluator,
+    ev: Interpreter,
     code: types.CodeType,
     function: types.FunctionType | None,
     global_names: dict[str, Any],
@@ -124,7 +125,7 @@ def run_in_namespace(
     return ev.run(frame)
 
 
-def run_code(ev: Evaluator, code: types.CodeType, args: list[Any], kind: str) -> Any:
+def run_code(ev: Interpreter, code: types.CodeType, args: list[Any], kind: str) -> Any:
     """exec(code, globals, locals) and eval(...)."""
     frame = ev.frames[-1]
     global_names = args[0] if args and args[0] is not None else None
@@ -148,28 +149,3 @@ def run_code(ev: Evaluator, code: types.CodeType, args: list[Any], kind: str) ->
         if names is None:
             names = global_names
     return run_in_namespace(ev, code, None, global_names, (), names)
-
-
-def snapshot(ev: Evaluator, frame: Frame) -> Any:
-    """locals() of a frame."""
-    if frame.names is not None:
-        return frame.names
-    found = {}
-    cells = {*frame.code.co_cellvars, *frame.code.co_freevars}
-    variables = tuple(dict.fromkeys((*frame.code.co_varnames, *frame.code.co_cellvars, *frame.code.co_freevars)))
-    for name in variables:
-        value = ev.load_local(frame, name)
-        if name in cells and isinstance(value, types.CellType):
-            value = ev.heap.cell_get(value)
-        if value is not ABSENT:
-            found[name] = value
-    if frame.names_seen is None or ev.locals_are_new:
-        frame.names_seen = found
-        return found
-    known = frame.names_seen
-    for name in variables:
-        if name in found:
-            known[name] = found[name]
-        else:
-            known.pop(name, None)
-    return known

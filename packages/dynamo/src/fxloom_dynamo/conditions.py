@@ -13,22 +13,22 @@ from torch.utils import _pytree as pytree
 
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.models.tables import take
+from fxloom_dynamo.model_tables import take
 from fxloom_dynamo.purity import Watch
 from fxloom_interfaces import regions
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-def cond(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def cond(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.cond`."""
     predicate, if_true, if_false, operands = take(args, kwargs, "pred", "true_fn", "false_fn", "operands", defaults=((),))
     ev.heap.fill_deep(operands)
     if type(predicate) is not FakeTensor or predicate.dtype is not torch.bool or predicate.numel() != 1:
         _refuse("whose predicate is no tensor of one truth value")
-    if not isinstance(operands, (tuple, list)) or ev.transforms:
+    if not isinstance(operands, (tuple, list)) or ev.tensors.transforms:
         _refuse("of operands that are no tuple, or within a transform of torch.func")
     given = ev.recorder.node_of(predicate)
     result: Any = None
@@ -50,7 +50,7 @@ def _refuse(why: str) -> Any:
     graph_break("torch_call", f"torch.cond {why}")
 
 
-def _branch(ev: Evaluator, function: Any, operands: list[Any]) -> tuple[Any, list[FakeTensor], Any, list[Any]]:
+def _branch(ev: Interpreter, function: Any, operands: list[Any]) -> tuple[Any, list[FakeTensor], Any, list[Any]]:
     """What a branch returns, the tensors in it, its body, and the nodes of what it takes from outside."""
     recorder = ev.recorder
     mark = recorder.mark()

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import natives, polyfills, predictions, symbolic, type_values
+from fxloom_dynamo import classes, descriptors, model_tables, natives, polyfills, predictions, symbolic, type_values
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import CarriedNumber
+from fxloom_dynamo.generators import TracedGenerator
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_abstract, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
+from fxloom_dynamo.special_methods import is_pure_instance, python_method
 from fxloom_dynamo.symbolic import concrete, has_symbolic
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Kwargs = dict[str, Any]
 
@@ -30,10 +32,8 @@ _KEEP_NUMBERS = frozenset(
 )  # fmt: skip
 
 
-def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+def call_class(ev: Interpreter, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """cls(*args, **kwargs)"""
-    from fxloom_dynamo import models
-
     if cls in (int, float) and len(args) == 1 and type(args[0]) is FakeTensor and symbolic.is_captured(ev, args[0]):
         if not predictions.number_decides(ev, args[0], cls.__name__):
             args = [ev.torch_native(torch.Tensor.item, args[0])]
@@ -47,25 +47,23 @@ def call_class(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any
             args = [concrete(arg) for arg in args]
     if cls in NUMPY_SCALARS and not kwargs and all(type(arg) in LITERALS for arg in args):
         return ev.native(cls, *args)
-    model = models.CLASSES.get(cls)
+    model = model_tables.CLASSES.get(cls)
     if model is not None:
         return model(ev, args, kwargs)
     meta = type(cls)
     if meta is not type:
         custom = ev.heap.class_lookup(meta, "__call__")
         if isinstance(custom, types.FunctionType):
-            model = models.METACLASS_CALLS.get(meta)
+            model = model_tables.METACLASS_CALLS.get(meta)
             if model is not None:
                 return model(ev, cls, args, kwargs)
             return ev.call(ev.heap.class_value(meta, "__call__", custom), [cls, *args], kwargs)
         if custom is not ABSENT and not isinstance(custom, types.WrapperDescriptorType):  # another callable, bound or not: a class, say
-            from fxloom_dynamo import attributes
-
-            return ev.call(attributes.bind(ev, custom, "__call__", cls, meta, meta), args, kwargs)
+            return ev.call(descriptors.bind(ev, custom, "__call__", cls, meta, meta), args, kwargs)
     return make_instance(ev, cls, args, kwargs)
 
 
-def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+def make_instance(ev: Interpreter, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """type.__call__(cls, *args, **kwargs)"""
     if cls in natives.PURE_CONSTRUCTORS:
         return native_construct(ev, cls, args, kwargs)
@@ -110,7 +108,7 @@ def make_instance(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> 
     return obj
 
 
-def _construct_stateful(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+def _construct_stateful(ev: Interpreter, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """A C object with a state of its own, made by the program and so ours to use."""
     ev.heap.fill_deep(args)
     ev.heap.fill_deep(kwargs)
@@ -121,22 +119,18 @@ def _refuse_class(cls: type) -> Any:
     graph_break("native_call", f"makes a {cls.__module__}.{cls.__qualname__}")
 
 
-def call_new(ev: Evaluator, cls: type, new: Any, args: list[Any], kwargs: Kwargs) -> Any:
+def call_new(ev: Interpreter, cls: type, new: Any, args: list[Any], kwargs: Kwargs) -> Any:
     """cls.__new__(cls, *args, **kwargs); `new` is the raw lookup."""
     if isinstance(new, (staticmethod, classmethod)):
-        from fxloom_dynamo import attributes
-
-        new = attributes.member(ev, cls, "__new__", new, new.__func__)
+        new = descriptors.member(ev, cls, "__new__", new, new.__func__)
     if isinstance(new, types.FunctionType):
         return ev.call(new, [cls, *args], kwargs)
     owner = getattr(new, "__self__", object)
     return allocate(ev, owner, cls, args, kwargs)
 
 
-def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+def allocate(ev: Interpreter, owner: type, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """owner.__new__(cls, ...) of a type written in C."""
-    from fxloom_dynamo import classes
-
     if ev.heap.class_lookup(cls, "__del__") is not ABSENT:
         graph_break("finalizer", f"makes a {cls.__qualname__}, which defines __del__")
     if issubclass(owner, type):
@@ -160,17 +154,15 @@ def allocate(ev: Evaluator, owner: type, cls: type, args: list[Any], kwargs: Kwa
     return _refuse_class(cls)
 
 
-def iterable_argument(ev: Evaluator, arg: Any) -> Any:
+def iterable_argument(ev: Interpreter, arg: Any) -> Any:
     """An argument that C code may iterate: Python-level iteration goes through a generator that we run."""
-    from fxloom_dynamo.operations import is_pure_instance, python_method
-
     ev.heap.fill_deep(arg)
     if ev.heap.untraceable:
         ev.heap.refuse(arg)
     kind = type(arg)
-    if hasattr(kind, "__next__") and not kind.__flags__ & HEAPTYPE and not is_pure_instance(arg) and kind is not _traced_generator():
+    if hasattr(kind, "__next__") and not kind.__flags__ & HEAPTYPE and not is_pure_instance(arg) and kind is not TracedGenerator:
         graph_break("native_call", f"C code iterating a {kind.__qualname__}")
-    if not kind.__flags__ & HEAPTYPE or kind is FakeTensor or kind is _traced_generator():
+    if not kind.__flags__ & HEAPTYPE or kind is FakeTensor or kind is TracedGenerator:
         return arg
     if isinstance(arg, (type, types.ModuleType)):
         return arg
@@ -179,18 +171,12 @@ def iterable_argument(ev: Evaluator, arg: Any) -> Any:
     if isinstance(arg, (list, tuple, dict, set, frozenset, str)) and python_method(ev, arg, "__iter__") is ABSENT:
         return arg
     iterator = ev.iter(arg)
-    if type(iterator) is _traced_generator() or python_method(ev, iterator, "__next__") is ABSENT:
+    if type(iterator) is TracedGenerator or python_method(ev, iterator, "__next__") is ABSENT:
         return iterator
     return ev.call(polyfills.pass_through, [iterator], {})
 
 
-def _traced_generator() -> type:
-    from fxloom_dynamo.evaluator import TracedGenerator
-
-    return TracedGenerator
-
-
-def native_construct(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+def native_construct(ev: Interpreter, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """A builtin's constructor."""
     ev.heap.fill_deep(args)
     ev.heap.fill_deep(kwargs)
@@ -201,7 +187,7 @@ def native_construct(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) 
     return ev.native(cls, *args, **kwargs)
 
 
-def _make_tensor(ev: Evaluator, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
+def _make_tensor(ev: Interpreter, cls: type, args: list[Any], kwargs: Kwargs) -> Any:
     """torch.Tensor(...), its legacy siblings, and classes of the program's that derive from it."""
     if cls is torch.Tensor and all(is_plain(arg) for arg in args):
         if len(args) == 1 and isinstance(args[0], torch.Size):

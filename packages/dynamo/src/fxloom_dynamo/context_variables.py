@@ -11,7 +11,7 @@ from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Kwargs = dict[str, Any]
 _UNSET = object()
@@ -29,12 +29,12 @@ class Token:
         self.used = False
 
 
-def get(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> Any:
+def get(ev: Interpreter, args: list[Any], kwargs: Kwargs) -> Any:
     """The model of `ContextVar.get`."""
     variable, *default = args
     if kwargs or len(default) > 1:
         return ev.native(contextvars.ContextVar.get, *args, **kwargs)  # raises
-    value = ev.context.get(id(variable), (variable, UNREAD))[1]
+    value = ev.context_variables.get(id(variable), (variable, UNREAD))[1]
     if value is not UNREAD:
         return value
     known = ev.heap.source_of(variable)
@@ -49,17 +49,17 @@ def get(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> Any:
     return ev.heap.translate(found, CallSource(known, getter=contextvars.ContextVar.get, label="{}.get()"))
 
 
-def put(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> Any:
+def put(ev: Interpreter, args: list[Any], kwargs: Kwargs) -> Any:
     """The model of `ContextVar.set`."""
     if kwargs or len(args) != 2:
         return ev.native(contextvars.ContextVar.set, *args, **kwargs)  # raises
     variable, value = args
-    token = Token(variable, ev.context.get(id(variable), (variable, UNREAD))[1])
-    ev.context[id(variable)] = (variable, value)
+    token = Token(variable, ev.context_variables.get(id(variable), (variable, UNREAD))[1])
+    ev.context_variables[id(variable)] = (variable, value)
     return ev.heap.add_fresh(token)
 
 
-def reset(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> None:
+def reset(ev: Interpreter, args: list[Any], kwargs: Kwargs) -> None:
     """The model of `ContextVar.reset`."""
     if kwargs or len(args) != 2 or type(args[1]) is not Token:
         graph_break("native_call", "ContextVar.reset with a token from before")
@@ -70,9 +70,9 @@ def reset(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> None:
         raise Raised(RuntimeError(f"{variable!r} has already been used once"))
     token.used = True
     if token.old_value is UNREAD:
-        ev.context.pop(id(variable), ABSENT)
+        ev.context_variables.pop(id(variable), ABSENT)
     else:
-        ev.context[id(variable)] = (variable, token.old_value)
+        ev.context_variables[id(variable)] = (variable, token.old_value)
 
 
 def write(variable: contextvars.ContextVar[Any], value: Any) -> None:

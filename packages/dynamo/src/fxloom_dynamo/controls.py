@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import torch
 
 from fxloom_dynamo import _native, effort, policy
+from fxloom_dynamo.captured import without_capture
 from fxloom_dynamo.module import OptimizedModule
 from fxloom_dynamo.policy import Wish
-from fxloom_dynamo.runtime import live_regions, only_compiled, skipped, without_capture
+from fxloom_dynamo.runtime import live_regions, only_compiled, skipped
 
 F = TypeVar("F", bound=Callable[..., Any])
 

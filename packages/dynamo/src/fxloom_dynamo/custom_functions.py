@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import calls, polyfills
+from fxloom_dynamo import polyfills
 from fxloom_dynamo._torch_private import DisableTorchFunction, set_grad_enabled_raw
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.gradients import differentiable
@@ -25,12 +25,12 @@ from fxloom_interfaces.regions import GraphFunction
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Function = torch.autograd.Function
 
 
-def apply(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def apply(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.autograd.Function.apply`."""
     cls, *rest = args
     if kwargs:
@@ -38,7 +38,7 @@ def apply(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     context = ev.heap.add_fresh(polyfills.FunctionContext())
     context.needs_input_grad = tuple(type(value) is FakeTensor and value.requires_grad for value in rest)
     # a transform of torch.func may ask the function for its own derivative or batching rule
-    if not (torch.is_grad_enabled() and any(context.needs_input_grad)) and not ev.transforms:
+    if not (torch.is_grad_enabled() and any(context.needs_input_grad)) and not ev.tensors.transforms:
         return _forward(ev, cls, context, rest)
     if not all(_is_simple(value) for value in rest):
         _refuse(cls, "gets more than tensors, numbers and tuples of them")
@@ -75,7 +75,7 @@ def _refuse(cls: type, why: str) -> None:
     graph_break("torch_call", f"custom autograd function {cls.__qualname__}: {why}")
 
 
-def _forward(ev: Evaluator, cls: Any, context: Any, args: list[Any]) -> Any:
+def _forward(ev: Interpreter, cls: Any, context: Any, args: list[Any]) -> Any:
     """What forward returns; operators are recorded, without gradients."""
     with _no_grad(ev):
         ev.heap.class_lookup(cls, "setup_context")
@@ -90,7 +90,7 @@ def _forward(ev: Evaluator, cls: Any, context: Any, args: list[Any]) -> Any:
     return result
 
 
-def _backward(ev: Evaluator, cls: Any, context: Any, outputs: tuple[Any, ...]) -> None:
+def _backward(ev: Interpreter, cls: Any, context: Any, outputs: tuple[Any, ...]) -> None:
     """Evaluate backward on gradients like `outputs`, for its guards and effects only."""
     name = next((name for name in ("backward", "vjp") if getattr(cls, name) is not getattr(Function, name)), None)
     if name is None:
@@ -109,7 +109,7 @@ def _backward(ev: Evaluator, cls: Any, context: Any, outputs: tuple[Any, ...]) -
 _MOST_MISSING = 4
 
 
-def _given(ev: Evaluator, cls: type, context: Any, grads: list[Any]) -> list[tuple[Any, ...]]:
+def _given(ev: Interpreter, cls: type, context: Any, grads: list[Any]) -> list[tuple[Any, ...]]:
     """The gradients that backward may get: None stands for those of results that nothing depends on, if it asked for that."""
     if ev.truth(ev.getattr(context, "materialize_grads")) or len(grads) == 1:
         return [tuple(grads)]
@@ -122,15 +122,15 @@ def _given(ev: Evaluator, cls: type, context: Any, grads: list[Any]) -> list[tup
 class _no_grad:
     """Grad mode is off for what is evaluated within; nodes say so."""
 
-    def __init__(self, ev: Evaluator) -> None:
+    def __init__(self, ev: Interpreter) -> None:
         self.ev = ev
 
     def __enter__(self) -> None:
         self.before = torch.is_grad_enabled()
-        calls.call(self.ev, set_grad_enabled_raw, [False], {})
+        self.ev.call(set_grad_enabled_raw, [False], {})
 
     def __exit__(self, *_: object) -> None:
-        calls.call(self.ev, set_grad_enabled_raw, [self.before], {})
+        self.ev.call(set_grad_enabled_raw, [self.before], {})
 
 
 def _is_simple(value: Any) -> bool:

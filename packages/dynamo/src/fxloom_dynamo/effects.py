@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from fxloom_dynamo.kinds import container_base
 from fxloom_dynamo.marks import own_dict
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import FxloomError, Site
@@ -52,8 +53,6 @@ def write_dict_in_order(target: dict[Any, Any], order: tuple[Any, ...], changed:
 
 
 def _dict_base(target: dict[Any, Any]) -> Any:
-    from fxloom_dynamo.kinds import container_base
-
     return container_base(type(target))
 
 

@@ -9,7 +9,6 @@ Handlers move values; meaning lives in `attributes`, `operations`, `calls` and `
 
 from __future__ import annotations
 
-import builtins
 import functools
 import sys
 import types
@@ -20,33 +19,31 @@ from typing import Any, NoReturn
 import torch
 
 import fxloom_shapes
-from fxloom_dynamo import _native, arrays, attributes, calls, natives, operations, subclasses, warned
+from fxloom_dynamo import _native, arrays, attributes, calls, iteration, natives, operations, subclasses, warned
 from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.bytecode.opcodes import VERSION
 from fxloom_dynamo.carried import CONFUSIONS, Carried, as_numbers
+from fxloom_dynamo.changes import changed_records, changed_slots
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.effort import SAMPLE, Effort
 from fxloom_dynamo.frame import Frame, Lazy
-from fxloom_dynamo.gradients import Gradient
+from fxloom_dynamo.generators import TracedGenerator
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.heap import Heap
 from fxloom_dynamo.kinds import LITERALS, has_finalizer
-from fxloom_dynamo.marks import ABSENT, Address, CaptureAgain, FrameObject, Mark, Raised, Traceback
+from fxloom_dynamo.marks import ABSENT, YIELD, Address, CaptureAgain, FrameObject, Raised, Traceback
 from fxloom_dynamo.modes import Modes
-from fxloom_dynamo.output import PutOff, put_off
+from fxloom_dynamo.output import delay
 from fxloom_dynamo.recorder import Recorder
+from fxloom_dynamo.state import DelayedCalls, Exceptions, Origins, TensorState, Warnings
 from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
+from fxloom_dynamo.warning_filter import WarningFilter
 from fxloom_interfaces.errors import FxloomError, GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, CallSource, GlobalsSource
 from fxloom_shapes import ConstraintViolated, FakeMode, FakeTensor
 from fxloom_shapes.symbols.options import Tracer
-
-#: what a handler returns to leave the loop
-RETURN = Mark("RETURN")
-YIELD = Mark("YIELD")
 
 _MAX_DEPTH = 120
 _HERE = __file__.rsplit("/", 1)[0]
@@ -64,60 +61,46 @@ class Evaluator:
         self, config: CaptureConfig, fake_mode: FakeMode, policy: Policy, break_at: frozenset[int] = frozenset()
     ) -> None:
         self.config = config
+        self.history = policy.history
         self.recorder = Recorder(fake_mode)
         self.heap = Heap(fake_mode, self.recorder.know_input, policy)
-        self.break_at = break_at
-        self.frames: list[Frame] = []
-        self.current_exception: BaseException | None = None  # that the program handles, since it entered the frame
-        self._handled_before = sys.exception()
-        self.generators: list[TracedGenerator] = []
-        self.parameters: dict[str, Any] = {}  # of the captured frame, as it was called
-        self.created_at: dict[int, int] = {}
-        self.tracebacks: dict[int, tuple[BaseException, Any]] = {}
-        self.blamed: list[int] = []  # steps at which what can't be made again was made
-        #: `locals()` of a function gives a new dict each time
-        self.locals_are_new = VERSION >= (3, 13)
-        self.steps = 0
-        self.effort = Effort(config.step_limit, lambda: self.recorder.calls)
-        self.until_sample = SAMPLE
         self.modes = Modes()
-        self.mourned: set[str] = set()  # variables of the captured frame at whose values' end code of the program may run
-        self.put_off: list[PutOff] = []
-        self.notes = warned.Notes()
-        self.issued = policy.history.warned
-        self.of_operators: dict[int, tuple[BaseException, int, Site | None]] = {}  # exceptions that they raised; when, where
-        self.recorder.sites = self.sites
-        self.recorder.in_protected_block = self._in_protected_block
-        self.recorder.may_be_handled_inside = self._may_be_handled_inside
-        self.recorder.in_transform = lambda: self.transforms > 0
-        self.recorder.amid_effects = self._has_effects
-        self.history = policy.history
-        self.recorder.order = self.history.order
-        self.recorder.on_unknown = self._keep_number
-        self.recorder.override = self._override
-        self.heap.site = self.site
-        self.heap.on_fresh = self.note_made
-        if fake_mode.env is not None:
-            fake_mode.env.tracer = Tracer(self.site, self.recorder.on_symbol, self.recorder.asserted)
-        self.handling_since = 0
-        self.callee: Any = None  # of the last instruction CALL
-        #: `.grad` of inputs that the program read or wrote, by the identity of their fakes
-        self.gradients: dict[int, Gradient] = {}
-        #: tensors with attributes that the program reads or sets, and their `__dict__`, by identity: see `tensor_state`
-        self.tensor_dicts: dict[int, tuple[FakeTensor, dict[str, Any]]] = {}
-        #: tensors that existed before with attributes of torch's that the program set: see `leaf_state`
-        self.leaf_writes: dict[int, tuple[FakeTensor, dict[str, Any]]] = {}
-        #: variables of the context that the program has set, with their values, by identity
-        self.context: dict[int, tuple[Any, Any]] = {}
-        self.cached_calls = 0
-        self.asked_grad_mode = 0  # times that the program asked whether gradients are on
-        self.transforms = 0  # of torch.func that enclose what is evaluated
+        self.exceptions = Exceptions(before=sys.exception())
+        self.tensors = TensorState()
+        self.delayed = DelayedCalls()
+        self.origins = Origins()
+        self.warnings = Warnings(WarningFilter(), self.history.warned)
+        self.budget = Effort(config.step_limit, lambda: self.recorder.calls)
+        self.break_at = break_at
         self.break_site: Site | None = None
-        #: calls that nothing in the program can tell from being made at its end: made once the effects are written
-        self.deferred: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.frames: list[Frame] = []
+        self.generators: list[TracedGenerator] = []
+        self.parameters: dict[str, Any] = {}
+        self.finalizable_locals: set[str] = set()
+        self.context_variables: dict[int, tuple[Any, Any]] = {}
+        self.callee: Any = None
+        self.cached_calls = 0
+        self.steps = 0
+        self._until_sample = SAMPLE
         self._lost: GraphBreak | None = None  # raised where C code called back
-        self.heap.on_lost = self._lose
-        self._thrown: BaseException | None = None  # the program's, last raised into C code
+        self._connect(fake_mode)
+
+    def _connect(self, fake_mode: FakeMode) -> None:
+        """Let the parts ask for what only the evaluator knows."""
+        recorder, heap = self.recorder, self.heap
+        recorder.sites = self.sites
+        recorder.in_protected_block = self._in_protected_block
+        recorder.may_be_handled_inside = self._may_be_handled_inside
+        recorder.in_transform = lambda: self.tensors.transforms > 0
+        recorder.amid_effects = self._has_effects
+        recorder.order = self.history.order
+        recorder.on_unknown = self._keep_number
+        recorder.override = self._override
+        heap.site = self.site
+        heap.on_fresh = self.note_made
+        heap.on_lost = self._lose
+        if fake_mode.env is not None:
+            fake_mode.env.tracer = Tracer(self.site, recorder.on_symbol, recorder.asserted)
 
     def close(self) -> None:
         """Let go of the program's objects: an evaluator is full of cycles, and the program may wait for the end of one."""
@@ -125,10 +108,11 @@ class Evaluator:
             generator.frame.close()
         self.heap.close()
         self.recorder.close()
-        for held in vars(self).values():
-            if isinstance(held, (dict, list)):
-                held.clear()
-        self.current_exception = self._handled_before = self._thrown = self._lost = None
+        for part in (self, self.exceptions, self.tensors, self.delayed, self.origins):
+            for held in vars(part).values():
+                if isinstance(held, (dict, list)):
+                    held.clear()
+        self.exceptions.current = self.exceptions.before = self.exceptions.thrown = self._lost = None
 
     # ------------------------------------------------------------------ places
 
@@ -152,15 +136,13 @@ class Evaluator:
 
     def _has_effects(self) -> bool:
         """Whether the program has changed something by now that outlives an exception."""
-        from fxloom_dynamo.rebuild import changed_records, changed_slots
-
         heap = self.heap
-        if self.put_off or self.deferred or self.context or heap.class_writes:
+        if self.delayed.after_graph or self.delayed.after_effects or self.context_variables or heap.class_writes:
             return True
         if any(namespace.written for namespace in heap.namespaces.values()):
             return True
         try:
-            if changed_records(self):
+            if changed_records(self.heap):
                 return True
         except GraphBreak:  # over an iterator that can't be made again
             return True
@@ -180,7 +162,7 @@ class Evaluator:
     def note_made(self, obj: Any) -> None:
         """Remember where the program made an object, for a break there."""
         if type(obj) not in (types.FunctionType, types.CellType):
-            self.created_at.setdefault(id(obj), self.steps - 1)
+            self.origins.steps.setdefault(id(obj), self.steps - 1)
 
     # ------------------------------------------------------------------ the loop
 
@@ -188,7 +170,7 @@ class Evaluator:
         """Run the captured frame. Raises BreakHere or GraphBreak with the frame as it was before the instruction."""
         self.frames.append(frame)
         self.parameters = {name: value.original for name, value in frame.locals.items()}
-        self.mourned = {name for name, value in self.parameters.items() if _is_mourned(value)}
+        self.finalizable_locals = {name for name, value in self.parameters.items() if _has_finalizer(value)}
         try:
             return self._loop_top(frame)
         finally:
@@ -205,13 +187,13 @@ class Evaluator:
             self.steps += 1
             frame.ip = index + 1
             try:
-                self.until_sample -= 1
-                if not self.until_sample:
+                self._until_sample -= 1
+                if not self._until_sample:
                     self._sample(frame)
                 signal = run(self, frame, inst)
             except Raised as raised:
-                if self.current_exception is None:
-                    self.handling_since = self.steps - 1
+                if self.exceptions.current is None:
+                    self.exceptions.handled_since = self.steps - 1
                 if not self.unwind(frame, index, raised):
                     raise
                 continue
@@ -222,8 +204,8 @@ class Evaluator:
                 return frame.result
 
     def _sample(self, frame: Frame) -> None:
-        self.until_sample = SAMPLE
-        if self.effort.sample(frame.code):
+        self._until_sample = SAMPLE
+        if self.budget.sample(frame.code):
             graph_break("long_running", f"{self.config.step_limit} instructions without an operator, at {frame.code.co_qualname}")
 
     def note_break(self, error: Exception) -> None:
@@ -233,11 +215,12 @@ class Evaluator:
 
     def run(self, frame: Frame) -> Any:
         """Run an inlined frame to its end and return its result."""
-        if self._loop(frame) is YIELD:
+        if self.resume(frame) is YIELD:
             raise InternalError("dynamo.evaluate", f"{frame.code.co_qualname} yields but is no generator")
         return frame.result
 
-    def _loop(self, frame: Frame) -> Any:
+    def resume(self, frame: Frame) -> Any:
+        """Run an inlined frame from where it stands to its next signal: RETURN or YIELD."""
         if len(self.frames) > _MAX_DEPTH:
             graph_break("recursion", f"{len(self.frames)} nested calls at {frame.code.co_qualname}")
         self.frames.append(frame)
@@ -248,8 +231,8 @@ class Evaluator:
                 run, inst = ops[index]
                 frame.ip = index + 1
                 try:
-                    self.until_sample -= 1
-                    if not self.until_sample:
+                    self._until_sample -= 1
+                    if not self._until_sample:
                         self._sample(frame)
                     signal = run(self, frame, inst)
                 except Raised as raised:
@@ -276,12 +259,12 @@ class Evaluator:
             raised.settled = True
             self._set_context(exc)
         traceback = Traceback()
-        self.tracebacks[id(exc)] = (exc, traceback)
-        self.created_at[id(traceback)] = self.steps - 1
+        self.exceptions.tracebacks[id(exc)] = (exc, traceback)
+        self.origins.steps[id(traceback)] = self.steps - 1
         region = frame.info.regions[index]
         if region is None:
             return False
-        failed = self.of_operators.get(id(exc))
+        failed = self.exceptions.of_operators.get(id(exc))
         if failed is not None:
             _, self.recorder.split_step, site = failed
             raise GraphBreak("operator_raises", f"{type(exc).__name__}: {exc}", site)
@@ -294,7 +277,7 @@ class Evaluator:
 
     def _set_context(self, exc: BaseException) -> None:
         """An exception raised while another is handled refers to it, without a cycle (CPython's _PyErr_SetObject)."""
-        handled = self.current_exception
+        handled = self.exceptions.current
         if handled is None or handled is exc:
             return
         link, seen = handled, {id(handled)}
@@ -308,18 +291,18 @@ class Evaluator:
 
     def handled(self) -> BaseException | None:
         """The exception that the program handles: also one whose handler has called the frame."""
-        if self.current_exception is not None:
-            return self.current_exception
+        if self.exceptions.current is not None:
+            return self.exceptions.current
         known = self.heap.object_source(sys)
-        if self._handled_before is None:
+        if self.exceptions.before is None:
             self.heap.guard(CallSource(known, getter=_handles, label="an exception is handled"), GuardKind.TRUTH, False)
             return None
-        handled: BaseException = self.heap.translate(self._handled_before, CallSource(known, getter=_handled, label="sys.exception()"))
+        handled: BaseException = self.heap.translate(self.exceptions.before, CallSource(known, getter=_handled, label="sys.exception()"))
         return handled
 
     def traceback_of(self, exc: BaseException) -> Any:
         """`exc.__traceback__` as the program sees it."""
-        known = self.tracebacks.get(id(exc))
+        known = self.exceptions.tracebacks.get(id(exc))
         if known is not None:
             return known[1]
         if exc.__traceback__ is None:
@@ -330,7 +313,7 @@ class Evaluator:
         """Resume a suspended generator frame by raising at its yield; the loop's signal."""
         if not self.unwind(frame, frame.ip - 1, Raised(exc)):
             raise Raised(exc, settled=True)
-        return self._loop(frame)
+        return self.resume(frame)
 
     # ------------------------------------------------------------------ running C code
 
@@ -343,16 +326,16 @@ class Evaluator:
         except BaseException as exc:
             if self._lost is not None:
                 self._raise_lost()
-            if not isinstance(exc, Exception) and exc is not self._thrown:
+            if not isinstance(exc, Exception) and exc is not self.exceptions.thrown:
                 raise  # an interrupt of ours, not the program's
-            if isinstance(exc, RecursionError) and exc is not self._thrown:
+            if isinstance(exc, RecursionError) and exc is not self.exceptions.thrown:
                 graph_break("recursion", str(exc))  # the evaluator nests deeper than the program
-            if self.notes.found:
+            if self.warnings.filter.found:
                 warned.refuse(self)
             raise Raised(self.clean(exc)) from None
         if self._lost is not None:
             self._raise_lost()
-        if self.notes.found:
+        if self.warnings.filter.found:
             warned.refuse(self)
         return result
 
@@ -390,7 +373,7 @@ class Evaluator:
 
     def throw_to_native(self, exc: BaseException) -> NoReturn:
         """Raise the program's exception into the C code that called back."""
-        self._thrown = exc
+        self.exceptions.thrown = exc
         context, exc.__traceback__ = exc.__context__, None
         try:
             raise exc
@@ -398,9 +381,9 @@ class Evaluator:
             exc.__context__ = context  # not what the evaluator happens to handle
             del exc  # no cycle through the traceback
 
-    def is_the_programs(self, exc: BaseException) -> bool:
+    def raised_by_program(self, exc: BaseException) -> bool:
         """True for what the program raised, GeneratorExit and its like included, and not for a break or a fault of ours."""
-        return exc is self._thrown or isinstance(exc, Exception) and not isinstance(exc, FxloomError)
+        return exc is self.exceptions.thrown or isinstance(exc, Exception) and not isinstance(exc, FxloomError)
 
     def _note_class(self, values: dict[str, Any]) -> None:
         """The class that C code is making shows itself first to `__set_name__` or `__init_subclass__`."""
@@ -417,23 +400,23 @@ class Evaluator:
             exc.__context__ = None
         return exc
 
-    def off_net(self, act: Callable[[], Any]) -> Any:
+    def run_untraced(self, act: Callable[[], Any]) -> Any:
         """Run our own code that C code calls back (a traced generator's `__next__`)."""
         return _native.intercepted(None, act, (), {})
 
-    def as_it_is(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def run_stdlib(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call Python code of the standard library that gives constants, without evaluating it; what it raises is the program's."""
         try:
-            result = self.off_net(lambda: fn(*args, **kwargs))
+            result = self.run_untraced(lambda: fn(*args, **kwargs))
         except Exception as exc:
             raise Raised(self.clean(exc)) from None
-        if self.notes.found:
+        if self.warnings.filter.found:
             warned.refuse(self)
         return result
 
     def call_after_graph(self, function: Callable[..., Any], *args: Any) -> None:
         """Have replacement code make this call of the program's once the graph has run, in its place."""
-        put_off(self, function, list(args))
+        delay(self, function, list(args))
 
     def torch_native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
@@ -449,11 +432,11 @@ class Evaluator:
         except RecursionError as exc:
             graph_break("recursion", str(exc))
         except Exception as exc:
-            self.of_operators[id(exc)] = (exc, self.steps - 1, self.site())
-            if self.notes.found:
+            self.exceptions.of_operators[id(exc)] = (exc, self.steps - 1, self.site())
+            if self.warnings.filter.found:
                 warned.of_torch(self)
             raise Raised(self.clean(exc)) from None
-        if self.notes.found:
+        if self.warnings.filter.found:
             warned.of_torch(self)
         return result
 
@@ -471,16 +454,16 @@ class Evaluator:
         except RecursionError as exc:
             graph_break("recursion", str(exc))
         except Exception as exc:
-            self.of_operators[id(exc)] = (exc, self.steps - 1, self.site())
+            self.exceptions.of_operators[id(exc)] = (exc, self.steps - 1, self.site())
             raise Raised(self.clean(exc)) from None
 
     def _override(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return subclasses.call(self, func, args, kwargs, subclasses.arguments(args, kwargs))
 
-    def really(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def run_real(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the program's on real values, as the program itself would: what it makes is no fake."""
         try:
-            with outside_modes(), self.notes.passing():
+            with outside_modes(), self.warnings.filter.passing():
                 return fn(*args, **kwargs)
         except Exception as exc:
             raise Raised(self.clean(exc)) from None
@@ -509,6 +492,10 @@ class Evaluator:
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
         return calls.call(self, fn, args, kwargs or {})
 
+    def inline(self, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Evaluate the body of a Python function, without the model that it may have."""
+        return calls.inline_function(self, fn, args, kwargs)
+
     def getattr(self, obj: Any, name: str) -> Any:
         return attributes.load(self, obj, name)
 
@@ -529,11 +516,11 @@ class Evaluator:
         return operations.truth(self, value)
 
     def iter(self, value: Any) -> Any:
-        return operations.iterate(self, value)
+        return iteration.iterate(self, value)
 
     def next(self, iterator: Any) -> Any:
         """The next item, ABSENT at the end."""
-        return operations.advance(self, iterator)
+        return iteration.advance(self, iterator)
 
     def list_of(self, value: Any) -> list[Any]:
         """All items of an iterable."""
@@ -543,15 +530,13 @@ class Evaluator:
             items.append(item)
         return items
 
-    def let_go(self, name: str) -> NoReturn:
+    def drop_reference(self, name: str) -> NoReturn:
         """The frame lets go of a variable's value, whose end may call the program."""
         graph_break("finalizer", f"lets go of {name}, at whose end code of the program runs")
 
-    def has_let_go(self) -> bool:
+    def may_have_dropped_references(self) -> bool:
         """True when the program may have dropped the last reference to an object that existed before."""
-        from fxloom_dynamo.rebuild import changed_records
-
-        if any(kind not in ("set", "added") for _, kind in changed_records(self)) or self.heap.class_writes:
+        if any(kind not in ("set", "added") for _, kind in changed_records(self.heap)) or self.heap.class_writes:
             return True
         if any(namespace.written for namespace in self.heap.namespaces.values()):
             return True
@@ -604,167 +589,6 @@ def _handles(_: Any) -> bool:
     return sys.exception() is not None
 
 
-class TracedGenerator:
-    """A generator whose frame the evaluator runs; C code can iterate it like any other."""
-
-    __slots__ = ("__weakref__", "_ev", "finished", "frame", "running", "saved_exception", "started")
-
-    def __init__(self, evaluator: Evaluator, frame: Frame) -> None:
-        self._ev = evaluator
-        self.frame = frame
-        self.started = self.finished = self.running = False
-        self.saved_exception: BaseException | None = None
-        evaluator.generators.append(self)
-        evaluator.created_at[id(self)] = evaluator.steps - 1
-
-    def __iter__(self) -> TracedGenerator:
-        return self
-
-    def __next__(self) -> Any:
-        return self._from_native(lambda: self.advance(None))
-
-    def send(self, value: Any) -> Any:
-        return self._from_native(lambda: self.advance(value))
-
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
-        exc = kind if isinstance(kind, BaseException) else (value if isinstance(value, BaseException) else kind())
-        return self._from_native(lambda: self.throw_in(exc))
-
-    def close(self) -> None:
-        self._from_native(self.close_in)
-
-    def _from_native(self, act: Callable[[], Any]) -> Any:
-        try:
-            return self._ev.off_net(act)
-        except Raised as raised:
-            self._ev.throw_to_native(raised.exc)
-
-    def advance(self, value: Any) -> Any:
-        """The next yielded value; Raised(StopIteration) at the end."""
-        if self.running:
-            raise Raised(ValueError("generator already executing"))
-        if self.finished:
-            raise Raised(StopIteration())
-        if not self.started and value is not None:
-            raise Raised(TypeError("can't send non-None value to a just-started generator"))
-        self.started = True
-        self.frame.stack.append(value)
-        return self._resume(lambda: self._ev._loop(self.frame))
-
-    def throw_in(self, exc: BaseException) -> Any:
-        if self.finished or not self.started:
-            self.finished = True
-            raise Raised(exc)
-        inner = self._delegate()
-        if inner is not None:
-            if isinstance(inner, TracedGenerator):
-                try:
-                    if isinstance(exc, GeneratorExit):
-                        inner.close_in()
-                    else:
-                        return inner.throw_in(exc)
-                except Raised as raised:
-                    exc = raised.exc
-                    if isinstance(exc, StopIteration):  # the inner one ended: its value is that of `yield from`
-                        self.frame.stack[-1] = exc.value
-                        self.frame.ip = self._after_send()
-                        return self._resume(lambda: self._ev._loop(self.frame))
-            elif not isinstance(exc, GeneratorExit):
-                graph_break("unsupported_opcode", "throw() into a generator that delegates to a foreign iterator")
-        return self._resume(lambda: self._ev.throw_into(self.frame, exc))
-
-    def close_in(self) -> None:
-        if self.finished or not self.started:
-            self.finished = True
-            return
-        try:
-            self.throw_in(GeneratorExit())
-        except Raised as raised:
-            if isinstance(raised.exc, (GeneratorExit, StopIteration)):
-                return
-            raise
-        raise Raised(RuntimeError("generator ignored GeneratorExit"))
-
-    def in_protected_block(self) -> bool:
-        """True when suspended where closing it runs code of the program: inside of a `try` or `with`."""
-        if not self.started or self.finished:
-            return False
-        info = self.frame.info
-        region = info.regions[self.frame.ip - 1]
-        if region is None:
-            return False
-        return not self._ignores_closing(region.handler)
-
-    def _ignores_closing(self, at: int) -> bool:
-        """True when the handler at this instruction lets GeneratorExit pass without running code of the program.
-
-        So do clauses for named exceptions, which GeneratorExit is not one of: `except IndexError:`.
-        """
-        info = self.frame.info
-        instructions = info.body.instructions
-        if instructions[at].opname == "PUSH_EXC_INFO":
-            at += 1
-        while True:
-            inst = instructions[at]
-            if inst.opname == "CALL_INTRINSIC_1" and inst.arg == 3:
-                return True  # from 3.12 on, around the whole body: turns StopIteration into RuntimeError
-            if inst.opname == "RERAISE":
-                outer = info.regions[at]
-                return outer is None or self._ignores_closing(outer.handler)
-            if inst.opname in ("COPY", "POP_EXCEPT"):
-                at += 1
-                continue
-            found = getattr(builtins, inst.argval, None) if inst.opname == "LOAD_GLOBAL" else None
-            harmless = isinstance(found, type) and issubclass(found, Exception) and inst.argval not in self.frame.globals
-            jump = instructions[at + 2] if at + 2 < len(instructions) else None
-            if not harmless or instructions[at + 1].opname != "CHECK_EXC_MATCH" or jump is None or "IF_FALSE" not in jump.opname:
-                return False
-            at = info.targets[at + 2]
-
-    def _resume(self, run: Callable[[], Any]) -> Any:
-        evaluator = self._ev
-        outer = evaluator.current_exception
-        evaluator.current_exception = self.saved_exception or outer
-        self.running = True
-        try:
-            signal = run()
-        except Raised as raised:
-            self.finished = True
-            if isinstance(raised.exc, StopIteration):
-                error = RuntimeError("generator raised StopIteration")
-                error.__cause__ = error.__context__ = raised.exc
-                raise Raised(error) from None
-            raise
-        finally:
-            self.running = False
-            inner = evaluator.current_exception
-            evaluator.current_exception = outer
-        if signal is YIELD:
-            self.saved_exception = inner if inner is not outer else None
-            return self.frame.result
-        self.finished = True
-        value = self.frame.result
-        raise Raised(StopIteration(value) if value is not None else StopIteration())
-
-    def _delegate(self) -> Any:
-        """The iterator of a suspended `yield from`."""
-        frame = self.frame
-        if frame.ip < len(frame.info.ops):
-            inst = frame.info.body.instructions[frame.ip]
-            if inst.opname == "RESUME" and (inst.arg or 0) & 3 >= 2:
-                return frame.stack[-1]
-        return None
-
-    def _after_send(self) -> int:
-        """Index where a finished `yield from` goes on, the value on the stack."""
-        frame = self.frame
-        for index in range(frame.ip - 1, -1, -1):
-            if frame.info.body.instructions[index].opname == "SEND":
-                target = frame.info.targets[index]
-                return target + 1 if frame.info.body.instructions[target].opname == "END_SEND" else target
-        raise InternalError("dynamo.evaluate", "a delegating generator without SEND")
-
-
 _TORCH = torch.__file__.rsplit("/", 1)[0] + "/"
 _SHAPES = fxloom_shapes.__file__.rsplit("/", 1)[0] + "/"
 
@@ -783,7 +607,7 @@ def _trusted(name: str, code: types.CodeType) -> bool:
     return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor
 
 
-def _is_mourned(value: Any) -> bool:
+def _has_finalizer(value: Any) -> bool:
     """Whether something is called when `value` dies."""
     if type(value) in LITERALS or isinstance(value, (torch.Tensor, type)):
         return False

@@ -14,9 +14,9 @@ from fxloom_dynamo.source_lines import source_line
 from fxloom_interfaces.errors import Site
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
-Handler = Callable[["Evaluator", "Frame", Instruction], Any]
+Handler = Callable[["Interpreter", "Frame", Instruction], Any]
 
 
 @dataclass(frozen=True, slots=True)

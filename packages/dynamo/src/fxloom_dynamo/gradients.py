@@ -11,7 +11,6 @@ the gradients are like, and raises what the program would see.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,11 +19,12 @@ from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo.state import Gradient
 from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 _HOOKS = TensorBase.__dict__["_backward_hooks"].__get__
 _IS_LEAF = TensorBase.__dict__["is_leaf"].__get__
@@ -32,16 +32,7 @@ _IS_LEAF = TensorBase.__dict__["is_leaf"].__get__
 NAMES = frozenset({"grad", "grad_fn", "is_leaf"})
 
 
-@dataclass(slots=True, eq=False)
-class Gradient:
-    """`.grad` of `tensor`, an input: as it was read (ABSENT: never) and as the program left it."""
-
-    tensor: FakeTensor
-    read: Any
-    now: Any
-
-
-def load(ev: Evaluator, tensor: FakeTensor, name: str) -> Any:
+def load(ev: Interpreter, tensor: FakeTensor, name: str) -> Any:
     """tensor.grad, tensor.grad_fn or tensor.is_leaf"""
     if name == "grad":
         return _grad(ev, tensor)
@@ -57,7 +48,7 @@ def load(ev: Evaluator, tensor: FakeTensor, name: str) -> Any:
     graph_break("torch_call", "Tensor.grad_fn of a tensor that is no leaf")
 
 
-def store(ev: Evaluator, tensor: FakeTensor, value: Any) -> None:
+def store(ev: Interpreter, tensor: FakeTensor, value: Any) -> None:
     """tensor.grad = value"""
     if not is_leaf_input(ev, tensor):
         graph_break("torch_call", "writes .grad of a tensor that is no leaf or was made inside")
@@ -67,15 +58,15 @@ def store(ev: Evaluator, tensor: FakeTensor, value: Any) -> None:
         )  # fmt: skip
     if not fits:
         graph_break("torch_call", "writes something to .grad that torch refuses or converts")
-    known = ev.gradients.get(id(tensor))
+    known = ev.tensors.gradients.get(id(tensor))
     if known is None:
-        ev.gradients[id(tensor)] = Gradient(tensor, ABSENT, value)
+        ev.tensors.gradients[id(tensor)] = Gradient(tensor, ABSENT, value)
     else:
         known.now = value
 
 
-def _grad(ev: Evaluator, tensor: FakeTensor) -> Any:
-    known = ev.gradients.get(id(tensor))
+def _grad(ev: Interpreter, tensor: FakeTensor) -> Any:
+    known = ev.tensors.gradients.get(id(tensor))
     if known is not None:
         return known.now
     info = ev.recorder.input_info.get(id(tensor))
@@ -90,11 +81,11 @@ def _grad(ev: Evaluator, tensor: FakeTensor) -> Any:
     with DisableTorchFunction():
         value = real.grad
     found = ev.heap.translate(value, ev.heap.attr_source(source, "grad"))
-    ev.gradients[id(tensor)] = Gradient(tensor, found, found)
+    ev.tensors.gradients[id(tensor)] = Gradient(tensor, found, found)
     return found
 
 
-def is_leaf_input(ev: Evaluator, tensor: FakeTensor) -> bool:
+def is_leaf_input(ev: Interpreter, tensor: FakeTensor) -> bool:
     """True for a leaf that existed before and still is one; guarded either way."""
     info = ev.recorder.input_info.get(id(tensor))
     if info is None:
@@ -107,9 +98,9 @@ def is_leaf_input(ev: Evaluator, tensor: FakeTensor) -> bool:
         return leaf and tensor.grad_fn is None
 
 
-def written(ev: Evaluator) -> list[Gradient]:
+def written(ev: Interpreter) -> list[Gradient]:
     """What the program left other than it was."""
-    return [entry for entry in ev.gradients.values() if entry.now is not entry.read]
+    return [entry for entry in ev.tensors.gradients.values() if entry.now is not entry.read]
 
 
 def write_gradient(tensor: torch.Tensor, value: torch.Tensor | None) -> None:
@@ -140,7 +131,7 @@ class _Differentiable(torch.autograd.Function):
 _SIGNATURE = inspect.signature(torch.autograd.grad)
 
 
-def grad(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def grad(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.autograd.grad`."""
     try:
         given = _SIGNATURE.bind(*args, **kwargs).arguments
@@ -148,7 +139,7 @@ def grad(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Raised(error) from None
     if given.get("is_grads_batched"):
         graph_break("torch_call", "torch.autograd.grad with is_grads_batched")
-    if ev.transforms:
+    if ev.tensors.transforms:
         graph_break("torch_call", "torch.autograd.grad within a transform of torch.func")
     ev.heap.fill_deep(list(given.values()))
     given = {name: list(value) if isinstance(value, (tuple, list)) else value for name, value in given.items()}
@@ -197,7 +188,7 @@ def _leaves_reached(outputs: list[FakeTensor], inputs: list[FakeTensor]) -> list
     return list(found.values())
 
 
-def _guard_no_hooks(ev: Evaluator, fake: FakeTensor) -> None:
+def _guard_no_hooks(ev: Interpreter, fake: FakeTensor) -> None:
     """Hooks on a tensor from outside would run."""
     _, real, source = ev.recorder.input_info[id(fake)]
     with DisableTorchFunction():

@@ -15,12 +15,12 @@ from fxloom_dynamo._torch_private import profiler_enabled
 from fxloom_interfaces import regions
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Kwargs = dict[str, Any]
 
 
-def are_seen(ev: Evaluator) -> bool:
+def are_seen(ev: Interpreter) -> bool:
     """Whether a profiler runs that would show a region."""
     running = profiler_enabled()
     queries.note(ev.heap, profiler_enabled, (), {}, running)
@@ -30,16 +30,16 @@ def are_seen(ev: Evaluator) -> bool:
     return running
 
 
-def _tell(ev: Evaluator) -> None:
+def _tell(ev: Interpreter) -> None:
     text = "a profile does not show record_function regions within a function that is compiled with fullgraph"
-    if (text, RuntimeWarning) not in ev.issued:
-        ev.issued.add((text, RuntimeWarning))
+    if (text, RuntimeWarning) not in ev.warnings.issued:
+        ev.warnings.issued.add((text, RuntimeWarning))
         site = ev.site()
-        with ev.notes.passing():
+        with ev.warnings.filter.passing():
             warnings.warn_explicit(text, RuntimeWarning, site.file if site else __file__, site.line if site else 1)
 
 
-def enter(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> Any:
+def enter(ev: Interpreter, args: list[Any], kwargs: Kwargs) -> Any:
     """The model of `record_function.__enter__`."""
     ev.recorder.begin_region()  # one that is left for real has to be entered for real
     if are_seen(ev):
@@ -48,7 +48,7 @@ def enter(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> Any:
     return args[0]
 
 
-def leave(ev: Evaluator, args: list[Any], kwargs: Kwargs) -> None:
+def leave(ev: Interpreter, args: list[Any], kwargs: Kwargs) -> None:
     """The model of `record_function.__exit__`."""
     ev.recorder.end_region()
     if are_seen(ev):

@@ -16,10 +16,10 @@ from fxloom_dynamo.gradients import is_leaf_input
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-def set_requires_grad(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def set_requires_grad(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `Tensor.requires_grad_`."""
     tensor = args[0]
     if type(tensor) is not FakeTensor or id(tensor) not in ev.recorder.input_info or len(args) + len(kwargs) > 2:
@@ -29,7 +29,7 @@ def set_requires_grad(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) ->
         now = tensor.requires_grad
     if now == wanted:
         return tensor
-    written = ev.leaf_writes.setdefault(id(tensor), (tensor, {}))[1]
+    written = ev.tensors.leaf_writes.setdefault(id(tensor), (tensor, {}))[1]
     if not is_leaf_input(ev, tensor) or wanted and "requires_grad" not in written:
         graph_break("torch_call", "requires_grad_ changes a tensor that existed before, other than that it no longer requires grad")
     recorder = ev.recorder
@@ -44,7 +44,7 @@ def set_requires_grad(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) ->
     return tensor
 
 
-def set_data(ev: Evaluator, tensor: FakeTensor, value: Any) -> None:
+def set_data(ev: Interpreter, tensor: FakeTensor, value: Any) -> None:
     """tensor.data = value"""
     if id(tensor) not in ev.recorder.input_info or type(value) is not FakeTensor:
         graph_break("torch_call", "sets .data of a tensor that was made inside, or to what is no tensor")
@@ -56,7 +56,7 @@ def set_data(ev: Evaluator, tensor: FakeTensor, value: Any) -> None:
         needs = tensor.requires_grad
     if needs and not is_leaf_input(ev, tensor):
         graph_break("torch_call", "sets .data of a tensor with a history")
-    written = ev.leaf_writes.setdefault(id(tensor), (tensor, {}))[1]
+    written = ev.tensors.leaf_writes.setdefault(id(tensor), (tensor, {}))[1]
     if "requires_grad" in written:
         graph_break("torch_call", "sets .data of a tensor after requires_grad_(False)")
     ev.recorder.leaves.replace(tensor, value)
@@ -64,9 +64,9 @@ def set_data(ev: Evaluator, tensor: FakeTensor, value: Any) -> None:
     written["data"] = value
 
 
-def written(ev: Evaluator) -> list[tuple[FakeTensor, str, Any]]:
+def written(ev: Interpreter) -> list[tuple[FakeTensor, str, Any]]:
     """(tensor, attribute, value) of what the program left other than it was."""
-    return [(tensor, name, value) for tensor, own in ev.leaf_writes.values() for name, value in own.items()]
+    return [(tensor, name, value) for tensor, own in ev.tensors.leaf_writes.values() for name, value in own.items()]
 
 
 def write(tensor: torch.Tensor, name: str, value: Any) -> None:

@@ -74,3 +74,8 @@ class FrameObject:
 def own_dict(obj: Any) -> dict[str, Any]:
     """An instance's `__dict__`, whatever `__getattribute__` its class defines."""
     return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]  # a dict
+
+
+#: what a handler returns to leave the loop
+RETURN = Mark("RETURN")
+YIELD = Mark("YIELD")

@@ -17,8 +17,8 @@ from fxloom_dynamo import polyfills
 from fxloom_dynamo.breaks import graph_break
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
-    from fxloom_dynamo.runtime import FrameView
+    from fxloom_dynamo.captured import FrameView
+    from fxloom_dynamo.interpreter import Interpreter
 
 _CALL_IMPL: types.CodeType = torch.nn.Module._call_impl.__code__
 #: what runs a module's hooks: `_wrapped_call_impl`, `_call_impl`, and the function within the latter
@@ -42,7 +42,7 @@ def runs_backward_hooks(view: FrameView) -> bool:
     return bool(own or _GLOBAL["_global_backward_hooks"] or _GLOBAL["_global_backward_pre_hooks"])
 
 
-def always_runs_hooks(ev: Evaluator) -> bool:
+def always_runs_hooks(ev: Interpreter) -> bool:
     """Whether the evaluator is in the call of a module with a forward hook registered with `always_call=True`."""
     frame = ev.frames[-1]
     if frame.code is not _CALL_IMPL:
@@ -51,7 +51,7 @@ def always_runs_hooks(ev: Evaluator) -> bool:
     return ev.truth(own) or ev.truth(ev.load_global(frame, "_global_forward_hooks_always_called"))
 
 
-def backward_hook(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def backward_hook(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.utils.hooks.BackwardHook`, which a module's call makes."""
     if torch.is_grad_enabled():
         graph_break("torch_call", f"calls a {type(args[0]).__qualname__} with hooks on its gradients (register_full_backward_hook)")

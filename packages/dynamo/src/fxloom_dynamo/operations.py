@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import enum
 import operator
 import types
-from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, symbolic
+from fxloom_dynamo import arrays, symbolic, texts
 from fxloom_dynamo.arrays import Array
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.carried import Carried, CarriedNumber
+from fxloom_dynamo.carried import CarriedNumber
+from fxloom_dynamo.growing_containers import extend_list
 from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import LITERALS, container_base
-from fxloom_dynamo.marks import ABSENT, DELETED, Address, Raised
+from fxloom_dynamo.iteration import advance, iterate
+from fxloom_dynamo.kinds import LITERALS
+from fxloom_dynamo.marks import ABSENT, Address, Raised
+from fxloom_dynamo.special_methods import answered, is_own_instance, python_method
 from fxloom_dynamo.subclasses import operator_of, special
+from fxloom_dynamo.subscripts import dict_contains, hashable
 from fxloom_dynamo.symbolic import concrete, settled
-from fxloom_interfaces import symbolic_math
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 #: operator text -> (function, method, reflected method, in-place method or "")
 BINARY: dict[str, tuple[Callable[[Any, Any], Any], str, str, str]] = {}
@@ -54,49 +55,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "__invert__": operator.invert,
 }
 
-_PYTHON_HEAP = 1 << 9
-_SEQUENCES = (list, tuple, str, bytes, range)
 _TENSOR_PARTNERS = (int, float, complex, bool, FakeTensor, torch.SymInt, torch.SymFloat)
-
-
-def python_method(ev: Evaluator, value: Any, name: str) -> Any:
-    """The method of a Python class, raw and guarded; ABSENT when the slot is C's or missing."""
-    cls = type(value)
-    if not cls.__flags__ & _PYTHON_HEAP or cls is FakeTensor:
-        return ABSENT
-    if issubclass(cls, Carried):
-        value.ask()
-    raw = ev.heap.class_lookup(cls, name)
-    if raw is ABSENT or raw is None or isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType)):
-        return ABSENT
-    if isinstance(raw, types.FunctionType):
-        return ev.heap.class_value(cls, name, raw)
-    if isinstance(raw, (classmethod, staticmethod)):
-        return raw.__func__
-    if isinstance(raw, types.BuiltinFunctionType):
-        return ABSENT
-    return ev.heap.class_value(cls, name, raw)
-
-
-#: methods that C code calls for a number -> types whose instances it takes without a word
-_NUMBER_OF: dict[str, tuple[type, ...]] = {
-    "__bool__": (bool, torch.SymBool),
-    "__len__": (int, torch.SymInt),
-    "__index__": (int, torch.SymInt),
-    "__int__": (int, torch.SymInt),
-    "__float__": (float, torch.SymFloat),
-    "__complex__": (complex,),
-}
-
-
-def answered(value: Any, name: str, result: Any) -> Any:
-    """What to hand to C code that asks `value` for a number, where its method `name` gave `result`.
-
-    C code judges results of other types: an object with such a method is what it gets then, of a class of the same name.
-    """
-    if type(result) in _NUMBER_OF.get(name, ()):
-        return result
-    return type(type(value).__name__, (), {name: lambda _: result})()
 
 
 def _beside_tensor(left: Any, right: Any) -> Any:
@@ -104,7 +63,7 @@ def _beside_tensor(left: Any, right: Any) -> Any:
     return right.number if type(right) is CarriedNumber and type(left) is FakeTensor else right
 
 
-def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
+def binary(ev: Interpreter, text: str, left: Any, right: Any) -> Any:
     """`left text right`; text ends in `=` for the in-place form."""
     if ev.heap.untraceable:
         if type(left) is Array or type(right) is Array:
@@ -143,8 +102,6 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
             python_method(ev, right, reflected)
             return ev.native(function, left, right)
         if isinstance(left, list) and text == "+=":
-            from fxloom_dynamo.models import extend_list
-
             extend_list(ev, left, right)
             return left
     own = python_method(ev, left, method)
@@ -155,8 +112,6 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
         ev.heap.fill_deep(left)
         ev.heap.fill_deep(right)
         if text in ("%", "%=") and kind_left is str:
-            from fxloom_dynamo import texts
-
             right = texts.printable(ev, right)
         classes = kind_left is type or isinstance(left, type) or isinstance(right, type)
         if classes or is_own_instance(ev, left) and is_own_instance(ev, right):
@@ -181,22 +136,7 @@ def binary(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     )
 
 
-def is_pure_instance(value: Any) -> bool:
-    """True for instances of C types whose operators and methods have no effects beyond their operands."""
-    from fxloom_dynamo.natives import CONSTANT_TYPES, PURE_TYPES
-
-    cls = type(value)
-    return any(base in PURE_TYPES or base in CONSTANT_TYPES for base in cls.__mro__[:-1]) or cls is object
-
-
-def is_own_instance(ev: Evaluator, value: Any) -> bool:
-    """`is_pure_instance`, or a C object with a state of its own that the program made."""
-    from fxloom_dynamo.natives import STATEFUL_TYPES
-
-    return is_pure_instance(value) or type(value) in STATEFUL_TYPES and ev.heap.is_fresh(value)
-
-
-def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
+def compare(ev: Interpreter, text: str, left: Any, right: Any) -> Any:
     """`left text right` of a rich comparison."""
     if (type(left) is Address or type(right) is Address) and text in ("==", "!="):
         if isinstance(left, int) and isinstance(right, int):
@@ -256,7 +196,7 @@ def compare(ev: Evaluator, text: str, left: Any, right: Any) -> Any:
     )
 
 
-def unary(ev: Evaluator, method: str, value: Any) -> Any:
+def unary(ev: Interpreter, method: str, value: Any) -> Any:
     """-value, +value or ~value."""
     if ev.heap.untraceable:
         if type(value) is Array:
@@ -277,7 +217,7 @@ def unary(ev: Evaluator, method: str, value: Any) -> Any:
     return ev.native(function, value)
 
 
-def truth(ev: Evaluator, value: Any) -> bool:
+def truth(ev: Interpreter, value: Any) -> bool:
     """bool(value)."""
     if type(value) is Address:
         return True
@@ -316,7 +256,7 @@ def truth(ev: Evaluator, value: Any) -> bool:
     return bool(ev.native(bool, value))
 
 
-def length(ev: Evaluator, value: Any) -> int:
+def length(ev: Interpreter, value: Any) -> int:
     """len(value)."""
     if ev.heap.untraceable:
         if type(value) is Array and value.tensor.dim():
@@ -341,7 +281,7 @@ def length(ev: Evaluator, value: Any) -> int:
     return int(ev.native(len, value))
 
 
-def contains(ev: Evaluator, item: Any, container: Any) -> bool:
+def contains(ev: Interpreter, item: Any, container: Any) -> bool:
     """`item in container`."""
     if ev.heap.untraceable:
         exposed = ev.heap.exposed(container)
@@ -379,261 +319,3 @@ def contains(ev: Evaluator, item: Any, container: Any) -> bool:
 
 def _is_iterator(value: Any) -> bool:
     return hasattr(type(value), "__next__")
-
-
-def hashable(ev: Evaluator, key: Any) -> Any:
-    """`key` for C code that hashes it: numbers in it that may change are what they are now, under guards.
-
-    Notes which `__hash__` and `__eq__` it has; C code calls them, and they are evaluated then.
-    """
-    cls = type(key)
-    if cls in SYMBOLIC:
-        return concrete(key)
-    if cls is not torch.Size and (cls in LITERALS or cls is FakeTensor or isinstance(key, (type, enum.Enum))):
-        return key
-    if isinstance(key, tuple):
-        parts = [hashable(ev, part) for part in tuple.__iter__(key)]
-        if any(new is not old for new, old in zip(parts, tuple.__iter__(key), strict=True)):
-            key = torch.Size(parts) if cls is torch.Size else tuple.__new__(cls, parts)
-        if cls is tuple or cls is torch.Size:
-            return key
-    python_method(ev, key, "__hash__")
-    python_method(ev, key, "__eq__")
-    return key
-
-
-def with_numbers(ev: Evaluator, index: Any) -> Any:
-    """An index of a tensor, with the numbers that tensors as ends of slices stand for: `x[:n]` reads n's number.
-
-    A step that only running the graph tells is checked as torch does.
-    """
-    if type(index) is tuple:
-        return tuple(with_numbers(ev, part) for part in index)
-    if type(index) is not slice:
-        return index
-    start, stop, step = (_number_of(ev, end) for end in (index.start, index.stop, index.step))
-    if type(step) is torch.SymInt and not step.node.has_hint():
-        symbolic_math.check(step != 0, "slice step cannot be zero", "ValueError")
-        symbolic_math.check(step > 0, "step must be greater than zero", "ValueError")
-    return slice(start, stop, step)
-
-
-def _number_of(ev: Evaluator, end: Any) -> Any:
-    """The number that a tensor stands for as an index; others as they are."""
-    if type(end) is not FakeTensor or end.dim() or end.is_floating_point() or end.is_complex() or end.dtype is torch.bool:
-        return end
-    return ev.torch_native(torch.Tensor.item, end)
-
-
-def subscript(ev: Evaluator, container: Any, key: Any) -> Any:
-    """container[key]."""
-    if ev.heap.untraceable:
-        if type(container) is Array:
-            return arrays.call_operator(ev, operator.getitem, container, key)
-        exposed = ev.heap.exposed(container)
-        if exposed is not None and isinstance(key, str):
-            value = ev.heap.name_get(exposed, key)
-            if value is ABSENT:
-                raise Raised(KeyError(key))
-            return value
-        ev.heap.refuse(container)
-        if type(container) is FakeTensor:
-            key = arrays.as_index(ev, key)
-    cls = type(container)
-    if cls is not FakeTensor:
-        key = concrete(key)
-    if cls is tuple or cls in LITERALS:
-        if type(key) is FakeTensor:
-            return ev.torch_native(operator.getitem, container, key)
-        return ev.native(operator.getitem, container, key)
-    if cls is FakeTensor:
-        if ev.recorder.overriding and (result := special(ev, container, "__getitem__", key)) is not ABSENT:
-            return result
-        return ev.record_call(operator.getitem, container, with_numbers(ev, key))
-    found = python_method(ev, container, "__getitem__")
-    if found is not ABSENT:
-        return ev.call(found, [container, key])
-    if isinstance(container, list):
-        if isinstance(key, int):
-            try:
-                return ev.heap.list_get(container, int(key))
-            except IndexError as exc:
-                raise Raised(exc) from None
-        ev.heap.fill(container)
-        if type(key) is FakeTensor:
-            return ev.torch_native(operator.getitem, container, key)
-        return ev.native(operator.getitem, container, key)
-    if isinstance(container, dict):
-        return dict_subscript(ev, container, key)
-    if isinstance(container, type):
-        if issubclass(container, enum.Enum) or container is type:
-            return ev.native(operator.getitem, container, key)
-        found = ev.heap.class_lookup(container, "__class_getitem__")
-        if found is ABSENT or isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
-            if found is ABSENT:
-                raise Raised(TypeError(f"type '{container.__name__}' is not subscriptable"))
-            return ev.call(found.__func__, [container, key])
-        return ev.native(operator.getitem, container, key)
-    if is_own_instance(ev, container):
-        ev.heap.fill(container)
-        if type(key) is FakeTensor:
-            return ev.torch_native(operator.getitem, container, key)
-        return ev.native(operator.getitem, container, key)
-    if not hasattr(cls, "__getitem__"):
-        raise Raised(TypeError(f"'{cls.__name__}' object is not subscriptable"))
-    graph_break("native_call", f"subscript of {cls.__qualname__}")
-
-
-def dict_get(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
-    """The value under a key, ABSENT if there is none. `__hash__` and `__eq__` of keys are the program's code."""
-    if type(key) is str:
-        return ev.heap.dict_get(container, key)
-    key = hashable(ev, key)
-    return ev.heap.dict_value(container, key, ev.native(dict.get, container, key, ABSENT))
-
-
-def dict_contains(ev: Evaluator, container: dict[Any, Any], key: Any) -> bool:
-    key = hashable(ev, key)
-    return ev.heap.dict_presence(container, key, ev.native(dict.__contains__, container, key))
-
-
-def dict_subscript(ev: Evaluator, container: dict[Any, Any], key: Any) -> Any:
-    """container[key] of a dict or subclass, `__getitem__` not overridden."""
-    value = dict_get(ev, container, key)
-    if value is not ABSENT:
-        return value
-    missing = python_method(ev, container, "__missing__")
-    if missing is not ABSENT:
-        return ev.call(missing, [container, key])
-    if isinstance(container, defaultdict) and container.default_factory is not None:
-        value = ev.call(container.default_factory, [])
-        ev.native(container_base(type(container)).__setitem__, container, key, value)  # type: ignore[index]  # a dict
-        return value
-    raise Raised(KeyError(key))
-
-
-def store_subscript(ev: Evaluator, container: Any, key: Any, value: Any) -> None:
-    """container[key] = value."""
-    if ev.heap.untraceable:
-        if type(container) is Array:
-            arrays.call_operator(ev, operator.setitem, container, key, value)
-            return
-        exposed = ev.heap.exposed(container)
-        if exposed is not None and isinstance(key, str):
-            exposed.set(key, value)
-            return
-        ev.heap.refuse(container)
-        if type(container) is FakeTensor:
-            key = arrays.as_index(ev, key)
-    cls = type(container)
-    if cls is FakeTensor:
-        if ev.recorder.overriding and special(ev, container, "__setitem__", key, value) is not ABSENT:
-            return
-        ev.record_call(operator.setitem, container, with_numbers(ev, key), value)
-        return
-    key = concrete(key)
-    found = python_method(ev, container, "__setitem__")
-    if found is not ABSENT:
-        ev.call(found, [container, key, value])
-        return
-    if isinstance(container, list):
-        if isinstance(key, slice):
-            ev.heap.fill(container)
-            if isinstance(value, (list, tuple)):
-                ev.heap.fill(value)
-            else:
-                value = ev.list_of(value)
-        ev.native(operator.setitem, container, key, value)
-        return
-    if isinstance(container, dict):
-        ev.native(operator.setitem, container, hashable(ev, key), value)
-        return
-    if is_own_instance(ev, container):
-        ev.heap.fill(container)
-        ev.native(operator.setitem, container, key, value)
-        return
-    graph_break("native_call", f"item assignment on {cls.__qualname__}")
-
-
-def delete_subscript(ev: Evaluator, container: Any, key: Any) -> None:
-    """del container[key]."""
-    if ev.heap.untraceable:
-        exposed = ev.heap.exposed(container)
-        if exposed is not None and isinstance(key, str):
-            if ev.heap.name_get(exposed, key) is ABSENT:
-                raise Raised(KeyError(key))
-            exposed.set(key, DELETED)
-            return
-        ev.heap.refuse(container)
-    key = concrete(key)
-    found = python_method(ev, container, "__delitem__")
-    if found is not ABSENT:
-        ev.call(found, [container, key])
-        return
-    if isinstance(container, dict):
-        key = hashable(ev, key)
-        if dict_contains(ev, container, key):
-            ev.heap.note_deletion(container, key)
-    elif isinstance(container, list):
-        ev.heap.fill(container)
-    elif not is_own_instance(ev, container):
-        graph_break("native_call", f"item deletion on {type(container).__qualname__}")
-    ev.native(operator.delitem, container, key)
-
-
-def iterate(ev: Evaluator, value: Any) -> Any:
-    """iter(value)."""
-    if ev.heap.untraceable:
-        if type(value) is Array:
-            return arrays.iterate(ev, value)
-        ev.heap.refuse(value)
-    from fxloom_dynamo import polyfills
-    from fxloom_dynamo.evaluator import TracedGenerator
-
-    cls = type(value)
-    if cls is TracedGenerator:
-        return value
-    if cls is FakeTensor:
-        if ev.recorder.overriding and (result := special(ev, value, "__iter__")) is not ABSENT:
-            return result
-        return ev.torch_native(iter, value)
-    found = python_method(ev, value, "__iter__")
-    if found is not ABSENT:
-        return ev.call(found, [value])
-    if isinstance(value, dict):
-        ev.heap.know_keys(value)
-        return ev.native(iter, value)
-    if isinstance(value, enum.EnumMeta):
-        return ev.native(iter, list(value.__members__.values()))
-    if is_own_instance(ev, value):
-        ev.heap.fill(value)
-        return ev.native(iter, value)
-    if python_method(ev, value, "__getitem__") is not ABSENT:
-        return ev.call(polyfills.iterate_by_index, [value])
-    if not hasattr(cls, "__iter__"):
-        raise Raised(TypeError(f"'{ev.type_of(value).__name__}' object is not iterable"))
-    graph_break("native_call", f"iteration over {cls.__qualname__}")
-
-
-def advance(ev: Evaluator, iterator: Any) -> Any:
-    """The next item of an iterator, ABSENT at its end."""
-    if ev.heap.untraceable:
-        ev.heap.refuse(iterator)
-    from fxloom_dynamo.evaluator import TracedGenerator
-
-    try:
-        if type(iterator) is TracedGenerator:
-            return iterator.advance(None)
-        found = python_method(ev, iterator, "__next__")
-        if found is not ABSENT:
-            return ev.call(found, [iterator])
-        if is_own_instance(ev, iterator):
-            ev.heap.fill(iterator)
-            return ev.native(next, iterator, ABSENT)
-    except Raised as raised:
-        if isinstance(raised.exc, StopIteration):
-            return ABSENT
-        raise
-    if not hasattr(type(iterator), "__next__"):
-        raise Raised(TypeError(f"'{ev.type_of(iterator).__name__}' object is not an iterator"))
-    graph_break("native_call", f"next() of {type(iterator).__qualname__}")

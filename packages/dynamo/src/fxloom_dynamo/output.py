@@ -13,36 +13,26 @@ import functools
 import logging
 import sys
 import types
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import calls, natives
+from fxloom_dynamo import natives
 from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.captured import without_capture
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
-from fxloom_dynamo.runtime import without_capture
+from fxloom_dynamo.state import DelayedCall
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-@dataclass(frozen=True, slots=True)
-class PutOff:
-    """A call that replacement code makes after the graph. caller: makes it, see `stand_in_caller`."""
-
-    caller: Any
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-def put_off(ev: Evaluator, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> None:
+def delay(ev: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> None:
     """Have replacement code make this call at its end."""
-    ev.put_off.append(PutOff(stand_in_caller(ev.frames[-1]), function, tuple(args), kwargs or {}))
+    ev.delayed.after_graph.append(DelayedCall(caller_at(ev.frames[-1]), function, tuple(args), kwargs or {}))
 
 
-def stand_in_caller(frame: Frame) -> Any:
+def caller_at(frame: Frame) -> Any:
     """`lambda function, args, kwargs: function(*args, **kwargs)`, at the place of the call that is put off.
 
     Who looks up the stack for it, as loggers do, finds the program's file, function and line there.
@@ -60,7 +50,7 @@ def stand_in_caller(frame: Frame) -> Any:
 _CALL = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731  # all in one line
 
 
-def print_(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
+def print_(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
     """The model of `print`."""
     marks = [kwargs.get("sep"), kwargs.get("end")]
     sound = kwargs.keys() <= {"sep", "end", "flush"} and all(mark is None or type(mark) is str for mark in marks)
@@ -69,10 +59,10 @@ def print_(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
     if "stdout" in ev.heap.namespace(vars(sys)).written:
         graph_break("native_call", "print() while sys.stdout is redirected")
     check_stream(ev, "stdout", "print()")
-    put_off(ev, builtins.print, args, kwargs)
+    delay(ev, builtins.print, args, kwargs)
 
 
-def check_stream(ev: Evaluator, name: str, what: str) -> None:
+def check_stream(ev: Interpreter, name: str, what: str) -> None:
     """Break if `sys.stdout` or `sys.stderr` is an object of a class that the program has written."""
     stream = getattr(sys, name)
     if natives.is_the_programs(getattr(type(stream), "write", None)):
@@ -80,7 +70,7 @@ def check_stream(ev: Evaluator, name: str, what: str) -> None:
     ev.heap.guard(ev.heap.key_source(ev.heap.namespace(vars(sys)).source, name), GuardKind.TYPE, type(stream))
 
 
-def _check_handlers(ev: Evaluator, logger: logging.Logger) -> None:
+def _check_handlers(ev: Interpreter, logger: logging.Logger) -> None:
     """Break if a record may come to code of the program's. Which handlers there are is not guarded: programs set them up once."""
     record = ev.heap.record(logger)
     at: logging.Logger | None = logger if record is None else record.original
@@ -94,16 +84,16 @@ def _check_handlers(ev: Evaluator, logger: logging.Logger) -> None:
         at = at.parent if at.propagate else None
 
 
-def log(method: Any, ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def log(method: Any, ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of a logger's methods."""
     if not args or not isinstance(args[0], logging.Logger) or kwargs or not _are_literals(args[1:], {}):
-        return calls.inline_function(ev, method, args, kwargs)
+        return ev.inline(method, args, kwargs)
     _check_handlers(ev, args[0])
-    put_off(ev, method, args)
+    delay(ev, method, args)
     return None
 
 
-def log_once(ev: Evaluator, cached: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+def log_once(ev: Interpreter, cached: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     """Put off a cached function that only logs (`warning_once`); False if it is none."""
     if not args or not isinstance(args[0], logging.Logger) or kwargs or not _are_literals(args[1:], {}):
         return False
@@ -111,14 +101,14 @@ def log_once(ev: Evaluator, cached: Any, args: list[Any], kwargs: dict[str, Any]
     if not isinstance(wrapped, types.FunctionType) or not returns_nothing(wrapped.__code__):
         return False
     _check_handlers(ev, args[0])
-    put_off(ev, cached, args)
+    delay(ev, cached, args)
     return True
 
 
-def get_logger(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def get_logger(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `logging.getLogger`."""
     if not _are_literals(args, kwargs):
-        return calls.inline_function(ev, logging.getLogger, args, kwargs)  # type: ignore[arg-type]  # a Python function
+        return ev.inline(logging.getLogger, args, kwargs)  # type: ignore[arg-type]  # a Python function
     return ev.heap.adopt(ev.native(logging.getLogger, *args, **kwargs))
 
 

@@ -21,10 +21,10 @@ from fxloom_dynamo.subclasses import dispatches, plainly, set_class
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-def make_subclass(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def make_subclass(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.Tensor._make_subclass(cls, data, require_grad=False)`."""
     if not 2 <= len(args) <= 3 or kwargs.keys() - {"require_grad"}:
         graph_break("torch_call", "Tensor._make_subclass with more than a class, a tensor and require_grad")

@@ -22,8 +22,8 @@ from fxloom_dynamo.random_state import Generator
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
     from fxloom_dynamo.random_state import Generator
     from fxloom_dynamo.recorder import Recorder
     from fxloom_interfaces.errors import Site
@@ -45,9 +45,9 @@ class Prediction:
     site: Site | None
 
 
-def branch(ev: Evaluator, frame: Frame, value: Any) -> bool:
+def branch(ev: Interpreter, frame: Frame, value: Any) -> bool:
     """The truth of `value`, which the conditional jump that runs now (or comes next) looks at."""
-    if type(value) is FakeTensor and value.constant is None and ev.config.runs and not ev.transforms:
+    if type(value) is FakeTensor and value.constant is None and ev.config.runs and not ev.tensors.transforms:
         index = frame.ip - 1
         if frame.info.body.instructions[index].opname == "TO_BOOL":
             index += 1
@@ -59,7 +59,7 @@ def branch(ev: Evaluator, frame: Frame, value: Any) -> bool:
     return bool(ev.truth(value))
 
 
-def number_of(ev: Evaluator, tensor: FakeTensor, callee: str) -> torch.Tensor | None:
+def number_of(ev: Interpreter, tensor: FakeTensor, callee: str) -> torch.Tensor | None:
     """What stands for the number in `tensor` where all that happens to it is a comparison that decides about a `raise`.
 
     callee: name of the function that the program calls to get at the number (item, float, ...).
@@ -69,21 +69,21 @@ def number_of(ev: Evaluator, tensor: FakeTensor, callee: str) -> torch.Tensor | 
     return tensor.detach().to(torch.float64 if tensor.is_floating_point() else torch.int64)
 
 
-def number_decides(ev: Evaluator, tensor: FakeTensor, callee: str) -> bool:
+def number_decides(ev: Interpreter, tensor: FakeTensor, callee: str) -> bool:
     """Whether `number_of` has an answer."""
     if tensor.dim() or tensor.is_complex() or tensor.dtype is torch.uint64 or tensor.constant is not None:
         return False
     return _result_decides(ev, callee, compared=True)
 
 
-def truth_decides(ev: Evaluator, callee: str) -> bool:
+def truth_decides(ev: Interpreter, callee: str) -> bool:
     """Whether all that happens to the result of the running call, of a function named `callee`, is to decide about a `raise`."""
     return _result_decides(ev, callee, compared=False)
 
 
-def _result_decides(ev: Evaluator, callee: str, compared: bool) -> bool:
+def _result_decides(ev: Interpreter, callee: str, compared: bool) -> bool:
     """As `truth_decides`; compared: its comparison with another number may."""
-    if not ev.config.runs or ev.transforms or not ev.frames or getattr(ev.callee, "__name__", "") != callee:
+    if not ev.config.runs or ev.tensors.transforms or not ev.frames or getattr(ev.callee, "__name__", "") != callee:
         return False
     frame = ev.frames[-1]
     instructions, index = frame.info.body.instructions, frame.ip

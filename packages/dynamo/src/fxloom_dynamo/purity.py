@@ -18,15 +18,16 @@ import torch
 
 from fxloom_dynamo import gradients, iterators, natives
 from fxloom_dynamo._torch_private import DisableTorchFunction
+from fxloom_dynamo.changes import changed_records, changed_slots, slot_value, slots_of
 from fxloom_dynamo.heap import Record
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, own_dict
-from fxloom_dynamo.rebuild import ITERATORS, changed_records, changed_slots, slot_value, slots_of
+from fxloom_dynamo.rebuild import ITERATORS
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 #: what holds nothing that can be exchanged for something else
 _PLAIN = frozenset(LITERALS) | SYMBOLIC
@@ -35,7 +36,7 @@ _PLAIN = frozenset(LITERALS) | SYMBOLIC
 class Watch:
     """See the module's docstring. roots: what the stretch can reach."""
 
-    def __init__(self, ev: Evaluator, roots: Iterable[Any]) -> None:
+    def __init__(self, ev: Interpreter, roots: Iterable[Any]) -> None:
         self._ev = ev
         self.opaque = ""
         self._own = self._reachable(roots)
@@ -66,7 +67,7 @@ class Watch:
     def _reachable(self, roots: Iterable[Any]) -> list[Any]:
         """Objects of the program's own with a state."""
         todo = [*roots]
-        for record, _ in changed_records(self._ev):
+        for record, _ in changed_records(self._ev.heap):
             todo += _contents(record.stand_in, self._ev)
         for space in self._ev.heap.namespaces.values():
             todo += [space.values[name] for name in space.written]
@@ -93,7 +94,7 @@ class Watch:
         heap = ev.heap
         inputs = ev.recorder.input_info
         records: list[Any] = []
-        for record, kind in changed_records(ev):
+        for record, kind in changed_records(ev.heap):
             records += (record, kind, *_written(record, ev))
         for record in heap.by_stand_in.values():
             if record.slots:
@@ -109,10 +110,10 @@ class Watch:
             "changes an object": tuple(records),
             "writes a global name or a class": tuple(names),
             "changes an object made in the region": tuple([part for value in self._own for part in (value, *_contents(value, ev))])
-            + tuple([part for fake, own in ev.tensor_dicts.values() if id(fake) not in inputs for part in (fake, *own, *own.values())]),
-            "prints, logs or warns": (len(ev.put_off), len(ev.deferred)),
+            + tuple([part for fake, own in ev.tensors.dicts.values() if id(fake) not in inputs for part in (fake, *own, *own.values())]),
+            "prints, logs or warns": (len(ev.delayed.after_graph), len(ev.delayed.after_effects)),
             "changes a mode": (torch.is_grad_enabled(), ev.modes.nesting, ev.modes.cache),
-            "sets a context variable": tuple([part for pair in ev.context.values() for part in pair]),
+            "sets a context variable": tuple([part for pair in ev.context_variables.values() for part in pair]),
             "writes .grad": tuple([part for entry in gradients.written(ev) for part in (entry.tensor, entry.now)]),
         }
         with DisableTorchFunction():
@@ -131,7 +132,7 @@ class Watch:
 _OBJECTS = ("changes an object", "writes a global name or a class", "changes an object made in the region")
 
 
-def _is_constant(part: Any, ev: Evaluator) -> bool:
+def _is_constant(part: Any, ev: Interpreter) -> bool:
     """True for a number or text, a nest of such, and what only names the place of a change."""
     if type(part) in LITERALS or isinstance(part, (Record, str)) or part is UNREAD or part is ABSENT or ev.heap.record(part) is not None:
         return True
@@ -145,7 +146,7 @@ def _same(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     )
 
 
-def _written(record: Record, ev: Evaluator) -> list[Any]:
+def _written(record: Record, ev: Interpreter) -> list[Any]:
     """The contents of a stand-in; what is there because it was read counts as unread."""
     if record.kind == "cell":
         return [ev.heap.cell_get(record.stand_in)]
@@ -162,7 +163,7 @@ def _written(record: Record, ev: Evaluator) -> list[Any]:
     return held
 
 
-def _contents(value: Any, ev: Evaluator) -> list[Any]:
+def _contents(value: Any, ev: Interpreter) -> list[Any]:
     """What `value` holds that can be exchanged for something else."""
     kind = type(value)
     if kind is types.CellType:
@@ -189,7 +190,7 @@ def _contents(value: Any, ev: Evaluator) -> list[Any]:
     return held
 
 
-def parts_of(value: Any, ev: Evaluator) -> list[Any]:
+def parts_of(value: Any, ev: Interpreter) -> list[Any]:
     """What can be reached from `value` in one step."""
     kind = type(value)
     if kind is types.FunctionType:
@@ -214,7 +215,7 @@ def parts_of(value: Any, ev: Evaluator) -> list[Any]:
     return _contents(value, ev)
 
 
-def tensors_in(value: Any, ev: Evaluator) -> list[FakeTensor]:
+def tensors_in(value: Any, ev: Interpreter) -> list[FakeTensor]:
     """Fakes that can be reached from `value` by way of objects of the program's own, in order."""
     found: dict[int, FakeTensor] = {}
     seen: set[int] = set()

@@ -19,7 +19,7 @@ import torch
 from fxloom_dynamo.kinds import LITERALS
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.runtime import FrameView
+    from fxloom_dynamo.captured import FrameView
 
 _MOST = 1000  # objects looked at; beyond that a tensor is assumed
 _CONTAINERS = (list, tuple, set, frozenset, deque, dict)

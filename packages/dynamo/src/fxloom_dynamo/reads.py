@@ -10,21 +10,21 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from fxloom_dynamo.changes import changed_records, changed_slots
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import own_dict
-from fxloom_dynamo.rebuild import changed_records, changed_slots
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 #: objects looked at before the answer is "may"
 _LIMIT = 20_000
 
 
-def may_read_written(ev: Evaluator, functions: Iterable[Any]) -> str:
+def may_read_written(ev: Interpreter, functions: Iterable[Any]) -> str:
     """What of the region's writes `functions` may read, in words; empty when nothing."""
     heap = ev.heap
-    changed = {id(record.original) for record, _ in changed_records(ev)}
+    changed = {id(record.original) for record, _ in changed_records(ev.heap)}
     changed |= {id(record.original) for record in heap.by_stand_in.values() if record.kind == "instance" and changed_slots(record)}
     names = {id(space.real): space.written for space in heap.namespaces.values() if space.written}
     if not changed and not names and not heap.class_writes:

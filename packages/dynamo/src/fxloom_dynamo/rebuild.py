@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from fxloom_dynamo import effects, iterators, polyfills, type_values
+from fxloom_dynamo import effects, polyfills, type_values
 from fxloom_dynamo.arrays import METHOD_NAMES, Array, to_array, to_scalar
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
+from fxloom_dynamo.captured import INPUTS_LOCAL
 from fxloom_dynamo.carried import Growing
+from fxloom_dynamo.changes import _change_of, slot_value, slots_of
 from fxloom_dynamo.context_variables import Token
 from fxloom_dynamo.heap import Record
 from fxloom_dynamo.kinds import (
@@ -39,9 +41,8 @@ from fxloom_dynamo.kinds import (
     exception_layout,
     exception_state,
     ordered_keys,
-    same_keys,
 )
-from fxloom_dynamo.marks import ABSENT, UNREAD, Mark, own_dict
+from fxloom_dynamo.marks import ABSENT, Mark, own_dict
 from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_dynamo.numpy_values import DTYPES
 from fxloom_dynamo.symbolic import has_symbolic, run_time_function, run_time_text, unbacked
@@ -51,8 +52,8 @@ from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 _CONSTANTS = (
     type, types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType, enum.Enum,
@@ -66,7 +67,6 @@ ITERATORS = frozenset(
 )  # fmt: skip
 _PLAIN_CONTAINERS = frozenset({tuple, list, dict, set, frozenset, deque, OrderedDict, types.MethodType})
 _VALUES: tuple[type, ...] = (int, float, str, bytes, complex, frozenset)
-INPUTS_LOCAL = "__fxloom_inputs"
 #: polyfill -> the builtin that it stands for, in objects that outlive the graph
 _GENERATOR_BUILTINS: dict[Any, Any] = {
     polyfills.map_: map, polyfills.filter_: filter, polyfills.groupby_: itertools.groupby, polyfills.accumulate_: itertools.accumulate,
@@ -79,7 +79,7 @@ _GENERATOR_BUILTINS: dict[Any, Any] = {
 class Rebuilder:
     """See the module's docstring. One per replacement code."""
 
-    def __init__(self, ev: Evaluator, frame: Frame) -> None:
+    def __init__(self, ev: Interpreter, frame: Frame) -> None:
         self.ev = ev
         self.frame = frame
         self.out: list[Instruction] = []
@@ -115,7 +115,7 @@ class Rebuilder:
             self._blame(value)
             graph_break("cannot_rebuild", f"the token of a set() of {value.var!r}")
         for variable in type_values.variables_of(value):
-            if id(variable) in self.ev.created_at:
+            if id(variable) in self.ev.origins.steps:
                 self._blame(variable)
                 graph_break("cannot_rebuild", f"a type with the type variable {variable!r}, which is another one at each call")
         if _is_constant(value) or issubclass(type(value), Mark) or id(value) in self.ev.heap.namespaces:
@@ -133,7 +133,7 @@ class Rebuilder:
         if type(value) is FakeTensor:
             if id(value) not in self.ev.recorder.input_info:
                 self.outputs.setdefault(id(value), (len(self.outputs), value))
-                for attribute in self.ev.tensor_dicts.get(id(value), (value, {}))[1].values():
+                for attribute in self.ev.tensors.dicts.get(id(value), (value, {}))[1].values():
                     self.scan(attribute)
             return
         if self.ev.heap.record(value) is not None:
@@ -172,9 +172,9 @@ class Rebuilder:
 
     def _blame(self, value: Any) -> None:
         """`value` is why the frame can't end here: the next attempt breaks where it was made."""
-        step = self.ev.created_at.get(id(value))
+        step = self.ev.origins.steps.get(id(value))
         if step is not None:
-            self.ev.blamed.append(step)
+            self.ev.origins.not_rebuilt.append(step)
 
     def _need_cell(self, name: str) -> None:
         if name not in self.needed_cells:
@@ -686,93 +686,3 @@ def _contents(value: Any) -> Any:
     if issubclass(type(value), dict):
         return dict.__iter__(value)
     return list.__iter__(value) if issubclass(type(value), list) else iter(value)
-
-
-def slots_of(cls: type) -> list[Any]:
-    """Slot descriptors of a Python class, `__dict__` and `__weakref__` aside."""
-    if not cls.__flags__ & (1 << 9) or issubclass(cls, (FakeTensor,)):
-        return []
-    found = []
-    for base in cls.__mro__:
-        if "__slots__" in base.__dict__ and base.__flags__ & (1 << 9):
-            found += [slot for slot in base.__dict__.values() if inspect.ismemberdescriptor(slot)]
-    return found
-
-
-def slot_value(slot: Any, obj: Any) -> Any:
-    try:
-        return slot.__get__(obj)
-    except AttributeError:
-        return ABSENT
-
-
-def changed_records(ev: Evaluator) -> list[tuple[Record, str]]:
-    """Records whose stand-in differs from what was read, with the kind of write that they need."""
-    found = []
-    for record in list(ev.heap.by_stand_in.values()):
-        kind = _change_of(record)
-        if kind is not None:
-            found.append((record, kind))
-    return found
-
-
-def _change_of(record: Record) -> str | None:
-    stand_in = record.stand_in
-    if record.kind in ("carried", "growing"):
-        return "added" if record.kind == "growing" and stand_in.added else None
-    if stand_in is record.original and record.kind != "cell":
-        return None
-    if record.kind == "cell":
-        try:
-            value = stand_in.cell_contents
-        except ValueError:
-            value = ABSENT
-        return None if value is record.read["value"] else "cell"
-    if record.kind == "iterator":
-        now = iterators.state(stand_in)
-        if now == -1:
-            graph_break("cannot_rebuild", f"a {type(stand_in).__qualname__} over what has changed since")
-        return None if now == record.read["state"] else "iterator"
-    if issubclass(type(stand_in), dict):
-        if same_keys(ordered_keys(stand_in), record.keys) and all(
-            value is record.read.get(key, UNREAD) for key, value in dict.items(stand_in)
-        ):
-            return None
-        return "dict"
-    if issubclass(type(stand_in), list):
-        items = list(list.__iter__(stand_in))
-        return _change_of_items(record, items, list.__len__(record.original), "list")
-    if issubclass(type(stand_in), set):
-        return None if set(stand_in) == set(record.read) else "set"
-    if issubclass(type(stand_in), deque):
-        return _change_of_items(record, list(stand_in), len(record.original), "deque")
-    return None
-
-
-def _change_of_items(record: Record, items: list[Any], count: int, kind: str) -> str | None:
-    """How a list or deque, which had `count` items, has changed: not at all, by items added at its end, or in some other way."""
-    if len(items) < count or any(item is not record.read.get(at, UNREAD) for at, item in enumerate(items[:count])):
-        return kind
-    if len(items) == count:
-        return None
-    return kind if kind == "deque" and record.original.maxlen is not None else "added"
-
-
-def added_items(record: Record) -> list[Any]:
-    """What the program has added at the end of a list or deque."""
-    stand_in = record.stand_in
-    if type(stand_in) is Growing:
-        return stand_in.added
-    items = list(stand_in) if isinstance(stand_in, deque) else list(list.__iter__(stand_in))
-    return items[len(record.original) :]
-
-
-def changed_slots(record: Record) -> list[tuple[Any, Any]]:
-    """Slots of a stand-in that the program wrote: (descriptor, value)."""
-    found = []
-    for name, value in record.slots.items():
-        slot = next(base.__dict__[name] for base in type(record.stand_in).__mro__ if name in base.__dict__)
-        now = slot_value(slot, record.stand_in)
-        if now is not value and now is not ABSENT:
-            found.append((slot, now))
-    return found

@@ -15,30 +15,31 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo import _native, context_variables, effects, gradients, iterators, leaf_state, raising, random_state, tensor_state
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
+from fxloom_dynamo.bytecode.control_flow import exhausted_index
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
 from fxloom_dynamo.bytecode.instruction import NOWHERE
 from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
+from fxloom_dynamo.captured import INPUTS_LOCAL, without_capture
+from fxloom_dynamo.changes import added_items, changed_records, changed_slots
 from fxloom_dynamo.frame import Frame, Lazy
-from fxloom_dynamo.handlers.control import exhausted_index
-from fxloom_dynamo.handlers.names import unbound_error
+from fxloom_dynamo.frame_locals import unbound_error
 from fxloom_dynamo.kinds import ordered_keys, same_keys
 from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL, CaptureAgain
 from fxloom_dynamo.modes import set_modes
 from fxloom_dynamo.parameters import to_leaf
 from fxloom_dynamo.raising import Order
-from fxloom_dynamo.rebuild import INPUTS_LOCAL, Rebuilder, added_items, changed_records, changed_slots
+from fxloom_dynamo.rebuild import Rebuilder
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
-from fxloom_dynamo.runtime import without_capture
 from fxloom_dynamo.subclasses import to_class
 from fxloom_interfaces.backend import writes_last
 from fxloom_interfaces.errors import Site
 from fxloom_interfaces.sources import Source
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.heap import Record
+    from fxloom_dynamo.interpreter import Interpreter
     from fxloom_shapes import FakeTensor
 
 #: makes the compiled callable from the graph's output values, in order
@@ -53,7 +54,7 @@ _NO_WAY_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
 class Residual:
     """Builds the replacement code of one frame."""
 
-    def __init__(self, ev: Evaluator, frame: Frame, compile_graph: Compile) -> None:
+    def __init__(self, ev: Interpreter, frame: Frame, compile_graph: Compile) -> None:
         self.ev = ev
         self.frame = frame
         self.compile_graph = compile_graph
@@ -85,7 +86,7 @@ class Residual:
         self._make_calls()
         self._own_cells()
         self.rebuilder.load(value)
-        if writes or self.ev.deferred:
+        if writes or self.ev.delayed.after_effects:
             result = self.rebuilder.temporary()
             self.out.extend(emit.store_fast(result))
             self._write(writes)
@@ -205,7 +206,7 @@ class Residual:
         rebuilder = self.rebuilder
         fakes = [fake for _, fake in sorted(rebuilder.outputs.values(), key=lambda entry: entry[0])]
         recorder = self.ev.recorder
-        early = bool(writes or self.ev.put_off or self.ev.deferred or recorder.protected) and self.ev.config.runs
+        early = bool(writes or self.ev.delayed.after_graph or self.ev.delayed.after_effects or recorder.protected) and self.ev.config.runs
         writes_first = recorder.writes_inputs() and not writes_last(self.ev.config.backend)
         undone = self._to_undo() if early and writes_first else ()
         compiled = self.compile_graph(fakes)
@@ -351,13 +352,13 @@ class Residual:
         return self.body
 
     def _scan_calls(self) -> None:
-        for call in self.ev.put_off:
+        for call in self.ev.delayed.after_graph:
             for value in call.args:
                 self.rebuilder.scan(value)
 
     def _make_calls(self) -> None:
         """What the program printed and logged."""
-        for call in self.ev.put_off:
+        for call in self.ev.delayed.after_graph:
             self.rebuilder.begin_call(call.caller)
             self.out.extend(emit.load_const(call.function))
             for value in call.args:
@@ -382,7 +383,7 @@ class Residual:
         self._scan_calls()
         ev, scan = self.ev, self.rebuilder.scan
         writes: list[tuple[Any, ...]] = []
-        changed = changed_records(ev)
+        changed = changed_records(ev.heap)
         for record, kind in changed:
             if kind in ("list", "deque"):
                 ev.heap.fill(record.stand_in)
@@ -417,7 +418,7 @@ class Residual:
             writes.append(("class", cls, name, value))
             if value is not DELETED:
                 scan(value)
-        for variable, value in ev.context.values():
+        for variable, value in ev.context_variables.values():
             writes.append(("context", variable, value))
             scan(value)
         for tensor, name, value in leaf_state.written(ev):
@@ -440,7 +441,7 @@ class Residual:
             self.out.extend(emit.pop())
 
     def _call_deferred(self) -> None:
-        for function, args in self.ev.deferred:
+        for function, args in self.ev.delayed.after_effects:
             self.rebuilder.call(function, *args)
             self.out.extend(emit.pop())
 

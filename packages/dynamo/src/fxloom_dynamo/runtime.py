@@ -27,6 +27,7 @@ from fxloom_dynamo import _native
 from fxloom_dynamo._torch_private import MODULE_CALLS, foreign_modes
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
+from fxloom_dynamo.captured import INPUTS_LOCAL, CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.dynamic import History, by_parameter
 from fxloom_dynamo.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard, remedy
@@ -40,9 +41,6 @@ if torch.__version__.split("+")[0] != _native.TORCH_VERSION.split("+")[0]:
         f"fxloom-dynamo was built against torch {_native.TORCH_VERSION} and this is torch {torch.__version__}; torch's C++ API "
         "changes between releases. Build it again: python -m pip install --force-reinstall --no-deps fxloom-dynamo"
     )
-
-#: The extra local of replacement code that the hook sets to the tuple of the graph's inputs.
-INPUTS_LOCAL = "__fxloom_inputs"
 
 #: code that the user wants skipped even where it is what he has compiled
 skipped: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
@@ -66,51 +64,6 @@ def only_compiled() -> Iterator[None]:
         yield
     finally:
         _frozen.reset(token)
-
-
-@dataclass(frozen=True, slots=True)
-class FrameView:
-    """A frame that has not started. locals: its bound parameters; closure: its function's cells."""
-
-    code: types.CodeType
-    function: types.FunctionType
-    locals: dict[str, Any]
-    globals: dict[str, Any]
-    builtins: dict[str, Any]
-    closure: tuple[types.CellType, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedFrame:
-    """What the evaluator makes of a frame.
-
-    code: same parameters, flags and free variables as the original; may have the local INPUTS_LOCAL.
-    inputs: read at entry and handed over in INPUTS_LOCAL, in order.
-    guards: all the trace depended on, other than torch's global state, which is always guarded.
-    info: graphs, breaks and whatever else `explain` reports.
-    """
-
-    code: types.CodeType
-    inputs: tuple[Any, ...]
-    guards: tuple[Guard, ...]
-    info: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """The frame runs as it is.
-
-    for_good: its code is never looked at again, in any region; closed: what it calls is not either. this_call: the next call
-    may be another matter. report: the break for which it was given up, if it was. fault: the kind of `telemetry.RanEager` where
-    that is none of the program's, of which the user is warned.
-    """
-
-    reason: str
-    report: Any = None
-    fault: str = ""
-    for_good: bool = False
-    closed: bool = False
-    this_call: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,8 +150,7 @@ class _Miss:
 def _compile_frame(
     region: Region, view: FrameView, failures: list[tuple[EntryRecord, int]]
 ) -> bool | types.EllipsisType | None:
-    # Not at the top: the evaluator needs this module's types.
-    from fxloom_dynamo.capture import capture_frame
+    from fxloom_dynamo.capture import capture_frame  # not at the top: importing the package need not load the evaluator
 
     code, config = view.code, region.config
     with _lock:
@@ -338,7 +290,7 @@ def compile_calls(cls: type, config: CaptureConfig) -> type:
 
 
 def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
-    from fxloom_dynamo.capture import GENERATORS, tell_uncaptured
+    from fxloom_dynamo.capture import GENERATORS, tell_uncaptured  # not at the top: see _compile_frame
 
     root = getattr(function, "__code__", None)
     if isinstance(root, types.CodeType) and root.co_flags & GENERATORS:  # a call of it makes an object, no frame
@@ -384,11 +336,6 @@ for _kind in _kinds:
     _kind.__deepcopy__ = _deepcopy
     _kind.__reduce__ = _pickled
     _kind.__getattr__ = _of_the_function
-
-
-def without_capture(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A callable that runs `function` with the frame hook off."""
-    return _native.Uncaptured(function)  # type: ignore[no-any-return]  # a C type
 
 
 def _retire_code() -> types.CodeType:

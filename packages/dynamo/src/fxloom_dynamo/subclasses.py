@@ -23,7 +23,7 @@ from fxloom_dynamo.marks import ABSENT
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 #: what `class MyTensor(torch.Tensor)` inherits
 DEFAULT: Any = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]  # a classmethod, bound
@@ -38,7 +38,7 @@ def overrides(cls: type) -> bool:
     return found is not None and found is not disabled_torch_function
 
 
-def overriding(ev: Evaluator, values: Iterable[Any]) -> tuple[type, ...]:
+def overriding(ev: Interpreter, values: Iterable[Any]) -> tuple[type, ...]:
     """The classes among the types of `values` that override, in torch's order: as they come, subclasses before their bases."""
     found: list[type] = []
     for value in values:
@@ -59,7 +59,7 @@ def arguments(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
             yield value
 
 
-def call(ev: Evaluator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], relevant: Iterable[Any]) -> Any:
+def call(ev: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], relevant: Iterable[Any]) -> Any:
     """func(*args, **kwargs) as the first override among `relevant` has it that knows how; NotImplemented where there is none."""
     if ev.recorder.plain:
         return NotImplemented
@@ -74,7 +74,7 @@ def call(ev: Evaluator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     graph_break("unsupported_tensor", f"no override of {names} implements {getattr(func, '__name__', func)}")
 
 
-def default(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def default(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.Tensor.__torch_function__`: run on plain tensors, give the results the class."""
     cls, func, classes, given, *rest = [*args, *kwargs.values()]
     named = rest[0] if rest and rest[0] is not None else {}
@@ -90,7 +90,7 @@ def default(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _converted(ev, result, cls, {id(value) for value in arguments(given, named)})
 
 
-def _converted(ev: Evaluator, value: Any, cls: type, older: set[int]) -> Any:
+def _converted(ev: Interpreter, value: Any, cls: type, older: set[int]) -> Any:
     """`value` with the class on every tensor in it. older: the identities of those that existed before the call."""
     if type(value) is FakeTensor:
         if issubclass(ev.type_of(value), cls):
@@ -102,7 +102,7 @@ def _converted(ev: Evaluator, value: Any, cls: type, older: set[int]) -> Any:
     return value
 
 
-def as_subclass(ev: Evaluator, tensor: FakeTensor, cls: type) -> FakeTensor:
+def as_subclass(ev: Interpreter, tensor: FakeTensor, cls: type) -> FakeTensor:
     """The model of `Tensor.as_subclass`: another tensor over the same memory, with the same history."""
     if not issubclass(cls, torch.Tensor) or dispatches(cls):
         graph_break("unsupported_tensor", f"as_subclass({cls.__qualname__})")
@@ -114,14 +114,14 @@ def dispatches(cls: type) -> bool:
     return bool(cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__)  # type: ignore[attr-defined]  # of tensors' classes
 
 
-def set_class(ev: Evaluator, tensor: FakeTensor, cls: type) -> FakeTensor:
+def set_class(ev: Interpreter, tensor: FakeTensor, cls: type) -> FakeTensor:
     ev.recorder.python_type[id(tensor)] = cls
     ev.recorder.overriding |= overrides(cls)
     return tensor
 
 
 @contextmanager
-def plainly(ev: Evaluator) -> Iterator[None]:
+def plainly(ev: Interpreter) -> Iterator[None]:
     """Within the block nothing is overridden."""
     ev.recorder.plain += 1
     try:
@@ -130,7 +130,7 @@ def plainly(ev: Evaluator) -> Iterator[None]:
         ev.recorder.plain -= 1
 
 
-def own_class(ev: Evaluator, tensor: FakeTensor) -> type | None:
+def own_class(ev: Interpreter, tensor: FakeTensor) -> type | None:
     """The class of a tensor that is neither torch's own nor a fake's."""
     cls = ev.type_of(tensor)
     return None if cls in _PLAIN else cls
@@ -145,7 +145,7 @@ class TensorSuper:
         self.__self__ = tensor
 
 
-def special(ev: Evaluator, tensor: Any, name: str, *args: Any) -> Any:
+def special(ev: Interpreter, tensor: Any, name: str, *args: Any) -> Any:
     """What a special method that a tensor's class defines in Python returns; ABSENT where it defines none."""
     cls = own_class(ev, tensor) if type(tensor) is FakeTensor else None
     raw = ABSENT if cls is None else ev.heap.class_lookup(cls, name)
@@ -154,7 +154,7 @@ def special(ev: Evaluator, tensor: Any, name: str, *args: Any) -> Any:
     return ev.call(ev.heap.class_value(cls, name, raw), [tensor, *args])  # type: ignore[arg-type]  # a class, as raw was found
 
 
-def operator_of(ev: Evaluator, left: Any, right: Any, names: tuple[str, str, str]) -> Any:
+def operator_of(ev: Interpreter, left: Any, right: Any, names: tuple[str, str, str]) -> Any:
     """An operator of which a tensor's class may define the (method, reflected method, in-place method); ABSENT if it does not."""
     method, reflected, inplace = names
     tries = [(left, method, right), (right, reflected, left)]

@@ -27,7 +27,7 @@ from fxloom_shapes.symbols.numbers import SYMBOLIC
 from fxloom_shapes.symbols.options import QueryOrigin
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 PYTHON_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
@@ -70,7 +70,7 @@ def settled(value: Any) -> Any:
     return value
 
 
-def binary(ev: Evaluator, function: Callable[[Any, Any], Any], text: str, left: Any, right: Any) -> Any:
+def binary(ev: Interpreter, function: Callable[[Any, Any], Any], text: str, left: Any, right: Any) -> Any:
     """`left text right` with a symbolic operand and no tensor."""
     sign = text.rstrip("=")
     if sign in _ARITHMETIC and all(isinstance(value, _NUMBERS) for value in (left, right)):
@@ -88,7 +88,7 @@ def binary(ev: Evaluator, function: Callable[[Any, Any], Any], text: str, left: 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def compare(ev: Evaluator, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def compare(ev: Interpreter, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """A comparison with a symbolic operand and no tensor."""
     if all(isinstance(value, _NUMBERS) for value in (left, right)):
         return settled(ev.torch_native(function, left, right))
@@ -102,13 +102,13 @@ def beside(value: Any, other: Any) -> Any:
     return value
 
 
-def unary(ev: Evaluator, function: Callable[[Any], Any], value: Any) -> Any:
+def unary(ev: Interpreter, function: Callable[[Any], Any], value: Any) -> Any:
     if function is operator.invert:
         return ev.torch_native(symbolic_math.invert, value) if type(value) is torch.SymInt else ev.native(function, concrete(value))
     return settled(ev.torch_native(function, value))
 
 
-def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call(ev: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A call of a C function or builtin class with a symbolic argument; NotImplemented where the usual way is right."""
     try:
         known = _FUNCTIONS.get(fn)
@@ -206,7 +206,7 @@ _ARITIES: dict[Any, tuple[int, ...]] = {
 _INTEGERS_ONLY = frozenset({math.gcd, math.isqrt, operator.index})
 
 
-def is_captured(ev: Evaluator, tensor: Any) -> bool:
+def is_captured(ev: Interpreter, tensor: Any) -> bool:
     """Whether reading a number out of `tensor` stays in the graph."""
     env = ev.heap.fake_mode.env
     return env is not None and env.options.capture_scalars and tensor.constant is None

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import attributes, gradients, leaf_state, tensor_state
+from fxloom_dynamo import descriptors, gradients, leaf_state, tensor_state
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.marks import ABSENT
 from fxloom_dynamo.subclasses import own_class
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-def load(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
+def load(ev: Interpreter, obj: FakeTensor, name: str) -> Any:
     """tensor.name"""
     if name == "__class__":
         return ev.type_of(obj)
     if name in ("desc", "storage_token", "constant", "set_constant", "_constant"):
-        raise attributes.missing(ev, obj, name)  # the fake's own
+        raise descriptors.missing(ev, obj, name)  # the fake's own
     if name == "__dict__":
         return tensor_state.dict_of(ev, obj)
     if name == "is_meta":
@@ -46,7 +46,7 @@ def load(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
     if name in ("device", "is_cuda", "is_cpu", "nbytes"):
         return getattr(obj, name)
     if name == "requires_grad" and id(obj) not in ev.recorder.input_info:
-        ev.asked_grad_mode += 1
+        ev.tensors.grad_mode_queries += 1
     if name in gradients.NAMES:
         return gradients.load(ev, obj, name)
     if isinstance(raw, (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
@@ -54,28 +54,28 @@ def load(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
     return ev.torch_native(getattr, obj, name)
 
 
-def _of_subclass(ev: Evaluator, obj: FakeTensor, cls: type, name: str) -> Any:
+def _of_subclass(ev: Interpreter, obj: FakeTensor, cls: type, name: str) -> Any:
     """What a class between a tensor's and torch.Tensor defines of this name, bound."""
     raw = ev.heap.class_lookup(cls, name)
     if raw is ABSENT or raw is getattr(torch.Tensor, name, ABSENT) or raw is vars(torch.Tensor).get(name, ABSENT):
         return ABSENT
-    if attributes.is_property(raw):
-        return ev.call(attributes.member(ev, cls, name, raw, raw.fget), [obj])
+    if descriptors.is_property(raw):
+        return ev.call(descriptors.member(ev, cls, name, raw, raw.fget), [obj])
     if isinstance(raw, (types.FunctionType, classmethod, staticmethod)) or not hasattr(type(raw), "__get__"):
-        return attributes.bind(ev, raw, name, obj, cls, cls)
+        return descriptors.bind(ev, raw, name, obj, cls, cls)
     return ABSENT  # a descriptor in C, torch's own
 
 
-def _asked(ev: Evaluator, obj: FakeTensor, name: str) -> Any:
+def _asked(ev: Interpreter, obj: FakeTensor, name: str) -> Any:
     """What a class that is asked for attributes which it lacks has to say."""
     cls = ev.type_of(obj)
     fallback = ev.heap.class_lookup(cls, "__getattr__")
     if fallback is ABSENT:
-        raise attributes.missing(ev, obj, name)
-    return ev.call(attributes.bind(ev, fallback, "__getattr__", obj, cls, cls), [name])
+        raise descriptors.missing(ev, obj, name)
+    return ev.call(descriptors.bind(ev, fallback, "__getattr__", obj, cls, cls), [name])
 
 
-def store(ev: Evaluator, obj: FakeTensor, name: str, value: Any) -> None:
+def store(ev: Interpreter, obj: FakeTensor, name: str, value: Any) -> None:
     """tensor.name = value"""
     if name == "requires_grad":
         ev.call(torch.Tensor.requires_grad_, [obj, value])
@@ -89,7 +89,7 @@ def store(ev: Evaluator, obj: FakeTensor, name: str, value: Any) -> None:
     own = own_class(ev, obj)
     raw = ABSENT if own is None else ev.heap.class_lookup(own, name)
     if own is not None and isinstance(raw, property) and raw.fset is not None and name not in vars(torch.Tensor):
-        ev.call(attributes.member(ev, own, name, raw, raw.fset), [obj, value])
+        ev.call(descriptors.member(ev, own, name, raw, raw.fset), [obj, value])
         return
     custom = own is not None and ev.heap.class_lookup(own, "__setattr__") is not object.__setattr__
     if custom or hasattr(type(raw), "__set__"):
@@ -97,7 +97,7 @@ def store(ev: Evaluator, obj: FakeTensor, name: str, value: Any) -> None:
     tensor_state.store(ev, obj, name, value)
 
 
-def delete(ev: Evaluator, obj: FakeTensor, name: str) -> None:
+def delete(ev: Interpreter, obj: FakeTensor, name: str) -> None:
     """del tensor.name"""
     if tensor_state.load(ev, obj, name) is ABSENT:
         graph_break("torch_call", f"deletes attribute {name!r} of a tensor")

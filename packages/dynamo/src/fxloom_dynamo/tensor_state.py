@@ -17,12 +17,12 @@ from fxloom_interfaces.sources import InstanceDictSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-def dict_of(ev: Evaluator, tensor: FakeTensor) -> dict[str, Any]:
+def dict_of(ev: Interpreter, tensor: FakeTensor) -> dict[str, Any]:
     """The `__dict__` that the program sees."""
-    known = ev.tensor_dicts.get(id(tensor))
+    known = ev.tensors.dicts.get(id(tensor))
     if known is not None:
         return known[1]
     own: dict[str, Any] = {}
@@ -33,24 +33,24 @@ def dict_of(ev: Evaluator, tensor: FakeTensor) -> dict[str, Any]:
         own.update(dict.fromkeys(names, UNREAD))
         record = ev.heap.add(names, own, ev.heap.derive(InstanceDictSource, source), "dict")
         record.keys = tuple(names)
-    ev.tensor_dicts[id(tensor)] = (tensor, own)
+    ev.tensors.dicts[id(tensor)] = (tensor, own)
     return own
 
 
-def load(ev: Evaluator, tensor: FakeTensor, name: str) -> Any:
+def load(ev: Interpreter, tensor: FakeTensor, name: str) -> Any:
     """What the tensor's `__dict__` has under `name`, ABSENT if nothing."""
-    if id(tensor) not in ev.tensor_dicts and id(tensor) not in ev.recorder.input_info:
+    if id(tensor) not in ev.tensors.dicts and id(tensor) not in ev.recorder.input_info:
         return ABSENT
     return ev.heap.dict_get(dict_of(ev, tensor), name)
 
 
-def is_marked(ev: Evaluator, tensor: FakeTensor, name: str) -> bool:
+def is_marked(ev: Interpreter, tensor: FakeTensor, name: str) -> bool:
     """Whether the tensor has a true attribute by which torch tells parameters and buffers of other classes."""
     value = load(ev, tensor, name)
     return value is not ABSENT and ev.truth(value)
 
 
-def store(ev: Evaluator, tensor: FakeTensor, name: str, value: Any) -> None:
+def store(ev: Interpreter, tensor: FakeTensor, name: str, value: Any) -> None:
     """tensor.name = value, for a name that no class of the tensor's has something of its own for."""
     found = getattr(torch.Tensor, name, ABSENT)
     if found is not ABSENT:
@@ -58,9 +58,9 @@ def store(ev: Evaluator, tensor: FakeTensor, name: str, value: Any) -> None:
     dict_of(ev, tensor)[name] = value
 
 
-def of_results(ev: Evaluator, results: list[Any]) -> list[tuple[FakeTensor, dict[str, Any]]]:
+def of_results(ev: Interpreter, results: list[Any]) -> list[tuple[FakeTensor, dict[str, Any]]]:
     """Those among the graph's results on which the program hung attributes."""
-    found = [ev.tensor_dicts[id(fake)] for fake in results if id(fake) in ev.tensor_dicts]
+    found = [ev.tensors.dicts[id(fake)] for fake in results if id(fake) in ev.tensors.dicts]
     return [(fake, own) for fake, own in found if own]
 
 

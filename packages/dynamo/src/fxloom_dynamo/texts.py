@@ -17,13 +17,13 @@ from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import FUNCTION_TYPES, LITERALS
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.natives import CONSTANT_TYPES
-from fxloom_dynamo.operations import python_method
+from fxloom_dynamo.special_methods import python_method
 from fxloom_dynamo.symbolic import concrete
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 #: their texts show names only
@@ -33,7 +33,7 @@ _DESCRIPTORS = frozenset(
 )  # fmt: skip
 
 
-def printable(ev: Evaluator, value: Any, seen: tuple[int, ...] = ()) -> Any:
+def printable(ev: Interpreter, value: Any, seen: tuple[int, ...] = ()) -> Any:
     """`value` for C code to turn into text, with plain numbers in place of symbolic ones.
 
     Breaks when the text would show an address, a tensor's values or run Python code unseen.
@@ -93,14 +93,14 @@ def _copy(cls: type, items: list[Any]) -> Any:
     return cls(items)
 
 
-def _with_number(ev: Evaluator, value: Any) -> Any:
+def _with_number(ev: Interpreter, value: Any) -> Any:
     """`value`, the plain one of a number or a shape that may change."""
     if ev.heap.untraceable:
         ev.heap.refuse(value)
     return printable(ev, value) if type(value) in SYMBOLIC or type(value) is torch.Size else value
 
 
-def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
+def to_text(ev: Interpreter, value: Any, how: str = "__str__") -> str:
     """str(value) or repr(value)."""
     value = _with_number(ev, value)
     cls = type(value)
@@ -118,7 +118,7 @@ def to_text(ev: Evaluator, value: Any, how: str = "__str__") -> str:
     return str(ev.native(function, printable(ev, value)))
 
 
-def format_value(ev: Evaluator, value: Any, spec: str) -> str:
+def format_value(ev: Interpreter, value: Any, spec: str) -> str:
     """format(value, spec)."""
     value = _with_number(ev, value)
     if type(value) in LITERALS:

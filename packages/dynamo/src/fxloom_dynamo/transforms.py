@@ -32,7 +32,7 @@ from fxloom_shapes import FakeTensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Sample = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
@@ -57,7 +57,7 @@ def transformer(transform: Callable[..., Any]) -> Callable[..., Any]:
     """The model of a transform that takes a function and returns one."""
     signature = inspect.signature(transform)
 
-    def model(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def model(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -70,7 +70,7 @@ def transformer(transform: Callable[..., Any]) -> Callable[..., Any]:
     return model
 
 
-def apply_transform(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def apply_transform(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `run_transform`."""
     transform, function, options, given, named = args
     name = transform.__name__
@@ -86,7 +86,7 @@ def _apply(transform: Callable[..., Any], options: tuple[tuple[str, Any], ...], 
     return transform(function, **dict(options))(*args)
 
 
-def jvp(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def jvp(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.func.jvp`."""
     function, primals, tangents, options = _bound(torch.func.jvp, args, kwargs, "func", "primals", "tangents")
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
@@ -99,7 +99,7 @@ def _forward(options: tuple[tuple[str, Any], ...], function: Any, *args: Any) ->
     return torch.func.jvp(function, *args, **dict(options))
 
 
-def vjp(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def vjp(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `torch.func.vjp`: the second result computes the function again, which is merged with the first time."""
     if not args:
         raise Raised(TypeError("vjp() missing 1 required positional argument: 'func'"))
@@ -117,7 +117,7 @@ def _only_values(options: tuple[tuple[str, Any], ...], function: Any, *primals: 
     return (result[0], result[2]) if len(result) == 3 else result[0]
 
 
-def apply_pull_back(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def apply_pull_back(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The model of `pull_back`."""
     function, primals, options, cotangents = args
     apply = functools.partial(_pulled, tuple(options.items()))
@@ -181,7 +181,7 @@ _SAMPLES: dict[str, Sample] = {
 
 
 def _record(
-    ev: Evaluator, name: str, apply: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+    ev: Interpreter, name: str, apply: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     sample: Callable[[Any], Any], differentiates: bool, *, again: bool = False,
 ) -> Any:  # fmt: skip
     """Evaluate `function` and record `apply(function, *args)`. again: other nodes compute the function another time."""
@@ -243,10 +243,10 @@ def _flat(nest: Any, what: str) -> tuple[list[Any], Any]:
 
 
 @contextmanager
-def _evaluating(ev: Evaluator, differentiates: bool) -> Iterator[None]:
+def _evaluating(ev: Interpreter, differentiates: bool) -> Iterator[None]:
     """Gradients are on within a function that is differentiated, whatever they are outside."""
     before = torch.is_grad_enabled()
-    ev.transforms += 1
+    ev.tensors.transforms += 1
     if differentiates:
         set_grad_enabled_raw(True)
     try:
@@ -254,7 +254,7 @@ def _evaluating(ev: Evaluator, differentiates: bool) -> Iterator[None]:
         if torch.is_grad_enabled() != (before or differentiates):
             graph_break("torch_call", "torch.func: a function that leaves grad mode other than it was")
     finally:
-        ev.transforms -= 1
+        ev.tensors.transforms -= 1
         set_grad_enabled_raw(before)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo.kinds import LITERALS
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 _FILE = typing.__file__
 #: made anew by each call
@@ -39,7 +39,7 @@ def variables_of(value: Any) -> tuple[Any, ...]:
     return ()
 
 
-def are_arguments(ev: Evaluator, values: Any) -> bool:
+def are_arguments(ev: Interpreter, values: Any) -> bool:
     """Whether all of these are types and constants, none of them of the capture's own making."""
     for value in values:
         if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
@@ -50,17 +50,17 @@ def are_arguments(ev: Evaluator, values: Any) -> bool:
     return True
 
 
-def runs_as_it_is(ev: Evaluator, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> bool:
+def runs_as_it_is(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> bool:
     """True for calls of functions of `typing` that only look at their arguments, and for operators of what it made."""
     if fn.__code__.co_filename != _FILE or fn.__name__ in _LOOK_INSIDE:
         return False
     return bool(args) and is_value(args[0]) and fn.__name__ in _OPERATORS or are_arguments(ev, [*args, *kwargs.values()])
 
 
-def call(ev: Evaluator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call(ev: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """fn(*args, **kwargs), for a function or class of `typing`."""
     ev.heap.fill_deep(args)
-    made = ev.as_it_is(fn, *args, **kwargs)
+    made = ev.run_stdlib(fn, *args, **kwargs)
     if isinstance(made, VARIABLES) and isinstance(fn, type):
         made.__module__ = str(ev.frames[-1].globals.get("__name__"))  # which the constructor finds in its caller's frame
         ev.note_made(made)

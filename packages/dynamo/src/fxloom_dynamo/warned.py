@@ -11,24 +11,23 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import threading
 import types
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import natives, output, rebuild
+from fxloom_dynamo import changes, natives, output
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import CaptureAgain, Raised
+from fxloom_dynamo.state import DelayedCall
+from fxloom_dynamo.warning_filter import WarningFilter
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.heap import Heap
+    from fxloom_dynamo.interpreter import Interpreter
 
 _HERE = __file__.rpartition("/")[0] + "/"
 #: Python functions of torch that have warned: evaluated from then on, so that the warning is the program's
@@ -39,75 +38,16 @@ def has_warned(code: types.CodeType) -> bool:
     return id(code) in _WARNING_CODES
 
 
-class Notes:
-    """What has been warned of. Stands before all other filters while the program is captured, and takes everything."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[str, type[Warning]]] = []
-        #: what the program finds in `warnings.filters`
-        self.filters: Any = None
-        self._codes: list[types.CodeType] = []
-        self._text: str | None = None
-        self._thread = threading.get_ident()
-        self._off = 0
-
-    @contextmanager
-    def taking(self, heap: Heap) -> Iterator[None]:
-        self.filters = before = warnings.filters
-        mine = [("ignore", self, self, None, 0), *before]
-        vars(warnings)["filters"] = mine
-        heap.namespace(vars(warnings)).behind["filters"] = before
-        try:
-            yield
-        finally:
-            if warnings.filters is mine:
-                vars(warnings)["filters"] = before
-
-    @contextmanager
-    def passing(self) -> Iterator[None]:
-        """Within the block code of the program runs as it is: what it warns of is shown."""
-        self._off += 1
-        try:
-            yield
-        finally:
-            self._off -= 1
-
-    def match(self, text: str) -> bool:
-        """As the pattern of a filter."""
-        mine = not self._off and threading.get_ident() == self._thread
-        self._text = text if mine else None
-        if mine:
-            frame: types.FrameType | None = sys._getframe(1)
-            while frame is not None and natives.in_torch(frame.f_code.co_filename):
-                self._codes.append(frame.f_code)
-                frame = frame.f_back
-        return mine
-
-    def __subclasscheck__(self, category: type[Warning]) -> bool:
-        """As the category of a filter, of which C code asks next."""
-        text, self._text = self._text, None
-        if text is None:
-            return False
-        self.found.append((text, category))
-        return True
-
-    def take(self) -> tuple[list[tuple[str, type[Warning]]], list[types.CodeType]]:
-        """What was found, and the Python functions of torch that warned; forgotten here."""
-        taken = self.found, self._codes
-        self.found, self._codes = [], []
-        return taken
-
-
-def refuse(ev: Evaluator) -> None:
+def refuse(ev: Interpreter) -> None:
     """Break: C code has warned, in the place of the instruction that called it."""
-    found, _ = ev.notes.take()
+    found, _ = ev.warnings.filter.take()
     text, category = found[0]
     graph_break("warns", f"{category.__name__}: {text}")
 
 
-def of_torch(ev: Evaluator) -> None:
+def of_torch(ev: Interpreter) -> None:
     """torch has warned: its Python code is evaluated instead of run, and warns for the program; its C++ code has warned now."""
-    found, codes = ev.notes.take()
+    found, codes = ev.warnings.filter.take()
     new = [code for code in codes if not has_warned(code)]
     if new:
         _WARNING_CODES.update((id(code), code) for code in new)
@@ -115,22 +55,22 @@ def of_torch(ev: Evaluator) -> None:
     issue(ev, found)
 
 
-def issue(ev: Evaluator, found: Sequence[tuple[str, type[Warning]]]) -> None:
+def issue(ev: Interpreter, found: Sequence[tuple[str, type[Warning]]]) -> None:
     """Warn now, in the program's place, of what is not warned of again: libraries keep what they made, or warn once a process."""
     frame = ev.frames[-1]
     site = frame.site()
     for text, category in found:
-        if (text, category) in ev.issued:  # an earlier attempt at this capture did
+        if (text, category) in ev.warnings.issued:  # an earlier attempt at this capture did
             continue
-        ev.issued.add((text, category))
-        with ev.notes.passing():
+        ev.warnings.issued.add((text, category))
+        with ev.warnings.filter.passing():
             warnings.warn_explicit(text, category, site.file, site.line, _module(frame), _registry(frame.globals))
 
 
 # ------------------------------------------------------------------ the program's own
 
 
-def warn(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
+def warn(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
     """The model of `warnings.warn`."""
     given = dict(zip(("message", "category", "stacklevel", "source"), args)) | kwargs
     message, category, level = given.get("message"), given.get("category"), given.get("stacklevel", 1)
@@ -150,10 +90,10 @@ def warn(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
     if not _goes_on(ev, message, category, *place):
         return
     at = level - len(ev.frames) + 2 if outside else 1  # beside the frame of the call that is put off
-    ev.put_off.append(output.PutOff(output.stand_in_caller(frame), warnings.warn, (message, category, at), {}))
+    ev.delayed.after_graph.append(DelayedCall(output.caller_at(frame), warnings.warn, (message, category, at), {}))
 
 
-def warn_explicit(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> None:
+def warn_explicit(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
     """The model of `warnings.warn_explicit`, without a registry."""
     values = (*args, *kwargs.values())
     known = len(args) >= 4 and type(args[0]) is str and type(args[2]) is str and type(args[3]) is int and kwargs.keys() <= {"module"}
@@ -165,10 +105,10 @@ def warn_explicit(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Non
     if not isinstance(category, type) or not issubclass(category, Warning) or ev.heap.is_fresh(category):
         graph_break("warns", "warnings.warn_explicit of a category that is no class of warnings, or that was made inside")
     if _goes_on(ev, message, category, module, line):
-        output.put_off(ev, warnings.warn_explicit, args, kwargs)
+        output.delay(ev, warnings.warn_explicit, args, kwargs)
 
 
-def _is_shown_as_it_is(ev: Evaluator, message: Any) -> bool:
+def _is_shown_as_it_is(ev: Interpreter, message: Any) -> bool:
     if type(message) is str:
         return True
     if not isinstance(message, Warning) or not all(type(arg) in LITERALS for arg in message.args):
@@ -176,10 +116,10 @@ def _is_shown_as_it_is(ev: Evaluator, message: Any) -> bool:
     return ev.heap.class_lookup(type(message), "__str__") is BaseException.__str__
 
 
-def _goes_on(ev: Evaluator, message: Any, category: type[Warning], module: str | None, line: int | None) -> bool:
+def _goes_on(ev: Interpreter, message: Any, category: type[Warning], module: str | None, line: int | None) -> bool:
     """Whether the program goes on and somebody may see the warning; raises what it is where warnings are errors."""
     filters = _programs_filters(ev)
-    action = action_of(ev.notes.filters if filters is None else filters, str(message), category, module, line)
+    action = action_of(ev.warnings.filter.filters if filters is None else filters, str(message), category, module, line)
     if filters is None:
         asks = functools.partial(_acts, text=str(message), category=category, module=module, line=line, as_error=action == "error")
         name = f"{category.__name__} ({message}) is {'' if action == 'error' else 'not '}an error in {{}}"
@@ -198,15 +138,15 @@ def _goes_on(ev: Evaluator, message: Any, category: type[Warning], module: str |
     return False
 
 
-def _programs_filters(ev: Evaluator) -> list[Any] | None:
+def _programs_filters(ev: Interpreter) -> list[Any] | None:
     """The filters that the program has set; None where they, and what shows a warning, are as they were before."""
     namespace = ev.heap.namespace(vars(warnings))
-    changed = {id(record.stand_in) for record, _ in rebuild.changed_records(ev)}
+    changed = {id(record.stand_in) for record, _ in changes.changed_records(ev.heap)}
 
     def is_old(name: str) -> bool:
         value = namespace.values[name]
         record = ev.heap.record(value)
-        old = ev.notes.filters if name == "filters" else namespace.real.get(name)
+        old = ev.warnings.filter.filters if name == "filters" else namespace.real.get(name)
         return (value is old or record is not None and record.original is old) and id(value) not in changed
 
     if all(map(is_old, namespace.written)) and ("filters" not in namespace.values or is_old("filters")):
@@ -223,7 +163,7 @@ def _programs_filters(ev: Evaluator) -> list[Any] | None:
 def action_of(filters: Sequence[Any], text: str, category: type[Warning], module: str | None, line: int | None) -> str:
     """What `warnings` does with a warning (CPython's `get_filter`). module, line: None where they are not known: a break."""
     for action, pattern, kind, of_module, at in filters:
-        if isinstance(pattern, Notes):
+        if isinstance(pattern, WarningFilter):
             continue
         if not _matches(pattern, text) or not issubclass(category, kind):
             continue

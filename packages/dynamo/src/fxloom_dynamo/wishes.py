@@ -10,12 +10,12 @@ from fxloom_dynamo.policy import Wish
 from fxloom_interfaces.regions import GraphFunction
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 Kwargs = dict[str, Any]
 
 
-def as_wished(ev: Evaluator, fn: Any, wish: Wish, args: list[Any], kwargs: Kwargs) -> Any:
+def as_wished(ev: Interpreter, fn: Any, wish: Wish, args: list[Any], kwargs: Kwargs) -> Any:
     """A call of a function of which the program said how it is to be captured."""
     name = getattr(fn, "__qualname__", repr(fn))
     if wish is Wish.DISALLOW:
@@ -26,11 +26,11 @@ def as_wished(ev: Evaluator, fn: Any, wish: Wish, args: list[Any], kwargs: Kwarg
             graph_break("asked_for", f"{name} (allow_in_graph) gets more than tensors, numbers and nests of them")
         return ev.record_call(GraphFunction(fn, name), *args, **kwargs)
     real = [_real_value(ev, value, name) for value in values]
-    result = ev.really(fn, *real[: len(args)], **dict(zip(kwargs, real[len(args) :], strict=True)))
+    result = ev.run_real(fn, *real[: len(args)], **dict(zip(kwargs, real[len(args) :], strict=True)))
     return result if type(result) in LITERALS else ev.heap.adopt(result)
 
 
-def _real_value(ev: Evaluator, value: Any, name: str) -> Any:
+def _real_value(ev: Interpreter, value: Any, name: str) -> Any:
     """What a stand-in stands for, where the program has not changed it."""
     if type(value) in LITERALS:
         return value

@@ -11,8 +11,8 @@ from fxloom_dynamo.marks import NULL
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 def _push_method(frame: Frame, method: Any) -> None:
@@ -26,7 +26,7 @@ def _push_method(frame: Frame, method: Any) -> None:
 
 
 @opcode("LOAD_ATTR", lambda inst: (1, 2 if inst.push_null else 1))
-def load_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_attr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = attributes.load(ev, frame.stack.pop(), inst.argval)
     if inst.push_null:
         _push_method(frame, value)
@@ -35,12 +35,12 @@ def load_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("LOAD_METHOD", "object -- method receiver", last=(3, 11))
-def load_method(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_method(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     _push_method(frame, attributes.load(ev, frame.stack.pop(), inst.argval))
 
 
 @opcode("LOAD_SUPER_ATTR", lambda inst: (3, 2 if (inst.arg or 0) & 1 else 1), first=(3, 12))
-def load_super_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_super_attr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     kind, cls, receiver = frame.pop_many(3)
     explicit = (inst.arg or 0) & 2
     bound = ev.call(kind, [cls, receiver] if explicit or kind is super else [])
@@ -52,11 +52,11 @@ def load_super_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("STORE_ATTR", "value object --")
-def store_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def store_attr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value, obj = frame.pop_many(2)
     attributes.store(ev, obj, inst.argval, value)
 
 
 @opcode("DELETE_ATTR", "object --")
-def delete_attr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def delete_attr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     attributes.delete(ev, frame.stack.pop(), inst.argval)

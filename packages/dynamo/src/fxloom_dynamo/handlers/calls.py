@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from fxloom_dynamo import operations
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST
@@ -12,16 +13,16 @@ from fxloom_dynamo.marks import NULL, Raised
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @opcode("KW_NAMES", "--", last=(3, 12))
-def kw_names(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def kw_names(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.kw_names = inst.argval
 
 
-def _call(ev: Evaluator, frame: Frame, count: int, names: tuple[str, ...]) -> None:
+def _call(ev: Interpreter, frame: Frame, count: int, names: tuple[str, ...]) -> None:
     args = frame.pop_many(count)
     first, second = frame.pop_many(2)
     if _NULL_FIRST:
@@ -43,19 +44,19 @@ def _call(ev: Evaluator, frame: Frame, count: int, names: tuple[str, ...]) -> No
 
 
 @opcode("CALL", lambda inst: ((inst.arg or 0) + 2, 1))
-def call(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def call(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     names, frame.kw_names = frame.kw_names, ()
     _call(ev, frame, inst.arg or 0, names)
 
 
 @opcode("CALL_KW", lambda inst: ((inst.arg or 0) + 3, 1), first=(3, 13))
-def call_kw(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def call_kw(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     names = frame.stack.pop()
     _call(ev, frame, inst.arg or 0, names)
 
 
 @opcode("CALL_FUNCTION_EX", lambda inst: (4 if (inst.arg or 0) & 1 else 3, 1))
-def call_function_ex(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def call_function_ex(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     kwargs = frame.stack.pop() if (inst.arg or 0) & 1 else {}
     args = frame.stack.pop()
     first, second = frame.pop_many(2)
@@ -77,7 +78,7 @@ def _function_effect(inst: Instruction) -> tuple[int, int]:
 
 
 @opcode("MAKE_FUNCTION", _function_effect)
-def make_function(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def make_function(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     flags = inst.arg or 0
     code = frame.stack.pop()
     closure = frame.stack.pop() if flags & 8 else None
@@ -96,7 +97,7 @@ def make_function(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("SET_FUNCTION_ATTRIBUTE", "value function -- function", first=(3, 13))
-def set_function_attribute(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def set_function_attribute(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value, fn = frame.pop_many(2)
     flags = inst.arg or 0
     if flags == 8:
@@ -120,7 +121,7 @@ def _annotate(fn: types.FunctionType, annotations: Any) -> None:
 
 
 @opcode("CALL_INTRINSIC_1", "value -- value", first=(3, 12))
-def call_intrinsic_1(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def call_intrinsic_1(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = frame.stack.pop()
     number = inst.arg or 0
     if number == 3:  # StopIteration leaving a generator
@@ -138,12 +139,10 @@ def call_intrinsic_1(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
         graph_break("unsupported_opcode", f"CALL_INTRINSIC_1 {number}")
 
 
-def operations_unary_plus(ev: Evaluator, value: Any) -> Any:
-    from fxloom_dynamo import operations
-
+def operations_unary_plus(ev: Interpreter, value: Any) -> Any:
     return operations.unary(ev, "__pos__", value)
 
 
 @opcode("CALL_INTRINSIC_2", "left right -- value", first=(3, 12))
-def call_intrinsic_2(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def call_intrinsic_2(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     graph_break("exception_group" if inst.arg == 1 else "unsupported_opcode", f"CALL_INTRINSIC_2 {inst.arg}")

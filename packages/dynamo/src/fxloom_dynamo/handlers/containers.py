@@ -4,107 +4,108 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import models, operations
+from fxloom_dynamo import growing_containers, operations, subscripts
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo.models import objects
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @opcode("BUILD_TUPLE", "item* -- tuple")
-def build_tuple(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def build_tuple(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(tuple(frame.pop_many(inst.arg or 0)))
 
 
 @opcode("BUILD_LIST", "item* -- list")
-def build_list(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def build_list(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(frame.pop_many(inst.arg or 0))
 
 
 @opcode("BUILD_SET", "item* -- set")
-def build_set(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def build_set(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     items = frame.pop_many(inst.arg or 0)
-    frame.stack.append(ev.native(set, [operations.hashable(ev, item) for item in items]))
+    frame.stack.append(ev.native(set, [subscripts.hashable(ev, item) for item in items]))
 
 
 @opcode("BUILD_MAP", lambda inst: (2 * (inst.arg or 0), 1))
-def build_map(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def build_map(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     items = frame.pop_many(2 * (inst.arg or 0))
     result: dict[Any, Any] = {}
     for key, value in zip(items[::2], items[1::2], strict=True):
-        operations.store_subscript(ev, result, key, value)
+        subscripts.store_subscript(ev, result, key, value)
     frame.stack.append(result)
 
 
 @opcode("BUILD_CONST_KEY_MAP", lambda inst: ((inst.arg or 0) + 1, 1))
-def build_const_key_map(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def build_const_key_map(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     keys = frame.stack.pop()
     frame.stack.append(dict(zip(keys, frame.pop_many(inst.arg or 0), strict=True)))
 
 
 @opcode("LIST_TO_TUPLE", "list -- tuple", last=(3, 11))
-def list_to_tuple(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def list_to_tuple(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     items = frame.stack.pop()
     ev.heap.fill(items)  # of a continuation, the list is one that was there before
     frame.stack.append(tuple(items))
 
 
 @opcode("LIST_APPEND", "item --")
-def list_append(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def list_append(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     item = frame.stack.pop()
     list.append(frame.stack[-(inst.arg or 1)], item)
 
 
 @opcode("SET_ADD", "item --")
-def set_add(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def set_add(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     item = frame.stack.pop()
-    ev.native(set.add, frame.stack[-(inst.arg or 1)], operations.hashable(ev, item))
+    ev.native(set.add, frame.stack[-(inst.arg or 1)], subscripts.hashable(ev, item))
 
 
 @opcode("MAP_ADD", "key value --")
-def map_add(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def map_add(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     key, value = frame.pop_many(2)
-    operations.store_subscript(ev, frame.stack[-(inst.arg or 1)], key, value)
+    subscripts.store_subscript(ev, frame.stack[-(inst.arg or 1)], key, value)
 
 
 @opcode("LIST_EXTEND", "items --")
-def list_extend(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def list_extend(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     items = frame.stack.pop()
-    models.extend_list(ev, frame.stack[-(inst.arg or 1)], items)
+    growing_containers.extend_list(ev, frame.stack[-(inst.arg or 1)], items)
 
 
 @opcode("SET_UPDATE", "items --")
-def set_update(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    items = [operations.hashable(ev, item) for item in ev.list_of(frame.stack.pop())]
+def set_update(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
+    items = [subscripts.hashable(ev, item) for item in ev.list_of(frame.stack.pop())]
     ev.native(set.update, frame.stack[-(inst.arg or 1)], items)
 
 
 @opcode("DICT_UPDATE", "dict --")
-def dict_update(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def dict_update(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     other = frame.stack.pop()
     if not hasattr(ev.type_of(other), "keys"):
         raise Raised(TypeError(f"'{ev.type_of(other).__name__}' object is not a mapping"))
-    models.dict_update(ev, frame.stack[-(inst.arg or 1)], [other], {})
+    growing_containers.dict_update(ev, frame.stack[-(inst.arg or 1)], [other], {})
 
 
 @opcode("DICT_MERGE", "dict --")
-def dict_merge(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def dict_merge(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     other = frame.stack.pop()
     target = frame.stack[-(inst.arg or 1)]
     merged: dict[Any, Any] = {}
     if not hasattr(ev.type_of(other), "keys"):
         raise Raised(TypeError(f"argument after ** must be a mapping, not {ev.type_of(other).__name__}"))
-    models.dict_update(ev, merged, [other], {})
+    growing_containers.dict_update(ev, merged, [other], {})
     for key, value in merged.items():
         if key in target:
             raise Raised(TypeError(f"got multiple values for keyword argument '{key}'"))
         target[key] = value
 
 
-def _iterator_to_unpack(ev: Evaluator, value: Any) -> Any:
+def _iterator_to_unpack(ev: Interpreter, value: Any) -> Any:
     try:
         return ev.iter(value)
     except Raised as raised:
@@ -115,7 +116,7 @@ def _iterator_to_unpack(ev: Evaluator, value: Any) -> Any:
 
 
 @opcode("UNPACK_SEQUENCE", lambda inst: (1, inst.arg or 0))
-def unpack_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def unpack_sequence(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     count = inst.arg or 0
     value = frame.stack[-1]
     if type(value) is tuple:
@@ -137,7 +138,7 @@ def unpack_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("UNPACK_EX", lambda inst: (1, ((inst.arg or 0) & 255) + ((inst.arg or 0) >> 8) + 1))
-def unpack_ex(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def unpack_ex(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     before, after = (inst.arg or 0) & 255, (inst.arg or 0) >> 8
     items = ev.list_of(_iterator_to_unpack(ev, frame.stack.pop()))
     if len(items) < before + after:
@@ -149,7 +150,7 @@ def unpack_ex(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("GET_LEN", "-- length")
-def get_len(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def get_len(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(operations.length(ev, frame.stack[-1]))
 
 
@@ -158,17 +159,17 @@ _IS_SEQUENCE, _IS_MAPPING = 1 << 5, 1 << 6
 
 
 @opcode("MATCH_MAPPING", "-- bool")
-def match_mapping(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def match_mapping(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(bool(ev.type_of(frame.stack[-1]).__flags__ & _IS_MAPPING))
 
 
 @opcode("MATCH_SEQUENCE", "-- bool")
-def match_sequence(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def match_sequence(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(bool(ev.type_of(frame.stack[-1]).__flags__ & _IS_SEQUENCE))
 
 
 @opcode("MATCH_KEYS", "-- values")
-def match_keys(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def match_keys(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     subject, keys = frame.stack[-2], frame.stack[-1]
     values = []
     seen: set[Any] = set()
@@ -179,7 +180,7 @@ def match_keys(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
         if not operations.contains(ev, key, subject):
             frame.stack.append(None)
             return
-        values.append(operations.subscript(ev, subject, key))
+        values.append(subscripts.subscript(ev, subject, key))
     frame.stack.append(tuple(values))
 
 
@@ -187,11 +188,11 @@ _SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set
 
 
 @opcode("MATCH_CLASS", "subject class names -- values")
-def match_class(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def match_class(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     subject, cls, names = frame.pop_many(3)
     if not isinstance(cls, type):
         raise Raised(TypeError("called match pattern must be a class"))
-    if not models.is_instance(ev, subject, cls):
+    if not objects.is_instance(ev, subject, cls):
         frame.stack.append(None)
         return
     positional = inst.arg or 0

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.bytecode.control_flow import exhausted_index
 from fxloom_dynamo.bytecode.opcodes import POPS_AFTER_END_FOR
-from fxloom_dynamo.evaluator import RETURN
-from fxloom_dynamo.marks import ABSENT, Mark
+from fxloom_dynamo.marks import ABSENT, RETURN, Mark
 from fxloom_dynamo.predictions import branch
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @opcode("JUMP_FORWARD", "--")
 @opcode("JUMP_BACKWARD", "--")
 @opcode("JUMP_BACKWARD_NO_INTERRUPT", "--")
-def jump(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def jump(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.ip = frame.info.targets[frame.ip - 1]
 
 
 @opcode("POP_JUMP_IF_TRUE", "value --")
-def pop_jump_if_true(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def pop_jump_if_true(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     taken = branch(ev, frame, frame.stack[-1])
     frame.stack.pop()
     if taken:
@@ -32,7 +33,7 @@ def pop_jump_if_true(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("POP_JUMP_IF_FALSE", "value --")
-def pop_jump_if_false(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def pop_jump_if_false(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     taken = not branch(ev, frame, frame.stack[-1])
     frame.stack.pop()
     if taken:
@@ -40,19 +41,19 @@ def pop_jump_if_false(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("POP_JUMP_IF_NONE", "value --")
-def pop_jump_if_none(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def pop_jump_if_none(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     if frame.stack.pop() is None:
         frame.ip = frame.info.targets[frame.ip - 1]
 
 
 @opcode("POP_JUMP_IF_NOT_NONE", "value --")
-def pop_jump_if_not_none(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def pop_jump_if_not_none(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     if frame.stack.pop() is not None:
         frame.ip = frame.info.targets[frame.ip - 1]
 
 
 @opcode("JUMP_IF_TRUE_OR_POP", "value --", last=(3, 11))
-def jump_if_true_or_pop(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def jump_if_true_or_pop(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     if ev.truth(frame.stack[-1]):
         frame.ip = frame.info.targets[frame.ip - 1]
     else:
@@ -60,7 +61,7 @@ def jump_if_true_or_pop(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("JUMP_IF_FALSE_OR_POP", "value --", last=(3, 11))
-def jump_if_false_or_pop(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def jump_if_false_or_pop(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     if not ev.truth(frame.stack[-1]):
         frame.ip = frame.info.targets[frame.ip - 1]
     else:
@@ -69,13 +70,13 @@ def jump_if_false_or_pop(ev: Evaluator, frame: Frame, inst: Instruction) -> None
 
 @opcode("GET_YIELD_FROM_ITER", "value -- iterator")  # coroutines, on which the two differ, are not evaluated
 @opcode("GET_ITER", "value -- iterator")
-def get_iter(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def get_iter(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = ev.iter(frame.stack[-1])
     frame.stack[-1] = value
 
 
 @opcode("FOR_ITER", "-- item")
-def for_iter(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def for_iter(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     index = frame.ip - 1
     item = ev.next(frame.stack[-1])
     if item is not ABSENT:
@@ -85,17 +86,8 @@ def for_iter(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     frame.ip = exhausted_index(frame.info.body.instructions, frame.info.targets[index])
 
 
-def exhausted_index(instructions: list[Instruction], target: int) -> int:
-    """Where an exhausted FOR_ITER goes on, its iterator popped: 3.12 and 3.13 skip the clean-up at the target."""
-    if instructions[target].opname == "END_FOR":
-        target += 1
-        if POPS_AFTER_END_FOR and instructions[target].opname == "POP_TOP":
-            target += 1
-    return target
-
-
 @opcode("END_FOR", lambda inst: (1, 0) if POPS_AFTER_END_FOR else (2, 0), first=(3, 12))
-def end_for(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def end_for(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     """Only reached by code that jumps here with the loop's values on the stack."""
     frame.stack.pop()
     if not POPS_AFTER_END_FOR:
@@ -103,13 +95,13 @@ def end_for(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("RETURN_VALUE", "value --")
-def return_value(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
+def return_value(ev: Interpreter, frame: Frame, inst: Instruction) -> Mark:
     frame.result = frame.stack.pop()
     return RETURN
 
 
 @opcode("RETURN_CONST", "--", first=(3, 12))
-def return_const(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
+def return_const(ev: Interpreter, frame: Frame, inst: Instruction) -> Mark:
     frame.result = inst.argval
     return RETURN
 
@@ -117,7 +109,5 @@ def return_const(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
 @opcode("INTERPRETER_EXIT", "value --", first=(3, 12))
 @opcode("ENTER_EXECUTOR", "--", first=(3, 13))
 @opcode("EXIT_INIT_CHECK", "value --", first=(3, 13))
-def never_compiled(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    from fxloom_dynamo.breaks import graph_break
-
+def never_compiled(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     graph_break("unsupported_opcode", inst.opname)

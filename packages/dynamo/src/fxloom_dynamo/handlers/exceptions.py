@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import models
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.operations import is_own_instance, python_method
 from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.special_methods import is_own_instance, python_method
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-def _make_exception(ev: Evaluator, value: Any) -> BaseException:
+def _make_exception(ev: Interpreter, value: Any) -> BaseException:
     if isinstance(value, type) and issubclass(value, BaseException):
         cls = value
         value = ev.call(cls, [])
@@ -30,7 +29,7 @@ def _make_exception(ev: Evaluator, value: Any) -> BaseException:
 
 
 @opcode("RAISE_VARARGS", lambda inst: (inst.arg or 0, 0))
-def raise_varargs(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def raise_varargs(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     count = inst.arg or 0
     if count == 0:
         handled = ev.handled()
@@ -49,25 +48,25 @@ def raise_varargs(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("PUSH_EXC_INFO", "exception -- previous exception")
-def push_exc_info(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def push_exc_info(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     exc = frame.stack.pop()
-    frame.stack.append(ev.current_exception)
+    frame.stack.append(ev.exceptions.current)
     frame.stack.append(exc)
-    ev.current_exception = exc
+    ev.exceptions.current = exc
 
 
 @opcode("POP_EXCEPT", "previous --")
-def pop_except(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    ev.current_exception = frame.stack.pop()
+def pop_except(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
+    ev.exceptions.current = frame.stack.pop()
 
 
 @opcode("RERAISE", lambda inst: (1, 0))
-def reraise(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def reraise(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     raise Raised(frame.stack.pop(), settled=True)
 
 
 @opcode("CHECK_EXC_MATCH", "type -- bool")
-def check_exc_match(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def check_exc_match(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     wanted = frame.stack.pop()
     exc = frame.stack[-1]
     kinds = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -87,7 +86,7 @@ def _check_catchable(kind: Any) -> None:
 
 
 @opcode("CHECK_EG_MATCH", "exception type -- rest match")
-def check_eg_match(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def check_eg_match(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     exc, kind = frame.pop_many(2)
     _check_catchable(kind)
     if exc is None:
@@ -95,25 +94,25 @@ def check_eg_match(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     elif isinstance(exc, kind):
         match = exc if isinstance(exc, BaseExceptionGroup) else ev.native(ExceptionGroup, "", [exc])
         if match is not exc:
-            ev.tracebacks[id(match)] = (match, ev.traceback_of(exc))
+            ev.exceptions.tracebacks[id(match)] = (match, ev.traceback_of(exc))
         frame.stack.extend((None, match))
-        ev.current_exception = match
+        ev.exceptions.current = match
     elif isinstance(exc, BaseExceptionGroup):
         match, rest = ev.call(ev.getattr(exc, "split"), [kind])
         frame.stack.extend((rest, match) if match is not None else (exc, None))
         if match is not None:
-            ev.current_exception = match
+            ev.exceptions.current = match
     else:
         frame.stack.extend((exc, None))
 
 
 @opcode("PREP_RERAISE_STAR", "original exceptions -- value", last=(3, 11))
-def prep_reraise_star(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def prep_reraise_star(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     original, raised = frame.pop_many(2)
     frame.stack.append(reraise_star(ev, original, raised))
 
 
-def reraise_star(ev: Evaluator, original: Any, raised: Any) -> Any:
+def reraise_star(ev: Interpreter, original: Any, raised: Any) -> Any:
     """What leaves a `try` with `except*`: the unhandled part of the group and what the handlers raised."""
     if any(exc is not None and exc is not original and _metadata(ev, exc) == _metadata(ev, original) for exc in raised):
         graph_break("exception_group", "part of an exception group goes on beyond its handlers")
@@ -129,11 +128,11 @@ def reraise_star(ev: Evaluator, original: Any, raised: Any) -> Any:
     return ev.native(ExceptionGroup, "", left)
 
 
-def _metadata(ev: Evaluator, exc: BaseException) -> tuple[Any, ...]:
+def _metadata(ev: Interpreter, exc: BaseException) -> tuple[Any, ...]:
     return (getattr(exc, "__notes__", None), ev.traceback_of(exc), exc.__cause__, exc.__context__)
 
 
-def _special(ev: Evaluator, manager: Any, name: str) -> Any:
+def _special(ev: Interpreter, manager: Any, name: str) -> Any:
     """A method as `with` looks it up: in the class only."""
     found = python_method(ev, manager, name)
     if found is not ABSENT:
@@ -151,7 +150,7 @@ def _special(ev: Evaluator, manager: Any, name: str) -> Any:
 
 
 @opcode("BEFORE_WITH", "manager -- exit value")
-def before_with(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def before_with(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     manager = frame.stack[-1]
     enter = _special(ev, manager, "__enter__")
     _special(ev, manager, "__exit__")
@@ -162,9 +161,6 @@ def before_with(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("WITH_EXCEPT_START", "-- result")
-def with_except_start(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def with_except_start(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     exit_method, exc = frame.stack[-4], frame.stack[-1]
     frame.stack.append(ev.call(exit_method, [type(exc), exc, ev.traceback_of(exc)]))
-
-
-_ = models

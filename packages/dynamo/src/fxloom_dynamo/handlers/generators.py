@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations
+from fxloom_dynamo import special_methods
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.evaluator import RETURN, YIELD, TracedGenerator
-from fxloom_dynamo.marks import ABSENT, Mark, Raised
+from fxloom_dynamo.generators import TracedGenerator
+from fxloom_dynamo.marks import ABSENT, RETURN, YIELD, Mark, Raised
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @opcode("RETURN_GENERATOR", "-- value")
-def return_generator(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
+def return_generator(ev: Interpreter, frame: Frame, inst: Instruction) -> Mark:
     frame.result = TracedGenerator(ev, frame)
     return RETURN
 
 
 @opcode("YIELD_VALUE", "value -- sent")
-def yield_value(ev: Evaluator, frame: Frame, inst: Instruction) -> Mark:
+def yield_value(ev: Interpreter, frame: Frame, inst: Instruction) -> Mark:
     frame.result = frame.stack.pop()
     return YIELD
 
 
 @opcode("SEND", "value -- value")
-def send(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def send(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     index = frame.ip - 1
     value = frame.stack.pop()
     receiver = frame.stack[-1]
@@ -37,7 +37,7 @@ def send(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
         if type(receiver) is TracedGenerator:
             item = receiver.advance(value)
         elif value is None:
-            own = operations.python_method(ev, receiver, "__next__")
+            own = special_methods.python_method(ev, receiver, "__next__")
             item = ev.next(receiver) if own is ABSENT else ev.call(own, [receiver])  # its StopIteration may have a value
             if item is ABSENT:
                 raise Raised(StopIteration())
@@ -57,13 +57,13 @@ def send(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("END_SEND", "receiver value -- value", first=(3, 12))
-def end_send(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def end_send(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = frame.stack.pop()
     frame.stack[-1] = value
 
 
 @opcode("CLEANUP_THROW", "receiver sent exception -- none value", first=(3, 12))
-def cleanup_throw(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def cleanup_throw(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     exc = frame.stack[-1]
     if not isinstance(exc, StopIteration):
         raise Raised(exc)
@@ -71,7 +71,7 @@ def cleanup_throw(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     frame.stack.extend((None, exc.value))
 
 
-def _asynchronous(ev: Evaluator, frame: Frame, inst: Instruction) -> Any:
+def _asynchronous(ev: Interpreter, frame: Frame, inst: Instruction) -> Any:
     graph_break("async", inst.opname)
 
 

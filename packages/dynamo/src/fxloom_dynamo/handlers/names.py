@@ -5,24 +5,25 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import models, operations
+from fxloom_dynamo import subscripts
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.frame import Lazy
+from fxloom_dynamo.frame_locals import unbound_error
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL, Raised
+from fxloom_dynamo.models import interpreter
 from fxloom_dynamo.registry import opcode
-from fxloom_dynamo.resume import origin_of
 from fxloom_interfaces.sources import ClosureCellSource, ClosureSource
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @opcode("LOAD_FAST", "-- value")
 @opcode("LOAD_FAST_CHECK", "-- value", first=(3, 12))
 @opcode("LOAD_CLOSURE", "-- cell", last=(3, 12))
-def load_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_fast(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = frame.locals.get(inst.argval, ABSENT)
     if type(value) is Lazy:
         value = ev.load_local(frame, inst.argval)
@@ -34,16 +35,16 @@ def load_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("LOAD_FAST_AND_CLEAR", "-- value", first=(3, 12))
-def load_fast_and_clear(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_fast_and_clear(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = ev.load_local(frame, inst.argval)
     frame.locals.pop(inst.argval, None)
     frame.stack.append(NULL if value is ABSENT else value)
 
 
 @opcode("STORE_FAST", "value --")
-def store_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    if inst.argval in ev.mourned and frame is ev.frames[0]:
-        ev.let_go(inst.argval)
+def store_fast(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
+    if inst.argval in ev.finalizable_locals and frame is ev.frames[0]:
+        ev.drop_reference(inst.argval)
     value = frame.stack.pop()
     if value is NULL:
         frame.locals.pop(inst.argval, None)
@@ -52,25 +53,25 @@ def store_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("DELETE_FAST", "--")
-def delete_fast(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def delete_fast(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     if inst.argval not in frame.locals:
         raise Raised(
             UnboundLocalError(f"cannot access local variable '{inst.argval}' where it is not associated with a value")
         )
-    if inst.argval in ev.mourned and frame is ev.frames[0]:
-        ev.let_go(inst.argval)
+    if inst.argval in ev.finalizable_locals and frame is ev.frames[0]:
+        ev.drop_reference(inst.argval)
     del frame.locals[inst.argval]
 
 
 @opcode("MAKE_CELL", "--")
-def make_cell(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def make_cell(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = ev.load_local(frame, inst.argval)
     cell = types.CellType() if value is ABSENT else types.CellType(value)
     frame.locals[inst.argval] = ev.heap.add_fresh(cell)
 
 
 @opcode("COPY_FREE_VARS", "--")
-def copy_free_vars(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def copy_free_vars(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     top = frame is ev.frames[0]
     for name, cell in zip(frame.code.co_freevars, frame.closure, strict=True):
         if top:
@@ -82,15 +83,8 @@ def _unbound(name: str, frame: Frame) -> Raised:
     return Raised(unbound_error(name, frame.code))
 
 
-def unbound_error(name: str, code: types.CodeType) -> NameError:
-    """What reading a variable without a value raises; a continuation has its function's own cells as free variables."""
-    if name in origin_of(code).co_freevars:
-        return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
-    return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
-
-
 @opcode("LOAD_DEREF", "-- value")
-def load_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_deref(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = ev.heap.cell_get(frame.locals[inst.argval])
     if value is ABSENT:
         raise _unbound(inst.argval, frame)
@@ -98,12 +92,12 @@ def load_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("STORE_DEREF", "value --")
-def store_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def store_deref(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.locals[inst.argval].cell_contents = frame.stack.pop()
 
 
 @opcode("DELETE_DEREF", "--")
-def delete_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def delete_deref(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     cell = frame.locals[inst.argval]
     if ev.heap.cell_get(cell) is ABSENT:
         raise _unbound(inst.argval, frame)
@@ -111,7 +105,7 @@ def delete_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("LOAD_GLOBAL", lambda inst: (0, 2 if inst.push_null else 1))
-def load_global(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_global(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     namespace = frame.namespace
     value = namespace.values.get(inst.argval, ABSENT) if namespace is not None else ABSENT
     if value is ABSENT or value is DELETED:
@@ -128,12 +122,12 @@ def load_global(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("STORE_GLOBAL", "value --")
-def store_global(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def store_global(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     ev.global_namespace(frame).set(inst.argval, frame.stack.pop())
 
 
 @opcode("DELETE_GLOBAL", "--")
-def delete_global(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def delete_global(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     namespace = ev.global_namespace(frame)
     if ev.heap.name_get(namespace, inst.argval) is ABSENT:
         raise Raised(NameError(f"name '{inst.argval}' is not defined"))
@@ -141,13 +135,13 @@ def delete_global(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("IMPORT_NAME", "level fromlist -- module")
-def import_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def import_name(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     level, fromlist = frame.pop_many(2)
-    frame.stack.append(models.import_module(ev, inst.argval, frame.globals, None, fromlist, level))
+    frame.stack.append(interpreter.import_module(ev, inst.argval, frame.globals, None, fromlist, level))
 
 
 @opcode("IMPORT_FROM", "-- value")
-def import_from(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def import_from(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     module = frame.stack[-1]
     value = ev.getattr_or(module, inst.argval, ABSENT)
     if value is ABSENT:
@@ -160,12 +154,12 @@ def import_from(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(value)
 
 
-def _name_in(ev: Evaluator, names: Any, name: str) -> Any:
+def _name_in(ev: Interpreter, names: Any, name: str) -> Any:
     """What a class body's or module's namespace has under `name`, ABSENT if nothing."""
     if type(names) is dict:
         return ev.heap.dict_get(names, name)
     try:
-        return operations.subscript(ev, names, name)
+        return subscripts.subscript(ev, names, name)
     except Raised as raised:
         if isinstance(raised.exc, KeyError):
             return ABSENT
@@ -173,20 +167,20 @@ def _name_in(ev: Evaluator, names: Any, name: str) -> Any:
 
 
 @opcode("LOAD_NAME", "-- value")
-def load_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_name(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = _name_in(ev, frame.names, inst.argval)
     frame.stack.append(ev.load_global(frame, inst.argval) if value is ABSENT else value)
 
 
 @opcode("STORE_NAME", "value --")
-def store_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
-    operations.store_subscript(ev, frame.names, inst.argval, frame.stack.pop())
+def store_name(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
+    subscripts.store_subscript(ev, frame.names, inst.argval, frame.stack.pop())
 
 
 @opcode("DELETE_NAME", "--")
-def delete_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def delete_name(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     try:
-        operations.delete_subscript(ev, frame.names, inst.argval)
+        subscripts.delete_subscript(ev, frame.names, inst.argval)
     except Raised as raised:
         if isinstance(raised.exc, KeyError):
             raise Raised(NameError(f"name {inst.argval!r} is not defined")) from None
@@ -194,11 +188,11 @@ def delete_name(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("LOAD_BUILD_CLASS", "-- function")
-def load_build_class(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_build_class(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(ev.load_global(frame, "__build_class__"))
 
 
-def _from_names_or_cell(ev: Evaluator, frame: Frame, names: Any, name: str) -> Any:
+def _from_names_or_cell(ev: Interpreter, frame: Frame, names: Any, name: str) -> Any:
     value = _name_in(ev, names, name)
     if value is ABSENT:
         value = ev.heap.cell_get(frame.locals[name])
@@ -208,33 +202,33 @@ def _from_names_or_cell(ev: Evaluator, frame: Frame, names: Any, name: str) -> A
 
 
 @opcode("LOAD_CLASSDEREF", "-- value", last=(3, 11))
-def load_classderef(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_classderef(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(_from_names_or_cell(ev, frame, frame.names, inst.argval))
 
 
 @opcode("LOAD_FROM_DICT_OR_DEREF", "dict -- value", first=(3, 12))
-def load_from_dict_or_deref(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_from_dict_or_deref(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(_from_names_or_cell(ev, frame, frame.stack.pop(), inst.argval))
 
 
 @opcode("LOAD_LOCALS", "-- dict", first=(3, 12))
-def load_locals(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_locals(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(frame.names)
 
 
 @opcode("LOAD_FROM_DICT_OR_GLOBALS", "dict -- value", first=(3, 12))
-def load_from_dict_or_globals(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def load_from_dict_or_globals(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = _name_in(ev, frame.stack.pop(), inst.argval)
     frame.stack.append(ev.load_global(frame, inst.argval) if value is ABSENT else value)
 
 
 @opcode("SETUP_ANNOTATIONS", "--")
-def setup_annotations(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def setup_annotations(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     if _name_in(ev, frame.names, "__annotations__") is ABSENT:
-        operations.store_subscript(ev, frame.names, "__annotations__", {})
+        subscripts.store_subscript(ev, frame.names, "__annotations__", {})
 
 
-def _module_body(ev: Evaluator, frame: Frame, inst: Instruction) -> Any:
+def _module_body(ev: Interpreter, frame: Frame, inst: Instruction) -> Any:
     graph_break("unsupported_opcode", inst.opname)
 
 

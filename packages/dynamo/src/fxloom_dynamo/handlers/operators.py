@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxloom_dynamo import operations, texts
+from fxloom_dynamo import operations, subscripts, texts
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.carried import Carried
 from fxloom_dynamo.predictions import branch
 from fxloom_dynamo.registry import opcode
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
     from fxloom_dynamo.frame import Frame
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @opcode("BINARY_OP", "left right -- value")
-def binary_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def binary_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     left, right = frame.pop_many(2)
     frame.stack.append(operations.binary(ev, inst.argval, left, right))
 
 
 @opcode("COMPARE_OP", "left right -- value")
-def compare_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def compare_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     left, right = frame.pop_many(2)
     # 3.13 may ask for a bool here; the instruction that needs it follows, and asks itself
     frame.stack.append(operations.compare(ev, inst.argval, left, right))
 
 
 @opcode("IS_OP", "left right -- bool")
-def is_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def is_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     left, right = frame.pop_many(2)
     if left is not right and Carried in (type(left), type(right)) and ev.type_of(left) is ev.type_of(right):
         ev.heap.reveal()  # two texts may be one object
@@ -37,84 +37,84 @@ def is_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("CONTAINS_OP", "item container -- bool")
-def contains_op(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def contains_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     item, container = frame.pop_many(2)
     frame.stack.append(operations.contains(ev, item, container) != bool(inst.arg))
 
 
 @opcode("UNARY_NEGATIVE", "value -- value")
-def unary_negative(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def unary_negative(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(operations.unary(ev, "__neg__", frame.stack.pop()))
 
 
 @opcode("UNARY_POSITIVE", "value -- value", last=(3, 11))
-def unary_positive(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def unary_positive(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(operations.unary(ev, "__pos__", frame.stack.pop()))
 
 
 @opcode("UNARY_INVERT", "value -- value")
-def unary_invert(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def unary_invert(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(operations.unary(ev, "__invert__", frame.stack.pop()))
 
 
 @opcode("UNARY_NOT", "value -- bool")
-def unary_not(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def unary_not(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = ev.truth(frame.stack[-1])
     frame.stack[-1] = not value
 
 
 @opcode("TO_BOOL", "value -- bool", first=(3, 13))
-def to_bool(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def to_bool(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = branch(ev, frame, frame.stack[-1])
     frame.stack[-1] = value
 
 
 @opcode("BINARY_SUBSCR", "container index -- item")
-def binary_subscr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def binary_subscr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     container, index = frame.pop_many(2)
-    frame.stack.append(operations.subscript(ev, container, index))
+    frame.stack.append(subscripts.subscript(ev, container, index))
 
 
 @opcode("STORE_SUBSCR", "value container index --")
-def store_subscr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def store_subscr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value, container, index = frame.pop_many(3)
-    operations.store_subscript(ev, container, index, value)
+    subscripts.store_subscript(ev, container, index, value)
 
 
 @opcode("DELETE_SUBSCR", "container index --")
-def delete_subscr(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def delete_subscr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     container, index = frame.pop_many(2)
-    operations.delete_subscript(ev, container, index)
+    subscripts.delete_subscript(ev, container, index)
 
 
 @opcode("BINARY_SLICE", "container start stop -- item", first=(3, 12))
-def binary_slice(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def binary_slice(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     container, start, stop = frame.pop_many(3)
-    frame.stack.append(operations.subscript(ev, container, slice(start, stop)))
+    frame.stack.append(subscripts.subscript(ev, container, slice(start, stop)))
 
 
 @opcode("STORE_SLICE", "value container start stop --", first=(3, 12))
-def store_slice(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def store_slice(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value, container, start, stop = frame.pop_many(4)
-    operations.store_subscript(ev, container, slice(start, stop), value)
+    subscripts.store_subscript(ev, container, slice(start, stop), value)
 
 
 @opcode("BUILD_SLICE", lambda inst: (inst.arg or 2, 1))
-def build_slice(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def build_slice(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(slice(*frame.pop_many(inst.arg or 2)))
 
 
 _CONVERSIONS = {1: "__str__", 2: "__repr__", 3: "ascii"}
 
 
-def _convert(ev: Evaluator, value: object, how: int) -> object:
+def _convert(ev: Interpreter, value: object, how: int) -> object:
     if how == 3:
         return ascii(texts.to_text(ev, value, "__repr__"))[1:-1]
     return texts.to_text(ev, value, _CONVERSIONS[how]) if how else value
 
 
 @opcode("FORMAT_VALUE", lambda inst: (2 if (inst.arg or 0) & 4 else 1, 1), last=(3, 12))
-def format_value(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def format_value(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     flags = inst.arg or 0
     spec = frame.stack.pop() if flags & 4 else ""
     value = _convert(ev, frame.stack.pop(), flags & 3)
@@ -122,21 +122,21 @@ def format_value(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("CONVERT_VALUE", "value -- text", first=(3, 13))
-def convert_value(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def convert_value(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(_convert(ev, frame.stack.pop(), inst.arg or 0))
 
 
 @opcode("FORMAT_SIMPLE", "value -- text", first=(3, 13))
-def format_simple(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def format_simple(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append(texts.format_value(ev, frame.stack.pop(), ""))
 
 
 @opcode("FORMAT_WITH_SPEC", "value spec -- text", first=(3, 13))
-def format_with_spec(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def format_with_spec(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value, spec = frame.pop_many(2)
     frame.stack.append(texts.format_value(ev, value, spec))
 
 
 @opcode("BUILD_STRING", "part* -- text")
-def build_string(ev: Evaluator, frame: Frame, inst: Instruction) -> None:
+def build_string(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     frame.stack.append("".join(frame.pop_many(inst.arg or 0)))

@@ -9,32 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import carried, operations, polyfills
+from fxloom_dynamo import carried, subscripts
+from fxloom_dynamo.growing_containers import dict_update, extend_list
 from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.models.tables import Args, Kwargs, constructor, function, method, take
+from fxloom_dynamo.model_tables import Args, Kwargs, constructor, function, method, take
 from fxloom_dynamo.symbolic import binary, has_symbolic
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 _MISSING = object()
 
 
 @constructor(list, arity=(0, 1))
-def _list(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _list(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.list_of(args[0]) if args else []
 
 
 @constructor(tuple, arity=(0, 1))
-def _tuple(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _tuple(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return ()
     return args[0] if type(args[0]) is tuple else tuple(ev.list_of(args[0]))
 
 
 @constructor(dict)
-def _dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _dict(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 1:
         return ev.native(dict, *args, **kwargs)
     result: dict[Any, Any] = {}
@@ -43,7 +44,7 @@ def _dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @constructor(collections.OrderedDict)
-def _ordered_dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _ordered_dict(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 1:
         return ev.native(collections.OrderedDict, *args, **kwargs)
     result: collections.OrderedDict[Any, Any] = collections.OrderedDict()
@@ -52,43 +53,28 @@ def _ordered_dict(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @constructor(set, arity=(0, 1))
-def _set(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _set(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     items = ev.list_of(args[0]) if args else []
-    return ev.native(set, [operations.hashable(ev, item) for item in items])
+    return ev.native(set, [subscripts.hashable(ev, item) for item in items])
 
 
 @constructor(frozenset, arity=(0, 1))
-def _frozenset(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _frozenset(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return frozenset(_set(ev, args, kwargs))
 
 
-def dict_update(ev: Evaluator, target: Any, args: Args, kwargs: Kwargs) -> None:
-    """dict.update"""
-    for other in args:
-        if isinstance(other, dict) and operations.python_method(ev, other, "keys") is ABSENT:
-            if operations.python_method(ev, other, "__getitem__") is ABSENT or type(other).__iter__ is dict.__iter__:
-                ev.heap.fill(other)
-                ordered = isinstance(target, collections.OrderedDict)
-                if not ordered or operations.python_method(ev, target, "__setitem__") is ABSENT:
-                    ev.native(collections.OrderedDict.update if ordered else dict.update, target, other)
-                    continue
-        ev.call(polyfills.dict_update, [target, other])
-    for key, value in kwargs.items():
-        operations.store_subscript(ev, target, key, value)
-
-
 @function(carried.append)
-def _append(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _append(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     args[0].added.append(args[1])
 
 
 @function(carried.extend)
-def _extend(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _extend(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     args[0].added.extend(ev.list_of(args[1]))
 
 
 @method(dict, "update")
-def _dict_update(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _dict_update(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     if len(args) > 2:
         ev.native(dict.update, *args, **kwargs)
     ev.heap.know_keys(args[0])
@@ -96,36 +82,36 @@ def _dict_update(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 
 
 @method(dict, "get", arity=(2, 3))
-def _dict_get(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    value = operations.dict_get(ev, args[0], args[1])
+def _dict_get(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    value = subscripts.dict_get(ev, args[0], args[1])
     if value is not ABSENT:
         return value
     return args[2] if len(args) > 2 else None
 
 
 @method(dict, "__getitem__", arity=(2, 2))
-def _dict_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    return operations.dict_subscript(ev, args[0], args[1])
+def _dict_getitem(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return subscripts.dict_subscript(ev, args[0], args[1])
 
 
 @method(dict, "__contains__", arity=(2, 2))
-def _dict_contains(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
-    return operations.dict_contains(ev, args[0], args[1])
+def _dict_contains(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    return subscripts.dict_contains(ev, args[0], args[1])
 
 
 @method(dict, "pop", arity=(2, 3))
-def _dict_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _dict_pop(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return _popped(ev, dict, *args)
 
 
 @method(collections.OrderedDict, "pop")
-def _ordered_pop(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _ordered_pop(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return _popped(ev, collections.OrderedDict, *take(args, kwargs, "self", "key", "default", defaults=(_MISSING,)))
 
 
-def _popped(ev: Evaluator, kind: type[dict[Any, Any]], target: Any, key: Any, default: Any = _MISSING) -> Any:
-    key = operations.hashable(ev, key)
-    value = operations.dict_get(ev, target, key)
+def _popped(ev: Interpreter, kind: type[dict[Any, Any]], target: Any, key: Any, default: Any = _MISSING) -> Any:
+    key = subscripts.hashable(ev, key)
+    value = subscripts.dict_get(ev, target, key)
     if value is not ABSENT:
         ev.heap.note_deletion(target, key)
         ev.native(kind.__delitem__, target, key)
@@ -136,9 +122,9 @@ def _popped(ev: Evaluator, kind: type[dict[Any, Any]], target: Any, key: Any, de
 
 
 @method(dict, "setdefault", arity=(2, 3))
-def _dict_setdefault(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    key = operations.hashable(ev, args[1])
-    value = operations.dict_get(ev, args[0], key)
+def _dict_setdefault(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    key = subscripts.hashable(ev, args[1])
+    value = subscripts.dict_get(ev, args[0], key)
     if value is not ABSENT:
         return value
     default = args[2] if len(args) > 2 else None
@@ -147,36 +133,36 @@ def _dict_setdefault(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @method(dict, "keys", arity=(1, 1))
-def _dict_keys(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _dict_keys(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     ev.heap.know_keys(args[0])
     return ev.native(dict.keys, args[0])
 
 
 @method(dict, "__iter__", arity=(1, 1))
-def _dict_iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _dict_iter(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     ev.heap.know_keys(args[0])
     return ev.native(dict.__iter__, args[0])
 
 
 @method(dict, "__reversed__", arity=(1, 1))
-def _dict_reversed(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _dict_reversed(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     ev.heap.know_keys(args[0])
     return ev.native(dict.__reversed__, args[0])
 
 
 @method(dict, "__len__", arity=(1, 1))
-def _dict_len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+def _dict_len(ev: Interpreter, args: Args, kwargs: Kwargs) -> int:
     ev.heap.know_keys(args[0])
     return dict.__len__(args[0])
 
 
 @method(dict, "__setitem__", arity=(3, 3))
-def _dict_setitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
-    ev.native(dict.__setitem__, args[0], operations.hashable(ev, args[1]), args[2])
+def _dict_setitem(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    ev.native(dict.__setitem__, args[0], subscripts.hashable(ev, args[1]), args[2])
 
 
 @method(list, "__getitem__", arity=(2, 2))
-def _list_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _list_getitem(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(args[1], int):
         try:
             return ev.heap.list_get(args[0], args[1])
@@ -187,52 +173,40 @@ def _list_getitem(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @method(list, "append", arity=(2, 2))
-def _list_append(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _list_append(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.native(list.append, *args)
 
 
 @method(list, "insert", arity=(3, 3))
-def _list_insert(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _list_insert(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.heap.fill(args[0])
     ev.native(list.insert, *args)
 
 
 @method(list, "extend", arity=(2, 2))
-def _list_extend(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _list_extend(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     extend_list(ev, args[0], args[1])
     return None
 
 
 @method(list, "__iadd__", arity=(2, 2))
-def _list_iadd(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _list_iadd(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     extend_list(ev, args[0], args[1])
     return args[0]
 
 
-def extend_list(ev: Evaluator, target: Any, items: Any) -> None:
-    """list.extend, item by item, so that what the iterable does meanwhile is seen."""
-    ev.heap.fill(target)
-    if isinstance(items, (list, tuple)) and operations.python_method(ev, items, "__iter__") is ABSENT:
-        ev.heap.fill(items)
-        ev.native(list.extend, target, items)
-        return
-    iterator = ev.iter(items)
-    while (item := ev.next(iterator)) is not ABSENT:
-        list.append(target, item)
-
-
 @method(str, "join", arity=(2, 2))
-def _join(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+def _join(ev: Interpreter, args: Args, kwargs: Kwargs) -> str:
     return str(ev.native(str.join, args[0], ev.list_of(args[1])))
 
 
 @constructor(functools.partial)
-def _partial(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _partial(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.native(functools.partial, *args, **kwargs)
 
 
 @method(torch.Size, "numel", arity=(1, 1))
-def _size_numel(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _size_numel(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """The product, symbolic where an extent may change."""
     if not has_symbolic(args[0]):
         return args[0].numel()

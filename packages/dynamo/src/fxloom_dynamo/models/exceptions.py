@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo import attributes, calls
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.marks import Traceback
-from fxloom_dynamo.models.tables import Args, Kwargs, function, method
+from fxloom_dynamo.model_tables import Args, Kwargs, function, method
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @function(sys.exc_info)
-def _exc_info(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _exc_info(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     exc = ev.handled()
     if exc is None:
         return (None, None, None)
@@ -26,17 +26,17 @@ def _exc_info(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 if hasattr(sys, "exception"):
 
     @function(sys.exception, arity=(0, 0))
-    def _current_exception(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def _current_exception(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return ev.handled()
 
 
 @method(BaseException, "with_traceback", arity=(2, 2))
-def _with_traceback(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _with_traceback(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     attributes.generic_store(ev, args[0], "__traceback__", args[1])
     return args[0]
 
 
-def _adopt_leaves(ev: Evaluator, group: Any) -> None:
+def _adopt_leaves(ev: Interpreter, group: Any) -> None:
     """The parts of a group that existed before existed before."""
     for part in group.exceptions:
         ev.heap.adopt(part)
@@ -45,12 +45,12 @@ def _adopt_leaves(ev: Evaluator, group: Any) -> None:
 
 
 @method(BaseExceptionGroup, "subgroup", arity=(2, 2))
-def _subgroup(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _subgroup(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return _split_group(ev, args, kwargs)[0]
 
 
 @method(BaseExceptionGroup, "split", arity=(2, 2))
-def _split_group(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _split_group(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """The parts of a group have the group's traceback."""
     group, condition = args
     if ev.heap.record(group) is not None:
@@ -60,12 +60,12 @@ def _split_group(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     parts = ev.native(BaseExceptionGroup.split, group, condition)
     for part in parts:
         if part is not None and part is not group and ev.traceback_of(group) is not None:
-            ev.tracebacks[id(part)] = (part, ev.traceback_of(group))
+            ev.exceptions.tracebacks[id(part)] = (part, ev.traceback_of(group))
     return parts
 
 
 @function(traceback.clear_frames)
-def _clear_frames(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _clear_frames(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     """Only drops the variables of frames that have ended."""
     if args and args[0] is not None and type(args[0]) is not Traceback:
         calls.inline_function(ev, traceback.clear_frames, args, kwargs)  # type: ignore[arg-type]  # a Python function

@@ -16,17 +16,17 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import c_calls, classes, context_variables, output, warned
+from fxloom_dynamo import c_calls, classes, context_variables, frame_locals, output, warned
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import FrameObject, Raised
-from fxloom_dynamo.models.tables import FUNCTIONS, METHODS, Args, Kwargs, function
+from fxloom_dynamo.model_tables import FUNCTIONS, METHODS, Args, Kwargs, function
 from fxloom_interfaces.replayer import begin_step
 from fxloom_interfaces.sources import CallSource, Source
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 #: flags of code that `from __future__ import ...` sets and that compile() inherits
@@ -34,12 +34,12 @@ _FUTURE = functools.reduce(operator.or_, (getattr(__future__, name).compiler_fla
 
 
 @function(builtins.input, builtins.open, builtins.breakpoint)
-def _unsupported(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _unsupported(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     graph_break("native_call", "input, open or breakpoint")
 
 
 @function(builtins.compile)
-def _compile(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _compile(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args or type(args[0]) not in (str, bytes):
         graph_break("native_call", "compile() of what is no text")
     kwargs.setdefault("dont_inherit", True)  # the evaluator's own future statements are not the program's
@@ -50,16 +50,16 @@ def _compile(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @function(builtins.exec)
-def _exec(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _exec(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     _run_text(ev, args, kwargs, "exec")
 
 
 @function(builtins.eval)
-def _eval(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _eval(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return _run_text(ev, args, kwargs, "eval")
 
 
-def _run_text(ev: Evaluator, args: Args, kwargs: Kwargs, kind: str) -> Any:
+def _run_text(ev: Interpreter, args: Args, kwargs: Kwargs, kind: str) -> Any:
     if not args or kwargs:
         graph_break("native_call", f"{kind} with keywords")
     code, *rest = args
@@ -73,17 +73,17 @@ def _run_text(ev: Evaluator, args: Args, kwargs: Kwargs, kind: str) -> Any:
 
 
 @function(builtins.locals, arity=(0, 0))
-def _locals(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
-    return classes.snapshot(ev, ev.frames[-1])
+def _locals(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return frame_locals.snapshot(ev, ev.frames[-1])
 
 
 @function(builtins.globals)
-def _globals(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _globals(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.heap.expose(ev.global_namespace(ev.frames[-1]))
 
 
 @function(sys._getframe, arity=(0, 1))
-def _getframe(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _getframe(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     depth = len(ev.frames) - 1 - (args[0] if args else 0)
     if depth < 0 or not all(type(arg) is int and arg >= 0 for arg in args):
         graph_break("opaque_object", "a frame outside of the compiled region")
@@ -91,9 +91,9 @@ def _getframe(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @function(gc.collect)
-def _collect(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+def _collect(ev: Interpreter, args: Args, kwargs: Kwargs) -> int:
     """Weak references and finalizers are breaks, so nothing in the program sees when garbage goes, nor how much there was."""
-    ev.deferred.append((gc.collect, tuple(args)))
+    ev.delayed.after_effects.append((gc.collect, tuple(args)))
     return 0
 
 
@@ -101,19 +101,19 @@ _FILTERS_MUTATED = getattr(_warnings, "_filters_mutated")  # noqa: B009  # the s
 
 
 @function(_FILTERS_MUTATED, arity=(0, 0))
-def _filters_mutated(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
-    ev.deferred.append((_FILTERS_MUTATED, ()))
+def _filters_mutated(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    ev.delayed.after_effects.append((_FILTERS_MUTATED, ()))
 
 
 @function(_pickle.dumps)
-def _dumps(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _dumps(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     for arg in (*args, *kwargs.values()):
         c_calls.check_reducible(ev, arg)
     return ev.native(_pickle.dumps, *args, **kwargs)
 
 
 @function(_pickle.loads)
-def _loads(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _loads(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return c_calls.own_deep(ev, ev.native(_pickle.loads, *args, **kwargs))
 
 
@@ -124,7 +124,7 @@ def _setting(read: Callable[[], Any]) -> None:
         return read()
 
     @function(read, arity=(0, 0))
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         value = read()
         if type(value) not in LITERALS:
             graph_break("native_call", f"{read.__name__}() while one is set")
@@ -140,7 +140,7 @@ METHODS[contextvars.ContextVar, "get"] = context_variables.get
 METHODS[contextvars.ContextVar, "set"] = context_variables.put
 METHODS[contextvars.ContextVar, "reset"] = context_variables.reset
 FUNCTIONS[builtins.print] = output.print_
-FUNCTIONS[begin_step] = lambda ev, args, kwargs: output.put_off(ev, begin_step, args, kwargs)
+FUNCTIONS[begin_step] = lambda ev, args, kwargs: output.delay(ev, begin_step, args, kwargs)
 FUNCTIONS[_warnings.warn] = warned.warn
 FUNCTIONS[_warnings.warn_explicit] = warned.warn_explicit
 FUNCTIONS[logging.getLogger] = output.get_logger
@@ -149,11 +149,11 @@ for _method in output.LOGGER_METHODS:
 
 
 @function(builtins.__import__)
-def _import(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _import(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return import_module(ev, *args)
 
 
-def import_module(ev: Evaluator, name: str, global_names: Any = None, _: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+def import_module(ev: Interpreter, name: str, global_names: Any = None, _: Any = None, fromlist: Any = (), level: int = 0) -> Any:
     """An import statement whose module is loaded already."""
     if level:
         package = global_names["__package__"] or global_names["__name__"].rpartition(".")[0]
@@ -178,7 +178,7 @@ def import_module(ev: Evaluator, name: str, global_names: Any = None, _: Any = N
     return ev.heap.adopt(module)
 
 
-def _loaded_modules(ev: Evaluator) -> Source:
+def _loaded_modules(ev: Interpreter) -> Source:
     return ev.heap.object_source(sys.modules, "sys.modules")
 
 

@@ -9,23 +9,23 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations, polyfills, symbolic
+from fxloom_dynamo import operations, polyfills, special_methods, symbolic
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.models.tables import CLASSES, FUNCTIONS, Args, Kwargs, Model, constructor, function, method
+from fxloom_dynamo.model_tables import CLASSES, FUNCTIONS, Args, Kwargs, Model, constructor, function, method
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @function(builtins.len, arity=(1, 1))
-def _len(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+def _len(ev: Interpreter, args: Args, kwargs: Kwargs) -> int:
     return operations.length(ev, args[0])
 
 
 @function(builtins.iter, arity=(1, 2))
-def _iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _iter(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
         if isinstance(args[0], (types.FunctionType, types.MethodType)):
             return ev.native(iter, *args)
@@ -34,7 +34,7 @@ def _iter(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @function(builtins.next, arity=(1, 2))
-def _next(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _next(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and type(args[0]).__name__ == "TracedGenerator":
         return args[0].advance(None)
     item = ev.next(args[0])
@@ -46,7 +46,7 @@ def _next(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _use(polyfill: Callable[..., Any]) -> Model:
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return ev.call(polyfill, args, kwargs)
 
     return model
@@ -65,7 +65,7 @@ CLASSES[itertools.dropwhile] = _use(polyfills.dropwhile_)
 CLASSES[itertools.filterfalse] = _use(polyfills.filterfalse_)
 
 
-def _literals(ev: Evaluator, values: Any) -> bool:
+def _literals(ev: Interpreter, values: Any) -> bool:
     if not isinstance(values, (list, tuple)):
         return False
     ev.heap.fill(values)
@@ -73,7 +73,7 @@ def _literals(ev: Evaluator, values: Any) -> bool:
 
 
 def _extreme(native: Callable[..., Any], polyfill: Callable[..., Any]) -> Model:
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not kwargs and args and (_literals(ev, args) if len(args) > 1 else _literals(ev, args[0])):
             return ev.native(native, *args)
         if not kwargs and len(args) == 1 and symbolic.are_alike(args[0]):
@@ -88,7 +88,7 @@ FUNCTIONS[builtins.min] = _extreme(min, polyfills.min_)
 
 
 @function(builtins.sum)
-def _sum(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _sum(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args or len(args) > 2:
         return ev.native(sum, *args, **kwargs)
     if not kwargs and _literals(ev, args[0]):
@@ -97,7 +97,7 @@ def _sum(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @function(builtins.sorted)
-def _sorted(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _sorted(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
         return ev.native(sorted, *args, **kwargs)
     items = ev.list_of(args[0])
@@ -106,7 +106,7 @@ def _sorted(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @method(list, "sort")
-def _list_sort(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _list_sort(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
         return ev.native(list.sort, *args, **kwargs)
     ev.heap.fill(args[0])
@@ -114,7 +114,7 @@ def _list_sort(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return None
 
 
-def _sort(ev: Evaluator, items: Any, kwargs: Kwargs) -> None:
+def _sort(ev: Interpreter, items: Any, kwargs: Kwargs) -> None:
     """list.sort; a key that is no Python function is called here, so that builtins have their models."""
     reverse = ev.truth(kwargs.get("reverse", False))
     key = kwargs.get("key")
@@ -126,16 +126,16 @@ def _sort(ev: Evaluator, items: Any, kwargs: Kwargs) -> None:
 
 
 @constructor(reversed, arity=(1, 1))
-def _reversed(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _reversed(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    found = operations.python_method(ev, value, "__reversed__")
+    found = special_methods.python_method(ev, value, "__reversed__")
     if found is not ABSENT:
         return ev.call(found, [value])
-    if operations.is_pure_instance(value):
+    if special_methods.is_pure_instance(value):
         ev.heap.fill(value)
         return ev.native(reversed, value)
     if type(value) is FakeTensor:
         return ev.torch_native(reversed, value)
-    if operations.python_method(ev, value, "__getitem__") is not ABSENT:
+    if special_methods.python_method(ev, value, "__getitem__") is not ABSENT:
         return ev.call(polyfills.reverse_by_index, [value])
     return ev.native(reversed, value)

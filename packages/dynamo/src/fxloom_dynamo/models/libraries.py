@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, calls, polyfills, warned
+from fxloom_dynamo import arrays, binding, calls, polyfills, warned
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS, keeps_all_in_dict
 from fxloom_dynamo.marks import Raised
-from fxloom_dynamo.models.tables import FUNCTIONS, INNER, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
+from fxloom_dynamo.model_tables import FUNCTIONS, INNER, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
 from fxloom_dynamo.numpy_values import DISPATCHERS, ELEMENTWISE
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
-def _numpy_function(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _numpy_function(ev: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A function of NumPy's: of arrays, or an element-wise one of literals."""
     if type(fn) in ELEMENTWISE and not kwargs and all(type(value) in LITERALS for value in args):
         return ev.native(fn, *args)
@@ -41,7 +41,7 @@ for _kind in (*ELEMENTWISE, *DISPATCHERS):
     OBJECT_CALLS[_kind] = _numpy_function
 
 
-def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
+def _enum_call(ev: Interpreter, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     """A member by its value."""
     if len(args) == 1 and not kwargs and type(args[0]) in LITERALS:
         member = cls.__dict__.get("_value2member_map_", {}).get(args[0])
@@ -50,17 +50,17 @@ def _enum_call(ev: Evaluator, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and type(args[0]) is cls:
         return args[0]
     if _makes_flags(ev, cls) and not kwargs and all(type(arg) in LITERALS for arg in args):
-        return ev.as_it_is(cls, *args)  # made once, and a constant of its class from then on, like any member
+        return ev.run_stdlib(cls, *args)  # made once, and a constant of its class from then on, like any member
     meta = type(cls)
     return ev.call(ev.heap.class_value(meta, "__call__", enum.EnumMeta.__call__), [cls, *args], kwargs)
 
 
 def _operator_of_flags(fn: types.FunctionType) -> None:
     @function(fn)
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         constants = all(isinstance(arg, enum.Flag) or type(arg) in LITERALS for arg in args)
         if constants and not kwargs and all(_makes_flags(ev, type(arg)) for arg in args if isinstance(arg, enum.Flag)):
-            return ev.as_it_is(fn, *args)
+            return ev.run_stdlib(fn, *args)
         return calls.inline_function(ev, fn, args, kwargs)  # type: ignore[arg-type]  # a list
 
 
@@ -69,7 +69,7 @@ for _name in ("__or__", "__and__", "__xor__", "__invert__"):
         _operator_of_flags(_fn)
 
 
-def _makes_flags(ev: Evaluator, cls: Any) -> bool:
+def _makes_flags(ev: Interpreter, cls: Any) -> bool:
     """True for a class of flags whose combinations the standard library makes, without code of the program."""
     if not issubclass(cls, enum.Flag) or ev.heap.is_fresh(cls):
         return False
@@ -85,7 +85,7 @@ METACLASS_CALLS[enum.EnumMeta] = _enum_call
 
 
 @function(functools.cached_property.__get__)
-def _cached_property(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _cached_property(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(polyfills.cached_property_get, args, kwargs)
 
 
@@ -95,23 +95,23 @@ _find_implementation = getattr(functools, "_find_impl")  # noqa: B009  # the stu
 if "_method_cache" in functools.singledispatchmethod.__init__.__code__.co_names:  # from CPython 3.13 on
 
     @function(functools.singledispatchmethod.__get__)
-    def _dispatching_method(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def _dispatching_method(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return ev.call(polyfills.dispatching_method, args, kwargs)
 
 
-def _dispatch(ev: Evaluator, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+def _dispatch(ev: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     """Which function singledispatch has for a class."""
     if len(args) != 1 or kwargs:
         return calls.inline_function(ev, fn, args, kwargs)
     ev.heap.adopt(fn)
-    cells = dict(zip(fn.__code__.co_freevars, calls.closure_of(ev, fn), strict=True))
+    cells = dict(zip(fn.__code__.co_freevars, binding.closure_of(ev, fn), strict=True))
     return ev.call(polyfills.dispatch_on_class, [ev.heap.cell_get(cells["registry"]), _find_implementation, *args])
 
 
 INNER[next(code for code in functools.singledispatch.__code__.co_consts if getattr(code, "co_name", "") == "dispatch")] = _dispatch
 
 
-def _recursive_repr(ev: Evaluator, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+def _recursive_repr(ev: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     """What `reprlib.recursive_repr` and `dataclasses` make of a `__repr__`: it stops at an object that is being shown already.
 
     Its set of those holds addresses. The evaluator's frames say the same, unless the region itself is called by a repr.
@@ -119,7 +119,7 @@ def _recursive_repr(ev: Evaluator, fn: types.FunctionType, args: Args, kwargs: K
     if len(args) != 1 or kwargs:
         return calls.inline_function(ev, fn, args, kwargs)
     ev.heap.adopt(fn)
-    cells = dict(zip(fn.__code__.co_freevars, calls.closure_of(ev, fn), strict=True))
+    cells = dict(zip(fn.__code__.co_freevars, binding.closure_of(ev, fn), strict=True))
     if ev.truth(ev.heap.cell_get(cells["repr_running"])):
         graph_break("native_call", "a repr that may contain itself, within another")
     show = ev.heap.cell_get(cells["user_function"])
@@ -134,7 +134,7 @@ for _maker in (reprlib.recursive_repr(), getattr(dataclasses, "_recursive_repr",
 
 
 @function(dataclasses.fields)
-def _fields(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _fields(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = args[0]
     cls = target if isinstance(target, type) else type(target)
     found = ev.heap.class_lookup(cls, "__dataclass_fields__")
@@ -147,7 +147,7 @@ def _on_literals(fn: Callable[..., Any]) -> None:
     """Let a library function of Python run as it is when all its arguments are literals: its answer depends on nothing else."""
 
     @function(fn)
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         values = (*args, *kwargs.values())
         if all(type(value) in LITERALS or isinstance(value, (re.Pattern, re.RegexFlag)) for value in values):
             if any(isinstance(value, int) and value & re.DEBUG for value in values if fn.__module__ == "re"):
@@ -157,7 +157,7 @@ def _on_literals(fn: Callable[..., Any]) -> None:
             except Exception as exc:
                 raise Raised(exc) from None
             finally:
-                warned.issue(ev, ev.notes.take()[0])  # what `re` has compiled it keeps, and does not warn again
+                warned.issue(ev, ev.warnings.filter.take()[0])  # what `re` has compiled it keeps, and does not warn again
         return calls.inline_function(ev, fn, args, kwargs)  # type: ignore[arg-type]  # a Python function
 
 
@@ -172,23 +172,23 @@ FUNCTIONS[copy.deepcopy] = lambda ev, args, kwargs: (
 
 
 @function(polyfills.callable_atom)
-def _is_copy_atom(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_copy_atom(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     value = args[0]
     atoms = (types.FunctionType, types.BuiltinFunctionType, enum.Enum, torch.dtype, torch.device, re.Pattern, property)
     return type(value) in LITERALS or isinstance(value, atoms)
 
 
 @function(polyfills.refuse_copy)
-def _refuse_copy(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _refuse_copy(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     graph_break("native_call", f"copy.deepcopy of a {ev.type_of(args[0]).__qualname__}")
 
 
 @function(polyfills.is_plain_instance)
-def _is_plain_instance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_plain_instance(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return keeps_all_in_dict(type(args[0]))
 
 
-def _class_signature(ev: Evaluator, cls: type) -> Any:
+def _class_signature(ev: Interpreter, cls: type) -> Any:
     """The signature of a class whose instances are made by a Python `__init__` or `__new__`."""
     heap = ev.heap
     if heap.class_lookup(type(cls), "__call__") is not type.__call__:
@@ -198,12 +198,12 @@ def _class_signature(ev: Evaluator, cls: type) -> Any:
         if isinstance(found, types.FunctionType) and not heap.is_fresh(found):
             _guard_signature(ev, found)
     try:
-        return ev.off_net(lambda: inspect.signature(cls))
+        return ev.run_untraced(lambda: inspect.signature(cls))
     except (TypeError, ValueError) as exc:
         raise Raised(exc) from None
 
 
-def _guard_signature(ev: Evaluator, fn: types.FunctionType) -> None:
+def _guard_signature(ev: Interpreter, fn: types.FunctionType) -> None:
     heap = ev.heap
     heap.adopt(fn)
     record = heap.record(fn)
@@ -219,7 +219,7 @@ def _guard_signature(ev: Evaluator, fn: types.FunctionType) -> None:
 
 
 @function(inspect.signature)
-def _signature(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _signature(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = args[0]
     inner = target.__func__ if isinstance(target, types.MethodType) else target
     if isinstance(inner, type) and not kwargs and len(args) == 1:

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import attributes, classes, operations, subclasses, tensor_state, texts
+from fxloom_dynamo import attributes, classes, frame_locals, operations, special_methods, subclasses, subscripts, tensor_state, texts
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import HEAPTYPE, LITERALS
 from fxloom_dynamo.marks import ABSENT, Address, Raised
-from fxloom_dynamo.models.tables import Args, Kwargs, constructor, function, method
+from fxloom_dynamo.model_tables import Args, Kwargs, constructor, function, method
 from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @function(builtins.isinstance, arity=(2, 2))
-def _isinstance(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _isinstance(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     value, wanted = args
     return is_instance(ev, value, wanted)
 
 
-def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
+def is_instance(ev: Interpreter, value: Any, wanted: Any) -> bool:
     if isinstance(wanted, tuple):
         return any(is_instance(ev, value, item) for item in wanted)
     if isinstance(wanted, types.UnionType):
@@ -65,7 +65,7 @@ def is_instance(ev: Evaluator, value: Any, wanted: Any) -> bool:
 
 
 @function(builtins.issubclass, arity=(2, 2))
-def _issubclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _issubclass(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     cls, wanted = args
     answer = bool(ev.native(issubclass, cls, wanted))
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
@@ -74,7 +74,7 @@ def _issubclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
     return answer
 
 
-def _note_subclass(ev: Evaluator, cls: type, wanted: type, answer: bool) -> bool:
+def _note_subclass(ev: Interpreter, cls: type, wanted: type, answer: bool) -> bool:
     """Guard what an abstract class said: classes can be registered with it, or get the methods that it asks for."""
     builtin = not cls.__flags__ & HEAPTYPE and wanted.__module__ in ("collections.abc", "numbers")
     if isinstance(wanted, abc.ABCMeta) and not builtin and not ev.heap.is_fresh(cls) and not ev.heap.is_fresh(wanted):
@@ -85,7 +85,7 @@ def _note_subclass(ev: Evaluator, cls: type, wanted: type, answer: bool) -> bool
 
 
 @constructor(type)
-def _type(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _type(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
         return ev.type_of(args[0])
     if len(args) == 3 and isinstance(args[1], tuple):
@@ -96,18 +96,18 @@ def _type(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @function(builtins.__build_class__)
-def _build_class(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _build_class(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return classes.build_class(ev, args, kwargs)
 
 
 @function(builtins.callable, arity=(1, 1))
-def _callable(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _callable(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     ev.heap.class_lookup(type(args[0]), "__call__")
     return callable(args[0])
 
 
 @constructor(super)
-def _super(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _super(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args:
         if len(args) == 1:
             graph_break("native_call", "unbound super()")
@@ -127,63 +127,63 @@ def _super(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return _bound_super(ev, cls, receiver)
 
 
-def _bound_super(ev: Evaluator, cls: Any, receiver: Any, *rest: Any) -> Any:
+def _bound_super(ev: Interpreter, cls: Any, receiver: Any, *rest: Any) -> Any:
     if type(receiver) is FakeTensor and not rest and isinstance(cls, type) and issubclass(ev.type_of(receiver), cls):
         return subclasses.TensorSuper(cls, ev.type_of(receiver), receiver)
     return ev.native(super, cls, receiver, *rest)
 
 
 @function(builtins.getattr, arity=(2, 3))
-def _getattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _getattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
         return ev.getattr(args[0], args[1])
     return ev.getattr_or(args[0], args[1], args[2])
 
 
 @function(builtins.hasattr, arity=(2, 2))
-def _hasattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _hasattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return ev.getattr_or(args[0], args[1], ABSENT) is not ABSENT
 
 
 @function(builtins.setattr, arity=(3, 3))
-def _setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _setattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.setattr(args[0], args[1], args[2])
 
 
 @function(builtins.delattr, arity=(2, 2))
-def _delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _delattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     attributes.delete(ev, args[0], args[1])
 
 
 @method(object, "__setattr__", arity=(3, 3))
-def _object_setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _object_setattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     if issubclass(type(args[0]), type):
         ev.native(object.__setattr__, *args)  # refuses classes
     attributes.generic_store(ev, *args)
 
 
 @method(object, "__getattribute__", arity=(2, 2))
-def _object_getattribute(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _object_getattribute(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return attributes.generic_load(ev, *args)
 
 
 @method(object, "__delattr__", arity=(2, 2))
-def _object_delattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _object_delattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     attributes.generic_delete(ev, *args)
 
 
 @method(type, "__setattr__")
-def _type_setattr(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _type_setattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     attributes.store_class(ev, *args)
 
 
 @method(type, "__getattribute__")
-def _type_getattribute(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _type_getattribute(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return attributes.load(ev, *args)
 
 
 @method(object, "__init__")
-def _object_init(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _object_init(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     if len(args) > 1 or kwargs:
         cls = type(args[0])
         if ev.heap.class_lookup(cls, "__new__") is object.__new__ or ev.heap.class_lookup(cls, "__init__") is not object.__init__:
@@ -191,32 +191,32 @@ def _object_init(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 
 
 @method(object, "__eq__", arity=(2, 2))
-def _object_eq(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _object_eq(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return True if args[0] is args[1] else NotImplemented
 
 
 @method(object, "__ne__", arity=(2, 2))
-def _object_ne(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _object_ne(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return not ev.truth(operations.compare(ev, "==", args[0], args[1]))
 
 
 @method(object, "__str__", arity=(1, 1))
-def _object_str(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+def _object_str(ev: Interpreter, args: Args, kwargs: Kwargs) -> str:
     return texts.to_text(ev, args[0], "__repr__")
 
 
 @method(object, "__format__", arity=(2, 2))
-def _object_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+def _object_format(ev: Interpreter, args: Args, kwargs: Kwargs) -> str:
     return texts.format_value(ev, args[0], args[1])
 
 
 @method(object, "__repr__", "__hash__", arity=(1, 1))
-def _object_repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _object_repr(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     graph_break("identity", f"the default text or hash of a {type(args[0]).__qualname__}")
 
 
 @function(builtins.id, arity=(1, 1))
-def _id(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+def _id(ev: Interpreter, args: Args, kwargs: Kwargs) -> int:
     record = ev.heap.record(args[0])
     if record is None:
         if isinstance(args[0], type):
@@ -227,9 +227,9 @@ def _id(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
 
 
 @function(builtins.hash, arity=(1, 1))
-def _hash(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
-    value = operations.hashable(ev, args[0])
-    found = operations.python_method(ev, value, "__hash__")
+def _hash(ev: Interpreter, args: Args, kwargs: Kwargs) -> int:
+    value = subscripts.hashable(ev, args[0])
+    found = special_methods.python_method(ev, value, "__hash__")
     if found is not ABSENT:
         return int(ev.call(found, [value]))
     if isinstance(value, (tuple, frozenset, int, float, str, bytes)) and type(value) is not Address:
@@ -253,7 +253,7 @@ def _hashes_by_value(value: Any) -> bool:
 
 
 @function(builtins.vars, arity=(0, 1))
-def _vars(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _vars(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         graph_break("opaque_object", "vars() of the running frame")
     return ev.getattr(args[0], "__dict__")
@@ -263,7 +263,7 @@ def _abstract(fn: Any) -> None:
     """A function of `_abc` on a class that the program made."""
 
     @function(fn)
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not args or not ev.heap.is_fresh(args[0]):
             graph_break("mutates_foreign_state", f"_abc.{fn.__name__} of a class that existed before")
         return ev.native(fn, *args, **kwargs)
@@ -274,35 +274,35 @@ for _name in ("_abc_init", "_abc_register", "_get_dump", "_reset_registry", "_re
 
 
 @function(_abc._abc_instancecheck, arity=(2, 2))
-def _abc_instancecheck(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _abc_instancecheck(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return bool(ev.native(_abc._abc_instancecheck, *args))
 
 
 @function(_abc._abc_subclasscheck, arity=(2, 2))
-def _abc_subclasscheck(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _abc_subclasscheck(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return bool(ev.native(_abc._abc_subclasscheck, *args))
 
 
 @function(_abc.get_cache_token, arity=(0, 0))
-def _cache_token(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _cache_token(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return _abc.get_cache_token()
 
 
 @function(builtins.dir, arity=(0, 1))
-def _dir(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _dir(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
-        return sorted(classes.snapshot(ev, ev.frames[-1]))
+        return sorted(frame_locals.snapshot(ev, ev.frames[-1]))
     value = args[0]
     if isinstance(value, type) and ev.heap.is_fresh(value) or type(value) in LITERALS:
         return ev.native(dir, value)
     if type(value).__flags__ & (1 << 9) and not isinstance(value, (type, types.ModuleType)):
-        found = operations.python_method(ev, value, "__dir__")
+        found = special_methods.python_method(ev, value, "__dir__")
         if found is not ABSENT:
             return sorted(ev.list_of(ev.call(found, [value])))
         if ev.heap.is_fresh(value):
             return ev.native(dir, value)
     if isinstance(value, type):
-        found = operations.python_method(ev, value, "__dir__")
+        found = special_methods.python_method(ev, value, "__dir__")
         if found is not ABSENT:
             return sorted(ev.list_of(ev.call(found, [value])))
         for base in value.__mro__:

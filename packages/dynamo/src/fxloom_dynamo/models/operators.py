@@ -7,11 +7,11 @@ import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations, symbolic
-from fxloom_dynamo.models.tables import FUNCTIONS, OBJECT_CALLS, OPERATOR_FUNCTIONS, Args, Kwargs, Model
+from fxloom_dynamo import operations, subscripts, symbolic
+from fxloom_dynamo.model_tables import FUNCTIONS, OBJECT_CALLS, OPERATOR_ARITY, OPERATOR_FUNCTIONS, Args, Kwargs, Model
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 def _binary_function(text: str) -> Model:
@@ -30,9 +30,9 @@ for _text, (_function, *_) in operations.COMPARISONS.items():
     OPERATOR_FUNCTIONS[_function.__name__] = _compare_function(_text)
 OPERATOR_FUNCTIONS.update(
     {
-        "getitem": lambda ev, args, kwargs: operations.subscript(ev, *args),
-        "setitem": lambda ev, args, kwargs: operations.store_subscript(ev, *args),
-        "delitem": lambda ev, args, kwargs: operations.delete_subscript(ev, *args),
+        "getitem": lambda ev, args, kwargs: subscripts.subscript(ev, *args),
+        "setitem": lambda ev, args, kwargs: subscripts.store_subscript(ev, *args),
+        "delitem": lambda ev, args, kwargs: subscripts.delete_subscript(ev, *args),
         "contains": lambda ev, args, kwargs: operations.contains(ev, args[1], args[0]),
         "not_": lambda ev, args, kwargs: not ev.truth(args[0]),
         "truth": lambda ev, args, kwargs: ev.truth(args[0]),
@@ -43,18 +43,16 @@ OPERATOR_FUNCTIONS.update(
         "invert": lambda ev, args, kwargs: operations.unary(ev, "__invert__", args[0]),
     }
 )
-
-#: parameters of the functions of `operator` that have a model; all are positional
-OPERATOR_ARITY = {name: len(inspect.signature(getattr(operator, name)).parameters) for name in OPERATOR_FUNCTIONS}
+OPERATOR_ARITY.update({name: len(inspect.signature(getattr(operator, name)).parameters) for name in OPERATOR_FUNCTIONS})
 
 
-def _itemgetter(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _itemgetter(ev: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     keys = fn.__reduce__()[1]
-    found = [operations.subscript(ev, args[0], key) for key in keys]
+    found = [subscripts.subscript(ev, args[0], key) for key in keys]
     return found[0] if len(keys) == 1 else tuple(found)
 
 
-def _attrgetter(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _attrgetter(ev: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     found = []
     for path in fn.__reduce__()[1]:
         value = args[0]
@@ -64,7 +62,7 @@ def _attrgetter(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _methodcaller(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _methodcaller(ev: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     reduced = fn.__reduce__()
     if isinstance(reduced[0], functools.partial):
         name, rest, named = reduced[0].args[0], reduced[1], reduced[0].keywords
@@ -79,7 +77,7 @@ OBJECT_CALLS[operator.methodcaller] = _methodcaller
 
 
 def _method_of_number(function: Any) -> Model:
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return symbolic.settled(ev.torch_native(function, *args, **kwargs))
 
     return model

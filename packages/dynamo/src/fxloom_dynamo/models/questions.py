@@ -11,16 +11,16 @@ import torch
 
 from fxloom_dynamo import operations, polyfills
 from fxloom_dynamo._torch_private import TensorBase, assert_tensor
-from fxloom_dynamo.models.tables import FUNCTIONS, METHODS, Args, Kwargs, Model, function, method
+from fxloom_dynamo.model_tables import FUNCTIONS, METHODS, Args, Kwargs, Model, function, method
 from fxloom_dynamo.predictions import number_of, truth_decides
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @method(TensorBase, "item")
-def _item(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _item(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs and type(args[0]) is FakeTensor:
         number = number_of(ev, args[0], "item")
         if number is not None:
@@ -31,7 +31,7 @@ def _item(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 def _alike(callee: Any, name: str, compare: Model) -> Model:
     """Whether two tensors are alike, by `compare`; a break where the program does more with the answer than raise."""
 
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if all(type(value) is FakeTensor for value in args[:2]) and len(args) >= 2 and truth_decides(ev, name):
             return compare(ev, args, kwargs)
         return ev.torch_native(callee, *args, **kwargs)
@@ -39,7 +39,7 @@ def _alike(callee: Any, name: str, compare: Model) -> Model:
     return model
 
 
-def _equal(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _equal(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if kwargs or len(args) != 2 or args[0].dtype != args[1].dtype or args[0].device != args[1].device:
         return ev.torch_native(torch.equal, *args, **kwargs)
     if operations.compare(ev, "!=", args[0].shape, args[1].shape):
@@ -47,7 +47,7 @@ def _equal(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.torch_native(torch.all, ev.torch_native(torch.eq, *args))
 
 
-def _allclose(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _allclose(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.torch_native(torch.all, ev.torch_native(torch.isclose, *args, **kwargs))
 
 
@@ -57,6 +57,6 @@ for _name, _compare in (("equal", _equal), ("allclose", _allclose)):
 
 
 @function(assert_tensor)
-def _assert(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _assert(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(polyfills.assert_, args, kwargs)
 

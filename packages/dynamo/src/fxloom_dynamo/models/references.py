@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import referent
 from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.models.tables import OBJECT_CALLS, Args, Kwargs, constructor
+from fxloom_dynamo.model_tables import OBJECT_CALLS, Args, Kwargs, constructor
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @constructor(weakref.ReferenceType)
-def _make(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _make(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """`weakref.ref(x)`: all references to one object are one object."""
     if kwargs or len(args) != 1 and (len(args) != 2 or args[1] is not None):
         graph_break("finalizer", "makes a weak reference with a callback")
@@ -37,7 +37,7 @@ def _make(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return known.stand_in
 
 
-def _dereference(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _dereference(ev: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """What a weak reference refers to; guarded like anything else that is read."""
     if args or kwargs:
         graph_break("native_call", "call of a weak reference with arguments")
@@ -47,12 +47,12 @@ def _dereference(ev: Evaluator, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         if not _is_held(ev, target):
             graph_break("native_call", "call of a weak reference to an object that no variable holds")
         return target
-    if ev.has_let_go():
+    if ev.may_have_dropped_references():
         graph_break("native_call", "call of a weak reference, after the program has let go of an object that it had")
     return ev.heap.translate(fn(), referent(record.source))
 
 
-def _is_held(ev: Evaluator, target: Any) -> bool:
+def _is_held(ev: Interpreter, target: Any) -> bool:
     """Whether a variable that is bound now holds the object, so that it is alive."""
     for frame in ev.frames:
         for value in (*frame.locals.values(), *frame.stack):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo._torch_private import TensorBase
-from fxloom_dynamo.models.tables import FUNCTIONS, METHODS, Args, Kwargs, Model
+from fxloom_dynamo.model_tables import FUNCTIONS, METHODS, Args, Kwargs, Model
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 def _freedom(x: FakeTensor, args: Args, kwargs: Kwargs) -> tuple[Any, Any, bool] | None:
@@ -44,7 +44,7 @@ def _freedom(x: FakeTensor, args: Args, kwargs: Kwargs) -> tuple[Any, Any, bool]
 
 
 def _model(name: str, callee: Any) -> Model:
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         x = args[0] if args else None
         if type(x) is not FakeTensor or not (x.is_floating_point() or x.is_complex()):
             return ev.torch_native(callee, *args, **kwargs)

@@ -5,58 +5,58 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations, texts
+from fxloom_dynamo import special_methods, texts
 from fxloom_dynamo.marks import ABSENT
-from fxloom_dynamo.models.tables import CLASSES, Args, Kwargs, Model, constructor, function, method
+from fxloom_dynamo.model_tables import CLASSES, Args, Kwargs, Model, constructor, function, method
 from fxloom_dynamo.predictions import number_of, truth_decides
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @constructor(str)
-def _str(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _str(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
         return texts.to_text(ev, args[0])
     return ev.native(str, *args, **kwargs)
 
 
 @function(builtins.repr, arity=(1, 1))
-def _repr(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+def _repr(ev: Interpreter, args: Args, kwargs: Kwargs) -> str:
     return texts.to_text(ev, args[0], "__repr__")
 
 
 @function(builtins.format, arity=(1, 2))
-def _format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+def _format(ev: Interpreter, args: Args, kwargs: Kwargs) -> str:
     return texts.format_value(ev, args[0], args[1] if len(args) > 1 else "")
 
 
 @method(str, "format")
-def _str_format(ev: Evaluator, args: Args, kwargs: Kwargs) -> str:
+def _str_format(ev: Interpreter, args: Args, kwargs: Kwargs) -> str:
     shown = [texts.printable(ev, value) for value in args[1:]]
     named = {name: texts.printable(ev, value) for name, value in kwargs.items()}
     return str(ev.native(str.format, *args[:1], *shown, **named))
 
 
 @constructor(bool, arity=(0, 1))
-def _bool(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _bool(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args and type(args[0]) is FakeTensor and truth_decides(ev, "bool") and args[0].dim() == 0:
         return args[0]
     return ev.truth(args[0]) if args else False
 
 
 def _number(target: type, *names: str) -> Model:
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if args and type(args[0]) is FakeTensor:
             exact = target is float or target is int and not args[0].is_floating_point()
             number = number_of(ev, args[0], target.__name__) if exact and len(args) == 1 else None
             return ev.torch_native(target, *args) if number is None else number
         if args:
             for name in names:
-                found = operations.python_method(ev, args[0], name)
+                found = special_methods.python_method(ev, args[0], name)
                 if found is not ABSENT:
-                    number = operations.answered(args[0], name, ev.call(found, [args[0]]))
+                    number = special_methods.answered(args[0], name, ev.call(found, [args[0]]))
                     return ev.native(target, number, *args[1:], **kwargs)
                 if hasattr(type(args[0]), name):  # a subclass's, of a type written in C
                     break

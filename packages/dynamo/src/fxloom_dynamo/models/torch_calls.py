@@ -36,17 +36,17 @@ from fxloom_dynamo.construct import make_instance
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
+from fxloom_dynamo.model_tables import CLASSES, FUNCTIONS, METHODS, NAMED, Args, Kwargs, constructor, function, method
 from fxloom_dynamo.models.objects import is_instance
-from fxloom_dynamo.models.tables import CLASSES, FUNCTIONS, METHODS, NAMED, Args, Kwargs, constructor, function, method
 from fxloom_dynamo.symbolic import unbacked
 from fxloom_interfaces import regions, symbolic_math
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 @function(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, policy.is_compiling)
-def _is_compiling(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_compiling(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """True: libraries that branch on it take the branch made for capture. Eager code between graphs answers False.
 
     So does the call of a module with hooks that run even if its forward raises: the branch for capture leaves them out.
@@ -55,12 +55,12 @@ def _is_compiling(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
 
 
 @function(torch.compiler.is_exporting)
-def _is_exporting(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_exporting(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return False
 
 
 @constructor(torch.autograd.profiler.record_function)
-def _record_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _record_function(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if labels.are_seen(ev):
         return make_instance(ev, torch.autograd.profiler.record_function, args, kwargs)
     return ev.call(polyfills.UnseenLabel, args, kwargs)
@@ -71,7 +71,7 @@ FUNCTIONS[torch.autograd.profiler.record_function.__exit__] = labels.leave
 
 
 @function(set_grad_enabled_raw)
-def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _set_grad_enabled(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     enabled = ev.truth(args[0])
     if enabled == torch.is_grad_enabled():
         return
@@ -81,25 +81,25 @@ def _set_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 
 
 @function(torch.is_grad_enabled, arity=(0, 0))
-def _is_grad_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_grad_enabled(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if ev.frames[-1].code.co_filename != torch.autograd.grad_mode.__file__:  # which asks in order to put it back
-        ev.asked_grad_mode += 1
+        ev.tensors.grad_mode_queries += 1
     return torch.is_grad_enabled()
 
 
 @function(torch.set_autocast_enabled, arity=(1, 2))
-def _set_autocast_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _set_autocast_enabled(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     if len(args) != 2:
         graph_break("torch_call", "torch.set_autocast_enabled without a device type")
     _set_autocast(ev, torch.set_autocast_enabled, args, torch.is_autocast_enabled)
 
 
 @function(torch.set_autocast_dtype, arity=(2, 2))
-def _set_autocast_dtype(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _set_autocast_dtype(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     _set_autocast(ev, torch.set_autocast_dtype, args, torch.get_autocast_dtype)
 
 
-def _set_autocast(ev: Evaluator, setter: Any, args: Args, getter: Any) -> None:
+def _set_autocast(ev: Interpreter, setter: Any, args: Args, getter: Any) -> None:
     ev.modes.touch(args[0])
     before = ev.native(getter, args[0])
     ev.native(setter, *args)
@@ -108,12 +108,12 @@ def _set_autocast(ev: Evaluator, setter: Any, args: Args, getter: Any) -> None:
 
 
 @function(torch.is_autocast_cache_enabled, arity=(0, 0))
-def _is_autocast_cache_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_autocast_cache_enabled(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return ev.modes.cache
 
 
 @function(torch.set_autocast_cache_enabled, arity=(1, 1))
-def _set_autocast_cache_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _set_autocast_cache_enabled(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     enabled = ev.truth(args[0])
     if enabled != ev.modes.cache:
         ev.modes.cache = enabled
@@ -121,23 +121,23 @@ def _set_autocast_cache_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> No
 
 
 @function(torch.autocast_increment_nesting, arity=(0, 0))
-def _autocast_increment_nesting(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+def _autocast_increment_nesting(ev: Interpreter, args: Args, kwargs: Kwargs) -> int:
     return _nest_autocast(ev, 1, torch.autocast_increment_nesting)
 
 
 @function(torch.autocast_decrement_nesting, arity=(0, 0))
-def _autocast_decrement_nesting(ev: Evaluator, args: Args, kwargs: Kwargs) -> int:
+def _autocast_decrement_nesting(ev: Interpreter, args: Args, kwargs: Kwargs) -> int:
     return _nest_autocast(ev, -1, torch.autocast_decrement_nesting)
 
 
-def _nest_autocast(ev: Evaluator, change: int, target: Any) -> int:
+def _nest_autocast(ev: Interpreter, change: int, target: Any) -> int:
     ev.modes.nesting += change
     ev.recorder.add_effect(target)
     return ev.modes.entry_nesting + ev.modes.nesting
 
 
 @function(torch.clear_autocast_cache, arity=(0, 0))
-def _clear_autocast_cache(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _clear_autocast_cache(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.add_effect(torch.clear_autocast_cache)
 
 
@@ -145,14 +145,14 @@ def _attention_kernel(name: str, getter: Any, setter: Any) -> None:
     """Models of what asks for, and sets, whether attention may use a kernel."""
 
     @function(getter, arity=(0, 0))
-    def ask(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+    def ask(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         allowed = bool(getter())
         if not ev.modes.sets_attention(name):
             queries.note(ev.heap, getter, (), {}, allowed)
         return allowed
 
     @function(setter, arity=(1, 1))
-    def allow(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+    def allow(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
         allowed = ev.truth(args[0])
         if ask(ev, [], {}) != allowed:
             ev.modes.touch_attention(name)
@@ -165,20 +165,20 @@ for _kernel, (_getter, _setter) in _torch_private.attention_kernels.items():
 
 
 @method(torch.device, "__enter__", arity=(1, 1))
-def _enter_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _enter_device(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     ev.recorder.begin_region()
     ev.recorder.devices.append(args[0])
     return args[0]
 
 
 @method(torch.device, "__exit__", arity=(4, 4))
-def _exit_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _exit_device(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.end_region()
     ev.recorder.devices.pop()
 
 
 @function(torch.get_default_device, arity=(0, 0))
-def _get_default_device(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _get_default_device(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.recorder.devices[-1] if ev.recorder.devices else ev.torch_native(torch.get_default_device)
 
 
@@ -191,7 +191,7 @@ _module_namespace = vars(sys.modules[torch.nn.Module.__module__])
 
 
 @function(_module_call_impl)
-def _module_call(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _module_call(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """torch.nn.Module._call_impl where no hook is registered: forward. Other modules are inlined."""
     heap = ev.heap
     module = args[0]
@@ -201,7 +201,7 @@ def _module_call(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(ev.getattr(module, "forward"), args[1:], kwargs)
 
 
-def _is_empty_hook_table(ev: Evaluator, record: Any, name: str) -> bool:
+def _is_empty_hook_table(ev: Interpreter, record: Any, name: str) -> bool:
     value = record.stand_in.get(name, ABSENT)
     original = record.original.get(name)
     if value is UNREAD and isinstance(original, dict) and not original:
@@ -210,7 +210,7 @@ def _is_empty_hook_table(ev: Evaluator, record: Any, name: str) -> bool:
     return isinstance(value, dict) and not value
 
 
-def _no_global_hooks(ev: Evaluator) -> bool:
+def _no_global_hooks(ev: Interpreter) -> bool:
     heap = ev.heap
     namespace = heap.namespace(_module_namespace)
     for name in _GLOBAL_HOOKS:
@@ -221,7 +221,7 @@ def _no_global_hooks(ev: Evaluator) -> bool:
 
 
 @function(*_torch_private.HAS_TORCH_FUNCTION)
-def _has_torch_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _has_torch_function(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """Whether the program's own arguments override torch functions; the mode that records is none of its business."""
     values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
     for value in values:
@@ -234,7 +234,7 @@ def _has_torch_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
 
 
 @function(torch.overrides.handle_torch_function)
-def _handle_torch_function(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _handle_torch_function(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     func, relevant, *given = args
     return subclasses.call(ev, func, tuple(given), kwargs, relevant)
 
@@ -247,7 +247,7 @@ METHODS[TensorBase, "requires_grad_"] = leaf_state.set_requires_grad
 
 
 @method(TensorBase, "new")
-def _new(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _new(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """tensor.new(size): a Size is a shape, and a graph would hold a tuple, which is data."""
     if len(args) == 2 and isinstance(args[1], torch.Size) and not kwargs:
         return ev.torch_native(torch.Tensor.new_empty, args[0], tuple(args[1]))
@@ -255,22 +255,22 @@ def _new(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @method(TensorBase, "as_subclass", arity=(2, 2))
-def _as_subclass(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _as_subclass(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return subclasses.as_subclass(ev, args[0], args[1])
 
 
 @constructor(_torch_private.InferenceMode, arity=(1, 1))
-def _inference_mode(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _inference_mode(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(polyfills.InferenceMode, [ev.truth(args[0])])
 
 
 @function(torch.is_inference_mode_enabled, arity=(0, 0))
-def _is_inference_mode_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_inference_mode_enabled(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return ev.modes.inference or torch.is_inference_mode_enabled()
 
 
 @function(polyfills.enter_inference)
-def _enter_inference(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _enter_inference(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """Tensors made in inference mode differ from others, so a graph is in it from its first operator to its last, or not at all."""
     if args[0] == (ev.modes.inference or torch.is_inference_mode_enabled()):
         return None
@@ -286,7 +286,7 @@ def _enter_inference(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
 
 
 @function(polyfills.leave_inference)
-def _leave_inference(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _leave_inference(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     if args[0] is None:
         return
     ev.recorder.end_region()
@@ -297,33 +297,33 @@ def _leave_inference(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
 
 
 @constructor(_torch_private.DisableTorchFunctionSubclass, arity=(0, 0))
-def _plainly(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _plainly(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(polyfills.WithoutOverrides, [])
 
 
 @function(polyfills.enter_plain)
-def _enter_plain(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _enter_plain(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.begin_region()
     ev.recorder.plain += 1
 
 
 @function(polyfills.leave_plain)
-def _leave_plain(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _leave_plain(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.end_region()
     ev.recorder.plain -= 1
 
 
 @function(_torch_private.is_function_mode_enabled)
-def _is_function_mode_enabled(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_function_mode_enabled(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return False
 
 
 @function(torch._check)
-def _check(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _check(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     _check_with(ev, RuntimeError, args, kwargs)
 
 
-def _check_with(ev: Evaluator, error: type[Exception], args: Args, kwargs: Kwargs) -> None:
+def _check_with(ev: Interpreter, error: type[Exception], args: Args, kwargs: Kwargs) -> None:
     """torch._check and its kin: what they say of numbers that only running the graph tells is checked there."""
     condition, *rest = [*args, *kwargs.values()]
     if type(condition) is torch.SymBool and unbacked(condition):
@@ -345,12 +345,12 @@ for _name, _error in (("index", IndexError), ("value", ValueError), ("type", Typ
 
 
 @function(torch._check_is_size)
-def _check_is_size(ev: Evaluator, args: Args, kwargs: Kwargs) -> None:
+def _check_is_size(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     _check(ev, [operations.compare(ev, ">=", args[0], 0)], {})
 
 
 def _from_array(callee: Any, copied: bool) -> Any:
-    def model(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not args or type(args[0]) is not arrays.Array:
             return ev.torch_native(callee, *args, **kwargs)
         if len(args) > 1 or kwargs.keys() - {"dtype", "device"}:
@@ -366,19 +366,19 @@ for _callee, _copied in ((torch.from_numpy, False), (torch.as_tensor, False), (t
 
 
 @method(TensorBase, "numpy")
-def _numpy(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _numpy(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 1 or kwargs:
         graph_break("torch_call", "Tensor.numpy(force=...)")
     return arrays.from_tensor(ev, args[0])
 
 
 @function(torch.utils.swap_tensors)
-def _swap_tensors(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _swap_tensors(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     graph_break("torch_call", "torch.utils.swap_tensors makes one tensor another")
 
 
 @function(torch.is_tensor)
-def _is_tensor(ev: Evaluator, args: Args, kwargs: Kwargs) -> bool:
+def _is_tensor(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return is_instance(ev, args[0], torch.Tensor)
 
 
@@ -392,7 +392,7 @@ FUNCTIONS |= {
 }
 
 
-def _associative_scan(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _associative_scan(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(scans.associative_scan, args, kwargs)
 
 
@@ -405,5 +405,5 @@ FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # ty
 
 
 @function(polyfills.FunctionContext.mark_dirty)
-def _refuse_dirty(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+def _refuse_dirty(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     graph_break("torch_call", "a custom autograd function that writes into its inputs")

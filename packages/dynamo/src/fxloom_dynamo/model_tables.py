@@ -1,4 +1,7 @@
-"""Where models are registered: functions, classes, methods written in C, calls of objects and of metaclasses."""
+"""Where models are registered: functions, classes, methods written in C, calls of objects and of metaclasses.
+
+The modules of `models` fill the tables when `models.families` is imported, which capture does; nothing below imports a model.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from fxloom_dynamo.marks import Raised
 from fxloom_interfaces.errors import InternalError
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.evaluator import Evaluator
+    from fxloom_dynamo.interpreter import Interpreter
 
 
 Args = list[Any]
 Kwargs = dict[str, Any]
-Model = Callable[["Evaluator", Args, Kwargs], Any]
+Model = Callable[["Interpreter", Args, Kwargs], Any]
 FUNCTIONS: dict[Any, Model] = {}
 #: functions of modules that capture does not import, by module and qualified name
 NAMED: dict[tuple[str, str], Model] = {}
@@ -26,6 +29,8 @@ METHODS: dict[tuple[type, str], Model] = {}
 OBJECT_CALLS: dict[type, Callable[..., Any]] = {}
 METACLASS_CALLS: dict[type, Callable[..., Any]] = {}
 OPERATOR_FUNCTIONS: dict[str, Model] = {}
+#: parameters of the functions of `operator` that have a model; all are positional
+OPERATOR_ARITY: dict[str, int] = {}
 #: builtin function -> method that decides for Python classes
 DUNDER_OF = {
     "abs": "__abs__", "round": "__round__", "divmod": "__divmod__", "pow": "__pow__", "index": "__index__", "floor": "__floor__",
@@ -53,7 +58,7 @@ def _registrar(table: dict[Any, Model], targets: dict[Any, Any], arity: tuple[in
 def _checked(model: Model, target: Any, arity: tuple[int, int]) -> Model:
     """`model` behind a check of the number of arguments; the real callee words the error."""
 
-    def checked(ev: Evaluator, args: Args, kwargs: Kwargs) -> Any:
+    def checked(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if kwargs or not arity[0] <= len(args) <= arity[1]:
             ev.native(target, *args, **kwargs)
             raise InternalError("dynamo.models", f"{target!r} took {len(args)} arguments, the model allows {arity}")
