@@ -186,9 +186,12 @@ def test_running_statistics_of_samples_move_once(tracked: bool, backend: str) ->
     assert fxloom.stats().compiles <= 2
 
 
-@pytest.mark.parametrize("name", ["dropout", "bernoulli", "alpha_dropout"])
+@pytest.mark.parametrize("name", ["dropout", "bernoulli", "alpha_dropout", "native_dropout"])
 def test_as_many_are_kept_in_kernels_of_our_own(name: str) -> None:
-    compiled = fxloom.compile(RANDOM[name], backend="inductor", fullgraph=True)
+    fxloom.reset()
+    program = {**RANDOM, "native_dropout": lambda x, p: torch.native_dropout(x, p, True)[0]}[name]
+    compiled = fxloom.compile(program, backend="inductor", fullgraph=True)
+    assert not compiled(torch.ones(200, 200), 1.0).any() or name in ("bernoulli", "alpha_dropout")
     for p in (0.1, 0.5, 0.8):
         x = torch.full((200, 200), 2.0)
         share = {value.item(): count.item() / x.numel() for value, count in zip(*compiled(x, p).unique(return_counts=True), strict=True)}

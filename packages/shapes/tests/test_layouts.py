@@ -141,6 +141,7 @@ def test_convolutions_choose_the_memory_format_of_the_processor(isa: str) -> Non
     assert "4 passed" in done.stdout
 
 
+@pytest.mark.cpu_only("oneDNN is asked on the CPU")
 @pytest.mark.parametrize("has", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_in_three_dimensions_follows_onednn(dtype: torch.dtype, has: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ aten = torch.ops.aten
 _DEVIATIONS = "normal expects all elements of std >= 0.0"
 #: with a probability that is told when it runs
 BERNOULLI: Any = twin(aten.bernoulli.p, differentiated=False)
+DROPOUT: Any = twin(aten.native_dropout.default, differentiated=False)
 
 # ---- the draws ------------------------------------------------------------------------------------------------------
 
@@ -75,6 +76,15 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
     keep = _uniform(x) >= p
     kept = torch.where(keep, widen(x) * (1 / (1 - p)), torch.full((), 0, dtype=widen(x).dtype, device=x.device))
     return cast(kept, x.dtype), keep
+
+
+@decomposition(DROPOUT)
+def native_dropout_of_a_number(x: Tensor, p: Any, train: bool | None) -> tuple[Tensor, Tensor]:
+    if train is False:
+        return native_dropout(x, 0.0, train)
+    keep = _uniform(x) >= p
+    scale = 1 / torch.full((), 1 - p, dtype=widen(x).dtype, device=x.device)  # infinite, and unused, for p of 1
+    return cast(torch.where(keep, widen(x) * scale, torch.zeros_like(scale)), x.dtype), keep
 
 
 @decomposition(aten.native_dropout_backward.default)

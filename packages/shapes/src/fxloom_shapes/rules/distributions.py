@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.fake.layout import elementwise_stride
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 from fxloom_shapes.fake.sizes import statically_same_size
@@ -21,11 +20,9 @@ def of_operands(device: torch.device, x: Any, *others: Any, **options: Any) -> P
     descs = [x.desc, *(other.desc for other in others if type(other) is FakeTensor)]
     if not all(statically_same_size(desc.size, x.desc.size) for desc in descs):
         return None
-    stride = None if device.type == "cpu" else elementwise_stride(x.desc.size, descs)
-    return fresh(x.desc.size, x.desc.dtype, device, stride)
+    return fresh(x.desc.size, x.desc.dtype, device)
 
 
 @shape_rule(aten._sample_dirichlet.default, aten._standard_gamma.default)
 def draw(device: torch.device, x: Any, generator: Any = None) -> Plan | None:
-    stride = None if device.type == "cpu" else elementwise_stride(x.desc.size, [x.desc])
-    return fresh(x.desc.size, x.desc.dtype, device, stride)
+    return fresh(x.desc.size, x.desc.dtype, device)

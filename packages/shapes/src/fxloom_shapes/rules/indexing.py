@@ -91,7 +91,7 @@ def roll(device: torch.device, x: Any, shifts: Any, dims: Any = ()) -> Plan | No
     rank = len(x.desc.size)
     if len(shifts) != len(dims) or not dims or not all(-rank <= dim < rank for dim in dims):
         return None
-    if is_empty(x.desc.size):
+    if is_empty(x.desc.size) and device.type == "cpu":
         return copy_of(x.desc, x.desc.dtype, device, None)
     # on the CPU two slices are put together; an empty one suggests no memory format
     stride = suggested_stride(x.desc, x.desc.size) if device.type == "cpu" else None

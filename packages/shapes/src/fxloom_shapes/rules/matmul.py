@@ -162,10 +162,10 @@ def _convolves_channels_last(device: torch.device, a: Descriptor, w: Descriptor,
 
     plain: neither strided nor dilated. widened: has an output padding that some backends don't know.
     """
-    if len(w.size) == 3:  # worked out as of two dimensions, of the input made row-major
-        return suggests_channels_last(_with_height(w))
     if device.type != "cpu" and a.dtype is torch.float64:
         return False
+    if len(w.size) == 3:  # worked out as of two dimensions, of the input made row-major
+        return suggests_channels_last(_with_height(w))
     if not suggests_channels_last(a) and not suggests_channels_last(w):
         return False
     return len(w.size) == 4 or device.type != "cpu" or (not widened and _in_onednn(a, w, groups, plain))

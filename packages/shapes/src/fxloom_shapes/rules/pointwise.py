@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.descriptor import Descriptor, describe_contiguous, is_empty
-from fxloom_shapes.fake.layout import NUMBERS, common_dtype, elementwise_stride
+from fxloom_shapes.fake.layout import NUMBERS, common_dtype, elementwise_stride, suggested_stride
 from fxloom_shapes.fake.plans import Plan, SameAs
 from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
 from fxloom_shapes.fake.sizes import broadcast
@@ -186,6 +186,8 @@ def normal(device: torch.device, mean: Any, std: Any = 1.0, *, generator: Any = 
 
 @shape_rule(aten.native_dropout_backward.default)
 def native_dropout_backward(device: torch.device, grad: Any, mask: Any, scale: float) -> Plan | None:
+    if device.type != "cpu":  # a kernel of its own
+        return fresh(grad.desc.size, grad.desc.dtype, device, suggested_stride(grad.desc, grad.desc.size))
     return _plan(device, _float, (grad, mask))
 
 

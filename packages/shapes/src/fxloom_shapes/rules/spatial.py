@@ -1,6 +1,6 @@
 """Padding by what is inside, and shuffling of channels and pixels: results in the memory format that the input suggests.
 
-Only for the CPU: elsewhere the results are row-major, and torch's Meta kernels say so.
+Only for the CPU: elsewhere the results are row-major, and torch's Meta kernels say so, but for pixel_unshuffle's.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def pixel_unshuffle(device: torch.device, x: Any, factor: int) -> Plan | None:
     size = x.desc.size
     if device.type == "cpu" and len(size) >= 3 and factor > 0 and is_empty(size):
         return None if size[-1] % factor or size[-2] % factor else copy_of(x.desc, x.desc.dtype, device, None)  # not shuffled
-    if device.type != "cpu" or len(size) != 4 or factor <= 0 or size[2] % factor or size[3] % factor or size[1] == 0:
+    if len(size) != 4 or factor <= 0 or size[2] % factor or size[3] % factor or size[1] == 0:
         return None
-    return _like(device, x, (size[0], size[1] * factor * factor, size[2] // factor, size[3] // factor))
+    small = (size[0], size[1] * factor * factor, size[2] // factor, size[3] // factor)
+    return _like(device, x, small) if device.type == "cpu" else fresh(small, x.desc.dtype, device)
 
 
 @shape_rule(aten.channel_shuffle.default, aten.native_channel_shuffle.default)
