@@ -55,6 +55,16 @@ def logsumexp(device: torch.device, x: Any, dim: Any, keepdim: bool = False) -> 
     return None if size is None else fresh(size, x.desc.dtype, device)
 
 
+@shape_rule(aten.linalg_vector_norm.default)
+def vector_norm(
+    device: torch.device, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Plan | None:
+    if dtype is not None or is_empty(x.desc.size) or not x.desc.dtype.is_floating_point:
+        return None
+    size = _reduced(x.desc, dim, keepdim)
+    return None if size is None else fresh(size, x.desc.dtype, device)
+
+
 @shape_rule(aten.mean.default)
 def mean_all(device: torch.device, x: Any, dtype: torch.dtype | None = None) -> Plan | None:
     return mean_dim(device, x, None, False, dtype)
