@@ -97,6 +97,20 @@ builtins.__import__ = hooked
     assert run(hook + MLP + "print(caught)").strip() == "[]"
 
 
+def test_neither_arrays_nor_norms_import_torchs_capture() -> None:
+    """`torch._numpy` reads its defaults there, and torch's own kernel of norms on fakes lives there, unless they are told: 1 s."""
+    code = """
+import sys, numpy as np, torch, fxloom_dynamo
+def program(a, t):
+    whole = a.astype(np.int64)
+    return whole.mean(), np.zeros(3) + a, np.linalg.norm(a), np.array([1, 2.5]), torch.nn.functional.normalize(t), t.norm()
+found = fxloom_dynamo.capture(program, np.ones((2, 3)), torch.ones(2, 3))
+assert found.op_count >= 8 and not found.breaks, found
+print([name for name in sys.modules if name.startswith("torch._dynamo")])
+"""
+    assert run(code).strip() == "[]"
+
+
 def test_unknown_arguments_are_refused_at_once() -> None:
     with pytest.raises(fxloom.exc.PluginError, match="did you mean 'inductor'"):
         fxloom.compile(torch.relu, backend="inducter")

@@ -68,6 +68,7 @@ WHOLE: dict[str, Callable[[Any, Any, torch.Tensor], Any]] = {
     "creation": lambda a, i, t: [np.zeros(3), np.ones((2, 2), dtype=np.float32), np.arange(4), np.full(2, 5.0), np.eye(2), np.linspace(0, 1, 5)],
     "constants": lambda a, i, t: [np.array([1, 2]) + i[:2], np.array([[1.5]]) * a, np.float32(2), np.pi * a, np.array(5.0)],
     "linalg": lambda a, i, t: [np.dot(a, i), np.matmul(a, a.T), np.linalg.norm(a), np.linalg.inv(a[:, :2] + np.eye(2)), np.einsum("ij,kj->ik", a, a)],
+    "named tuples": lambda a, i, t: [np.linalg.slogdet(a[:, :2] + np.eye(2)), np.linalg.eigh(a @ a.T).eigenvalues, np.linalg.qr(a).R.shape],
     "more": lambda a, i, t: [np.cumsum(a, 1), np.diff(i), np.argmax(a), a.min(0), np.outer(i, i), np.var(a), np.mean(i), a.astype(np.int64), a.copy()],
     "in_place": in_place,
     "writes_the_tensor": writes_the_tensor,

@@ -79,9 +79,16 @@ def outside_modes() -> Iterator[None]:
 
 
 def tensor_numpy() -> Any:
-    """torch's own reading of NumPy, on tensors; imported on first use, since few programs have arrays."""
-    import torch._numpy
+    """torch's own reading of NumPy: functions of tensors. Imported on first use, since few programs have arrays.
 
+    It would read its default dtypes from the settings of torch's compile stack, and import all of that for it (1.3 s). So it is told
+    NumPy's own, unless somebody has said otherwise.
+    """
+    import torch._numpy
+    from torch._numpy import _dtypes_impl
+
+    if _dtypes_impl._default_dtypes is None:
+        torch._numpy.set_default_dtype()
     return torch._numpy
 
 

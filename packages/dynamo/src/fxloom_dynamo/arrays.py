@@ -383,7 +383,8 @@ def _wrapped(ev: Interpreter, expected: Any, result: Any, pairs: list[tuple[Any,
     if isinstance(expected, (tuple, list)):
         if not isinstance(result, (tuple, list)) or len(result) != len(expected):
             graph_break("native_call", f"numpy.{name}: results in another form")
-        return type(expected)([_wrapped(ev, *both, pairs, given, name) for both in zip(expected, result, strict=True)])
+        items = [_wrapped(ev, *both, pairs, given, name) for both in zip(expected, result, strict=True)]
+        return type(expected)(*items) if hasattr(expected, "_fields") else type(expected)(items)  # named tuples of numpy.linalg
     if expected is None and result is None:
         return None
     if not isinstance(expected, (numpy.ndarray, numpy.generic)):
