@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
 #: Dependencies before dependents.
 ORDER = [
-    "interfaces", "shapes", "codegen-common", "dynamo", "decomp", "aot", "inductor-core",
+    "interfaces", "ops", "shapes", "codegen-common", "dynamo", "decomp", "aot", "inductor-core",
     "codegen-cpp", "codegen-triton", "cudagraphs", "testing", "fxloom",
 ]  # fmt: skip
 if sorted(ORDER) != PACKAGES:

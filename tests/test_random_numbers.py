@@ -2,7 +2,7 @@
 
 The seeds come from the default generator, one for each random operator of a graph, drawn at once; so a seed repeats a run,
 and the state moves on by a known amount. A number is the same wherever it is computed: in a kernel of any target, by the
-operators of `fxloom_interfaces.philox`, and again in a backward pass.
+operators of `fxloom_ops.philox`, and again in a backward pass.
 """
 
 from __future__ import annotations

@@ -14,11 +14,12 @@ NEEDED = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "src", "test
 #: Package -> siblings that it may depend on (ARCHITECTURE 1).
 TABLE: dict[str, set[str]] = {
     "interfaces": set(),
-    "shapes": {"interfaces"},
-    "dynamo": {"interfaces", "shapes"},
-    "decomp": {"interfaces"},
-    "aot": {"interfaces", "shapes"},
-    "inductor-core": {"interfaces", "shapes"},
+    "ops": {"interfaces"},
+    "shapes": {"interfaces", "ops"},
+    "dynamo": {"interfaces", "ops", "shapes"},
+    "decomp": {"interfaces", "ops"},
+    "aot": {"interfaces", "ops", "shapes"},
+    "inductor-core": {"interfaces", "ops", "shapes"},
     "codegen-common": {"interfaces"},
     "codegen-cpp": {"interfaces", "codegen-common"},
     "codegen-triton": {"interfaces", "codegen-common"},

@@ -1,4 +1,4 @@
-"""Random operators in terms of `rand`, `randn` and `randint`, and these as functions of a seed (`fxloom_interfaces.philox`).
+"""Random operators in terms of `rand`, `randn` and `randint`, and these as functions of a seed (`fxloom_ops.philox`).
 
 The numbers differ from eager's; the distribution does not. Draws from a generator that the program names are left alone.
 """
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from fxloom_decomp.expectations import expect
 from fxloom_decomp.registry import cast, decomposition, widen
-from fxloom_interfaces.number_twins import twin
-from fxloom_interfaces.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
+from fxloom_ops.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
+from fxloom_ops.scalar_overloads import scalar_overload
 
 aten = torch.ops.aten
 _DEVIATIONS = "normal expects all elements of std >= 0.0"
-#: with a probability that is told when it runs
-BERNOULLI: Any = twin(aten.bernoulli.p, differentiated=False)
-DROPOUT: Any = twin(aten.native_dropout.default, differentiated=False)
+#: with a probability that is known only at run time
+BERNOULLI: Any = scalar_overload(aten.bernoulli.p, differentiated=False)
+DROPOUT: Any = scalar_overload(aten.native_dropout.default, differentiated=False)
 
 # ---- the draws ------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Calls of torch's functions that insist on plain floats, made with symbolic ones.
 
 In: a call with a symbolic float among its arguments. Out: its result, recorded so that one graph serves every number: as it
-is, where torch's kernels take symbolic numbers; else a Python function of torch by what it calls; else an operator by its twin
-(`fxloom_interfaces.number_twins`). What none of these serves is recorded as it is, for the present number.
+is, where torch's kernels take symbolic numbers; else a Python function of torch by what it calls; else an operator by its Tensor-scalar
+overload (`fxloom_ops.scalar_overloads`). What none of these serves is recorded as it is, for the present number.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo._torch_private import DisableTorchFunction, has_autocast_rule
-from fxloom_interfaces.number_twins import accepts, takes_changing_int, twin
+from fxloom_ops.scalar_overloads import accepts, scalar_overload, takes_scalar_int
+from fxloom_ops.schema import schema_info
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.fake.operators import schema_info
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
@@ -30,8 +30,8 @@ def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     """See the module's docstring. usual: records the call as it is."""
     env = recorder.fake_mode.env
     given = (*args, *kwargs.values())
-    if env is not None and takes_changing_int(func) and any(type(value) is torch.SymInt for value in given):
-        result = by_twin(recorder, func, args, kwargs)
+    if env is not None and takes_scalar_int(func) and any(type(value) is torch.SymInt for value in given):
+        result = by_scalar_overload(recorder, func, args, kwargs)
         return usual() if result is NotImplemented else result
     if env is None or not _has_float(given):
         return usual()
@@ -42,7 +42,7 @@ def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         except Exception:
             if not env.float_value_wanted:
                 raise
-    result = _inside(recorder, func, args, kwargs) if type(func) is types.FunctionType else by_twin(recorder, func, args, kwargs)
+    result = _inside(recorder, func, args, kwargs) if type(func) is types.FunctionType else by_scalar_overload(recorder, func, args, kwargs)
     if result is NotImplemented and type(func) is types.BuiltinFunctionType and getattr(torch, func.__name__, func) is not func:
         return recorder.call_function(getattr(aten, func.__name__), args, kwargs)  # graphs would name it as the Python function
     return usual() if result is NotImplemented else result
@@ -94,8 +94,8 @@ def _nobody(*_: Any) -> bool:
     return False
 
 
-def by_twin(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The call by an operator's twin; NotImplemented where there is none."""
+def by_scalar_overload(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The call by an operator's Tensor-scalar overload; NotImplemented where there is none."""
     tensors = [value for value in (*args, *kwargs.values()) for value in (value if type(value) in (list, tuple) else (value,))]
     fakes = [value for value in tensors if type(value) is FakeTensor]
     if recorder.in_transform():  # torch transforms no operators with derivatives of their own
@@ -108,7 +108,7 @@ def by_twin(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
     for overload in _overloads(func, name):
         if any(_is_cast(overload, device) for device in casting):
             continue
-        made = twin(overload, differentiated) if accepts(overload, args, kwargs) else None
+        made = scalar_overload(overload, differentiated) if accepts(overload, args, kwargs) else None
         if made is not None:
             try:
                 return recorder.call_function(made, args, kwargs)
@@ -116,7 +116,7 @@ def by_twin(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
                 return NotImplemented
     if differentiated and name.endswith("_") and type(func) is types.MethodDescriptorType:
         copy = recorder.call_function(torch.clone, args[:1], {})  # its derivative is that of what was there before
-        result = by_twin(recorder, getattr(torch.Tensor, name[:-1], None), (copy, *args[1:]), kwargs)
+        result = by_scalar_overload(recorder, getattr(torch.Tensor, name[:-1], None), (copy, *args[1:]), kwargs)
         return result if result is NotImplemented else recorder.call_function(torch.Tensor.copy_, (args[0], result), {})
     return NotImplemented
 

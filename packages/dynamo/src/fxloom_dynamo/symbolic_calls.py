@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fxloom_interfaces import symbolic_math
-from fxloom_interfaces.recurrent import KINDS, RECURRENT
+from fxloom_ops.recurrent import KINDS, RECURRENT
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 Rule = Callable[..., Any]

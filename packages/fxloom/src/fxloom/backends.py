@@ -84,6 +84,7 @@ def load_inductor() -> Backend:
     from fxloom_aot import MinCut, aot_graph
     from fxloom_decomp import table
     from fxloom_interfaces.graph_text import readable, runnable
+    from fxloom_ops.script_definitions import definitions
 
     def inductor(
         gm: torch.fx.GraphModule,
@@ -100,7 +101,7 @@ def load_inductor() -> Backend:
         compiler = graph_compiler(mode, options or {})
         if telemetry.wants_artifacts():
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))
-            telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm)))
+            telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm, definitions)))
         partitioner = MinCut(own.memory_budget)
         rules = table("inductor")
         if own.eager_numbers:

@@ -5,6 +5,7 @@ Both take a GraphModule of the torch or aten dialect with fakes on its nodes (`m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ import torch.fx
 
 from fxloom_interfaces.dtypes import DTYPES, dtype_name
 from fxloom_interfaces.meta import get_site, get_source, has_fake
-from fxloom_interfaces.own_operators import definitions
 
 
 def readable(gm: torch.fx.GraphModule) -> str:
@@ -118,8 +118,15 @@ if __name__ == "__main__":
 '''
 
 
-def runnable(gm: torch.fx.GraphModule) -> str:
-    """A script with the graph's own code, its imports, and inputs made by shape and stride. Writes no values of tensors."""
+def _no_definitions(names: Iterable[str]) -> Sequence[str]:
+    return ()
+
+
+def runnable(gm: torch.fx.GraphModule, definitions: Callable[[Iterable[str]], Sequence[str]] = _no_definitions) -> str:
+    """A script with the graph's own code, its imports, and inputs made by shape and stride. Writes no values of tensors.
+
+    definitions: the lines that define the operators of these names, where a script has to.
+    """
     code = gm.graph.python_code("self")
     imports = "\n".join(filter(None, (_import_line(name, value) for name, value in sorted(code.globals.items()))))
     inputs = "\n".join(f"        {_make(node)},  # {node.name}" for node in gm.graph.nodes if node.op == "placeholder")

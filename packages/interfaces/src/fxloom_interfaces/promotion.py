@@ -1,7 +1,7 @@
 """How a rule's arguments are promoted: declared beside a decomposition or a prim, applied around it.
 
 `Promotion` says in which type the mathematics runs and what the result type is; `compute_dtype` and `result_dtype` are the
-definitions that all layers share. `as_element` and `takes_wide_number` say what a Python number is beside tensors of a type.
+definitions that all layers share. `as_element` says what a Python number is as an element of a type.
 """
 
 from __future__ import annotations
@@ -47,20 +47,6 @@ def result_dtype(promotion: Promotion, common: torch.dtype) -> torch.dtype:
     if promotion is Promotion.INT_TO_FLOAT and not (common.is_floating_point or common.is_complex):
         return torch.get_default_dtype()
     return common
-
-
-#: Operators whose kernels for half types take a number beside them in float32, by device type: positions of that operand.
-#: All others convert the number to the half type first. Measured over all bit patterns, on a CPU and on a CUDA device.
-_WIDE: dict[str, dict[str, tuple[int, ...]]] = {
-    "cpu": {"mul": (1,), "div": (1,), "div_mode": (1,)},
-    "": {"add": (0, 1, 2), "sub": (0, 1, 2), "mul": (0, 1), "div": (0, 1), "div_mode": (1,)},
-}
-
-
-def takes_wide_number(op: str, position: int, device: str) -> bool:
-    """True where the kernel of `op` takes a number (or a tensor without axes on the CPU) at `position` beside half tensors
-    on `device` unrounded, in the type it computes in. div_mode: division with a rounding mode. Position 2 of add and sub: alpha."""
-    return position in _WIDE.get(device.partition(":")[0], _WIDE[""]).get(op, ())
 
 
 def as_element(value: bool | float, dtype: str) -> bool | float:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch._library.fake_impl import set_ctx_getter as _set_ctx_getter
-from torch._library.simple_registry import singleton as _custom_ops
 from torch.utils import _device as torchs_default
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -72,41 +70,9 @@ def saved_tensors_hooks_active() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
-def fake_kernel(op: Any) -> Callable[..., Any] | None:
-    """What `torch.library.register_fake` was given for an operator; None for one without."""
-    found = _custom_ops.find(op.name().partition(".")[0]).fake_impl.kernel
-    return None if found is None else found.func
-
-
 def context_for_fake_kernels(context: Any) -> AbstractContextManager[None]:
     """Within the block `torch.library.get_ctx()` gives `context`."""
     return _set_ctx_getter(lambda: context)
-
-
-def composite(op: Any) -> bool:
-    """True when the operator is defined by other operators (CompositeImplicitAutograd), so `op.decompose` works."""
-    try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))
-    except RuntimeError:  # of TorchScript's own, as `aten.size`: the dispatcher doesn't know them
-        return False
-
-
-def counts_within(op: Any) -> bool:
-    """True when nothing around the operator's kernel counts a write as a version (ADInplaceOrView), but operators within it do.
-
-    Kernels of a device alone (fused optimizers, running statistics) don't, save those of foreach operators, for all devices alike.
-    """
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return bool(has_kernel(op.name(), "CompositeExplicitAutograd")) and not has_kernel(op.name(), "ADInplaceOrView")
-
-
-def decompose(op: Any, args: Any, kwargs: Any) -> Any:
-    """What torch's own kernel makes of an operator that is defined by others; NotImplemented for the rest.
-
-    `OpOverload.decompose` prefers kernels in Python that importing parts of torch registers: with them dropout draws other
-    numbers, and whether they are there depends on what the process happened to import.
-    """
-    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs) if composite(op) else NotImplemented
 
 
 #: reads the arguments of `Module.to`

@@ -16,8 +16,8 @@ from fxloom_aot.functional.views import is_dense
 from fxloom_aot.nests import values_of
 from fxloom_aot.recording.recorder import Entry
 from fxloom_interfaces.errors import GraphBreak, GraphRejected
+from fxloom_ops.schema import schema_info
 from fxloom_shapes import FakeStorage, FakeTensor, SymbolEnv
-from fxloom_shapes.fake.operators import schema_info
 from fxloom_shapes.fake.tensor import AmbiguousCopy
 
 

@@ -5,12 +5,12 @@ In: stretches of the raw log. Out: GraphRejected where backward would repeat an 
 
 from __future__ import annotations
 
-from fxloom_aot.functional.functional_variants import UNDECLARED_WRITES
 from fxloom_aot.nests import values_of
 from fxloom_aot.recording.recorder import Checkpoint, Entry
 from fxloom_interfaces.errors import GraphRejected
+from fxloom_ops.functional_variants import UNDECLARED_WRITES
+from fxloom_ops.schema import schema_info
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.fake.operators import schema_info
 
 
 def check_checkpoints(checkpoints: list[Checkpoint], log: list[Entry]) -> None:

@@ -20,10 +20,10 @@ from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_aot.functional.simplifications import EVALUATED, IDENTITIES, RESHAPES, infer_size, viewable
 from fxloom_aot.nests import adopted, numbers_of, values_of
 from fxloom_interfaces.errors import GraphRejected, InternalError
-from fxloom_interfaces.philox import PHILOX_SEEDS
+from fxloom_ops.philox import PHILOX_SEEDS
+from fxloom_ops.schema import Op, decompose, schema_info
 from fxloom_shapes import QUESTIONS, DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.fake.devices import with_requested_device
-from fxloom_shapes.fake.operators import Op, decompose, schema_info
 from fxloom_shapes.fake.size_nodes import symbols_made
 from fxloom_shapes.fake.sizes import statically_same_size
 from fxloom_shapes.propagation.known_values import CONSTANT_NUMEL

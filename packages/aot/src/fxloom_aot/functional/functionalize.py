@@ -17,14 +17,6 @@ import torch
 
 from fxloom_aot.functional.checkpoints import touched_storages
 from fxloom_aot.functional.functional_log import Decompositions, FunctionalLog
-from fxloom_aot.functional.functional_variants import (
-    GENERATED,
-    RANDOM_FROM_,
-    UNDECLARED_WRITES,
-    UNSUPPORTED,
-    functional_variant,
-    own_results,
-)
 from fxloom_aot.functional.memory import Memory, Placeholder, ProgramInput, View
 from fxloom_aot.functional.views import (
     Step,
@@ -43,10 +35,18 @@ from fxloom_aot.nests import values_of
 from fxloom_aot.recording.recorder import Entry
 from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalError, refused
 from fxloom_interfaces.signature import ViewStep
-from fxloom_interfaces.value_checks import may_raise
+from fxloom_ops.functional_variants import (
+    GENERATED,
+    RANDOM_FROM_,
+    UNDECLARED_WRITES,
+    UNSUPPORTED,
+    functional_variant,
+    own_results,
+)
+from fxloom_ops.schema import Op, schema_info
+from fxloom_ops.value_checks import may_raise
 from fxloom_shapes import Descriptor, FakeMode, FakeTensor, describe
 from fxloom_shapes.fake.descriptor import extent_of, is_empty
-from fxloom_shapes.fake.operators import Op, schema_info
 from fxloom_shapes.fake.size_nodes import symbols_made
 from fxloom_shapes.fake.sizes import same_size
 

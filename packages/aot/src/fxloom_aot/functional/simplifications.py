@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from fxloom_ops.schema import Op
 from fxloom_shapes import Descriptor, FakeTensor, propagate
-from fxloom_shapes.fake.operators import Op
 from fxloom_shapes.fake.sizes import statically_same_size
 from fxloom_shapes.rules.view import view_stride
 

@@ -33,9 +33,9 @@ from fxloom_aot.partitioning.partition import (
     needed_by,
 )
 from fxloom_interfaces.errors import ConfigError
-from fxloom_interfaces.philox import DRAWS
+from fxloom_ops.philox import DRAWS
+from fxloom_ops.schema import Op
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.fake.operators import Op
 from fxloom_shapes.symbols.numbers import estimate
 
 aten = torch.ops.aten

@@ -18,8 +18,8 @@ from typing import Any
 from fxloom_aot.functional.functional_log import FunctionalLog, has_effect, inputs_of
 from fxloom_aot.nests import values_of
 from fxloom_interfaces.errors import InternalError, PluginError
+from fxloom_ops.schema import Op, schema_info
 from fxloom_shapes import FakeTensor
-from fxloom_shapes.fake.operators import Op, schema_info
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from fxloom_aot.nests import adopted
 from fxloom_interfaces.errors import Site
 from fxloom_interfaces.meta import get_site
 from fxloom_interfaces.node_text import node_text
-from fxloom_interfaces.number_checks import CHECK
+from fxloom_ops.assertions import CHECK
+from fxloom_ops.schema import Op, decompose, schema_info
 from fxloom_shapes import QUESTIONS, Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
 from fxloom_shapes.fake.devices import with_requested_device
-from fxloom_shapes.fake.operators import Op, decompose, schema_info
 from fxloom_shapes.symbols.messages import check_arguments
 from fxloom_shapes.symbols.nodes import BoolNode
 

@@ -33,7 +33,7 @@ from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalErr
 from fxloom_interfaces.expr import Expr, print_expr
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
-from fxloom_interfaces.value_checks import may_raise
+from fxloom_ops.value_checks import may_raise
 from fxloom_shapes.expressions.floats import atom_text, opaque_atoms
 from fxloom_shapes.expressions.sympy_form import opaque_name
 from fxloom_shapes.symbols.messages import value_failure_message

@@ -13,7 +13,7 @@ from fxloom_inductor_core.lowering.promote import elementwise, is_tensor, promot
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath
 from fxloom_interfaces.ops import OPS
-from fxloom_interfaces.promotion import takes_wide_number
+from fxloom_ops.wide_numbers import takes_wide_number
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.lowering.context import LoweringContext

@@ -14,7 +14,7 @@ from fxloom_inductor_core.ir.tensors import AnyTensor, Index, Tensor, View
 from fxloom_interfaces.dtypes import dtype_name, is_float, opmath, torch_dtype
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.expr import Expr, at_most_one
-from fxloom_interfaces.promotion import takes_wide_number
+from fxloom_ops.wide_numbers import takes_wide_number
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.lowering.context import LoweringContext

@@ -16,7 +16,7 @@ from fxloom_inductor_core.ir.layouts import as_expr
 from fxloom_inductor_core.ir.tensors import contiguous_strides, flat_index
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_interfaces.dtypes import dtype_name, is_low_precision
-from fxloom_interfaces.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
+from fxloom_ops.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.ir.tensors import Index

@@ -12,7 +12,7 @@ import torch
 from fxloom_inductor_core.ir.numbers import Float
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_interfaces.errors import GraphRejected
-from fxloom_interfaces.number_checks import CHECK
+from fxloom_ops.assertions import CHECK
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.lowering.context import LoweringContext

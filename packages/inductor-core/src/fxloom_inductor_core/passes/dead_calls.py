@@ -7,8 +7,8 @@ import torch.fx
 
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_interfaces import meta
-from fxloom_interfaces.philox import draws_numbers
-from fxloom_interfaces.value_checks import may_raise
+from fxloom_ops.schema import draws_numbers
+from fxloom_ops.value_checks import may_raise
 
 
 def remove_dead_calls(graph: torch.fx.Graph, options: InductorOptions) -> bool:

@@ -16,7 +16,6 @@ from fxloom_interfaces.codegen import Codegen, KernelSource
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.expr import Expr, print_expr
-from fxloom_interfaces.own_operators import definitions
 from fxloom_interfaces.program import (
     Allocate,
     BindSize,
@@ -34,6 +33,7 @@ from fxloom_interfaces.program import (
     View,
     YieldOutputs,
 )
+from fxloom_ops.script_definitions import definitions
 
 _HEAD = '''\
 """Compiled graph. `call(inputs)` returns the outputs; it empties the list to free inputs early."""

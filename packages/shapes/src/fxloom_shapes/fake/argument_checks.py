@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from fxloom_ops.schema import Op, schema_info
 from fxloom_shapes._torch_private import disable_torch_dispatch, disable_torch_function
 from fxloom_shapes.fake.descriptor import usable
-from fxloom_shapes.fake.operators import Op, schema_info
 from fxloom_shapes.fake.tensor import FakeTensor
 
 aten = torch.ops.aten

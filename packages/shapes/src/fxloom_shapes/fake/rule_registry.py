@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import torch
 
 from fxloom_interfaces.errors import InternalError
+from fxloom_ops.schema import Op
 from fxloom_shapes.fake.descriptor import Descriptor, describe, describe_contiguous
-from fxloom_shapes.fake.operators import Op
 from fxloom_shapes.fake.plans import Fresh, Nest, Plan, Rule
 from fxloom_shapes.fake.tensor import FakeTensor
 

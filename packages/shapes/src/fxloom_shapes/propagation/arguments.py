@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_ops.schema import Op
 from fxloom_shapes.fake.descriptor import Descriptor
-from fxloom_shapes.fake.operators import Op
 from fxloom_shapes.fake.tensor import FakeTensor
 from fxloom_shapes.propagation.current import trace_context
 from fxloom_shapes.symbols.numbers import SYMBOLIC, SymbolicKey

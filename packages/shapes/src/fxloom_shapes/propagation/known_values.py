@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from fxloom_ops.schema import Op, SchemaInfo
 from fxloom_shapes._torch_private import disable_torch_dispatch
 from fxloom_shapes.fake.descriptor import Descriptor, describe_contiguous, describe_tensor
-from fxloom_shapes.fake.operators import Op, SchemaInfo
 from fxloom_shapes.fake.tensor import FakeTensor, make_fake
 from fxloom_shapes.propagation.arguments import result_tensors, tensors_of
 from fxloom_shapes.symbols.numbers import SYMBOLIC

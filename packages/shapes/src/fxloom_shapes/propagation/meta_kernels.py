@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from fxloom_ops.schema import Op, SchemaInfo
 from fxloom_shapes._torch_private import disable_torch_dispatch, set_lazy_bits, storage_identity, symbolic_kernels
 from fxloom_shapes.errors import NoFakeKernel
 from fxloom_shapes.fake.descriptor import CONJ, NEG, describe_tensor, extent_of, usable
-from fxloom_shapes.fake.operators import Op, SchemaInfo
 from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, ViewOf
 from fxloom_shapes.fake.tensor import FakeTensor
 from fxloom_shapes.propagation.arguments import is_symbolic, result_tensors, tensors_of

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.graph import increment_version
 
-from fxloom_shapes._torch_private import context_for_fake_kernels, decompose, fake_kernel, make_wrapper, set_lazy_bits, symbolic_kernels
+from fxloom_ops.custom_operators import fake_kernel
+from fxloom_ops.schema import Op, SchemaInfo, decompose, schema_info
+from fxloom_shapes._torch_private import context_for_fake_kernels, make_wrapper, set_lazy_bits, symbolic_kernels
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake.argument_checks import refuse
 from fxloom_shapes.fake.descriptor import CONJ, NEG
 from fxloom_shapes.fake.devices import with_requested_device
-from fxloom_shapes.fake.operators import Op, SchemaInfo, schema_info
 from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, Uncached, ViewOf
 from fxloom_shapes.fake.rule_registry import RULES
 from fxloom_shapes.fake.tensor import AmbiguousCopy, FakeStorage, FakeTensor, make_fake, set_dispatcher

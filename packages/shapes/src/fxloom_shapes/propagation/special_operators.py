@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_interfaces.number_checks import CHECK
+from fxloom_ops.assertions import CHECK
+from fxloom_ops.schema import Op
 from fxloom_shapes._torch_private import disable_torch_dispatch
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake.descriptor import describe, describe_tensor
-from fxloom_shapes.fake.operators import Op
 from fxloom_shapes.fake.tensor import FakeTensor, make_fake
 from fxloom_shapes.propagation.arguments import with_fakes
 from fxloom_shapes.propagation.current import symbols_of_context

@@ -133,9 +133,9 @@ def _register(table: dict[Dtype, str], operands: int) -> None:
             name, _, overload = text.partition(".")
             packet = getattr(aten, name)
             shape_rule(getattr(packet, overload or "default"))(elementwise(dtype, operands))
-            twin = getattr(aten, name + "_", None)
-            if twin is not None and (overload or "default") in twin.overloads():
-                shape_rule(getattr(twin, overload or "default"))(in_place(dtype, operands))
+            in_place_form = getattr(aten, name + "_", None)
+            if in_place_form is not None and (overload or "default") in in_place_form.overloads():
+                shape_rule(getattr(in_place_form, overload or "default"))(in_place(dtype, operands))
 
 
 _register(_UNARY, 1)

@@ -1,12 +1,12 @@
-"""Twins of operators that take plain numbers: the same operators with numbers that are told when they run.
+"""Tensor-scalar overloads of operators that take plain floats: the same operators with `Scalar` parameters.
 
-torch's dispatcher hands a `float` on as a plain number, so that a graph with such a call would be of one number. In: an
+torch's dispatcher hands a `float` on as a plain number, so that a graph with such a call would be valid for one number only. In: an
 overload, `aten::cdist(Tensor x1, Tensor x2, float p=2., ...)`, of torch's or of a library's. Out: `fxloom::aten_cdist`, with
 `Scalar p`, which stays symbolic while it is traced and calls the very overload when it runs: what that makes of single numbers
 (0, 1, infinity) it decides then. Invariant: sizes, strides and dtypes of results don't depend on the numbers; a library's fake
-kernel gets the symbolic numbers themselves, and so asks for what it goes by.
-The derivative of one of torch's runs the operator once more, that of a library's is the library's. Not here: random operators
-that are differentiated, in-place ones of differentiated tensors (`twin` has no twin for these), floats in lists.
+kernel gets the symbolic numbers themselves, and so guards on what it needs to know.
+The derivative of one of torch's runs the operator once more, that of a library's is the library's. Not supported
+(`scalar_overload` gives None): random operators that are differentiated, in-place ones of differentiated tensors, floats in lists.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fxloom_interfaces._torch_private import custom_operator, fake_of_library, within_autograd
+from fxloom_ops._torch_private import custom_operator, fake_kernel, within_autograd
 
 Op = torch._ops.OpOverload
 
-#: twins of torch's operators are pure like these; those of libraries' operators may do what only the library knows
+#: overloads of torch's operators are pure like these; those of libraries' operators may do what only the library knows
 _OWN = torch.library.Library("fxloom", "FRAGMENT")
-_OTHERS = torch.library.Library("fxloom_twins", "FRAGMENT")
-_TWINS: dict[Op, Op] = {}
+_OTHERS = torch.library.Library("fxloom_scalar_overloads", "FRAGMENT")
+_DEFINED: dict[Op, Op] = {}
 #: int parameters that leave sizes alone, by overload
 _INTS: dict[str, frozenset[str]] = {
     "aten::round.decimals": frozenset({"decimals"}), "aten::round_.decimals": frozenset({"decimals"}),
@@ -42,28 +42,28 @@ _WRITE_UNSAID = frozenset({
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 
-def twin(op: Op, differentiated: bool) -> Op | None:
-    """The twin of an overload; None where there is none. differentiated: some tensor of the call requires a gradient."""
+def scalar_overload(op: Op, differentiated: bool) -> Op | None:
+    """The overload with `Scalar` for `float`; None where there is none. differentiated: some tensor of the call requires a gradient."""
     seeded = torch.Tag.nondeterministic_seeded in op.tags
     if not _is_fit(op) or differentiated and (seeded or op._schema.is_mutable):
         return None
     if op.namespace != "aten":
-        if fake_of_library(op) is None or differentiated and _formula(op) is None:
+        if fake_kernel(op) is None or differentiated and _formula(op) is None:
             return None
-    found = _TWINS.get(op)
+    found = _DEFINED.get(op)
     if found is None:
-        found = _TWINS[op] = _define(op)
+        found = _DEFINED[op] = _define(op)
     return found
 
 
-def takes_changing_int(op: Any) -> bool:
-    """True for an overload with an int that leaves sizes alone, which its twin takes as a number told when it runs."""
+def takes_scalar_int(op: Any) -> bool:
+    """True for an overload with an int that no size depends on; its scalar overload takes that as a number known at run time."""
     return isinstance(op, Op) and _full_name(op) in _INTS
 
 
 def original(name: str) -> Op | None:
-    """The overload of torch's that `fxloom::name` is the twin of."""
-    return next((op for op, made in _TWINS.items() if made._schema.name == f"fxloom::{name}"), None)
+    """The overload of torch's that `fxloom::name` is the scalar overload of."""
+    return next((op for op, made in _DEFINED.items() if made._schema.name == f"fxloom::{name}"), None)
 
 
 def accepts(op: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -169,7 +169,7 @@ def _kernel(op: Op) -> Callable[..., Any]:
 
 def _fake(op: Op) -> Callable[..., Any]:
     if op.namespace != "aten":
-        return fake_of_library(op)  # type: ignore[return-value]  # `twin` has looked
+        return fake_kernel(op)  # type: ignore[return-value]  # `scalar_overload` has looked
     return _kernel(op)
 
 

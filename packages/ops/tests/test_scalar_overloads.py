@@ -1,4 +1,4 @@
-"""Twins of operators: the same results and derivatives, with numbers that a trace need not know; which operators have none."""
+"""Tensor-scalar overloads: the same results and derivatives as with plain numbers; which operators have none."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from fxloom_interfaces.number_checks import CHECK
-from fxloom_interfaces.number_twins import accepts, twin
-from fxloom_interfaces.own_operators import definitions
+from fxloom_ops.assertions import CHECK
+from fxloom_ops.scalar_overloads import accepts, scalar_overload
+from fxloom_ops.script_definitions import definitions
 
 aten = torch.ops.aten
 CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
@@ -23,9 +23,9 @@ CASES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs"), CASES, ids=[str(op) for op, _, _ in CASES])
-def test_a_twin_does_the_same(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_the_overload_does_the_same(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     results = []
-    for run in (op, twin(op, differentiated=True)):
+    for run in (op, scalar_overload(op, differentiated=True)):
         given = [value.clone().requires_grad_() if isinstance(value, torch.Tensor) else value for value in args]
         made = run(*given, **kwargs)
         leaves = [value for value in given if isinstance(value, torch.Tensor)]
@@ -37,15 +37,15 @@ def test_a_twin_does_the_same(op: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def test_what_torch_has_no_derivative_by_is_not_differentiated() -> None:
     x, labels, weight = torch.rand(5, 3, requires_grad=True), torch.tensor([0, 2, 1, 1, 0]), torch.rand(3)
     found = []
-    for run in (aten.cross_entropy_loss.default, twin(aten.cross_entropy_loss.default, differentiated=True)):
+    for run in (aten.cross_entropy_loss.default, scalar_overload(aten.cross_entropy_loss.default, differentiated=True)):
         found.append(torch.autograd.grad(run(x, labels, weight, label_smoothing=0.2), x))
     torch.testing.assert_close(*found)
 
 
 def test_floats_are_scalars_and_everything_else_is_as_it_was() -> None:
-    made = twin(aten.cdist.default, differentiated=False)
+    made = scalar_overload(aten.cdist.default, differentiated=False)
     assert str(made._schema) == "fxloom::aten_cdist(Tensor x1, Tensor x2, Scalar p=2., int? compute_mode=None) -> Tensor"
-    assert twin(aten.cdist.default, differentiated=True) is made
+    assert scalar_overload(aten.cdist.default, differentiated=True) is made
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_floats_are_scalars_and_everything_else_is_as_it_was() -> None:
     ],
     ids=str,
 )
-def test_what_has_no_twin(op: Any, differentiated: bool) -> None:
-    assert twin(op, differentiated) is None
+def test_what_has_no_scalar_overload(op: Any, differentiated: bool) -> None:
+    assert scalar_overload(op, differentiated) is None
 
 
 def test_random_ones_draw_the_same_numbers() -> None:
     drawn = []
-    for run in (aten.bernoulli.p, twin(aten.bernoulli.p, differentiated=False)):
+    for run in (aten.bernoulli.p, scalar_overload(aten.bernoulli.p, differentiated=False)):
         torch.manual_seed(0)
         drawn.append(run(torch.empty(50), 0.3))
     assert torch.equal(*drawn)
@@ -83,9 +83,9 @@ def test_a_check_raises_what_it_says() -> None:
 
 
 def test_scripts_define_what_they_call() -> None:
-    name = str(twin(aten.cdist.default, differentiated=False))
+    name = str(scalar_overload(aten.cdist.default, differentiated=False))
     assert definitions([name, "aten.add.Tensor", "torch.ops.fxloom.recurrent.default", f"torch.ops.{name}"]) == [
-        "from fxloom_interfaces.number_twins import twin",
-        "twin(torch.ops.aten.cdist.default, differentiated=False)",
-        "import fxloom_interfaces.recurrent",
+        "from fxloom_ops.scalar_overloads import scalar_overload",
+        "scalar_overload(torch.ops.aten.cdist.default, differentiated=False)",
+        "import fxloom_ops.recurrent",
     ]

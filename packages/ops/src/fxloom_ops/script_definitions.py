@@ -1,16 +1,16 @@
 """Lines that define operators of ours in scripts that run by themselves.
 
 In: names of operators that a script calls, `fxloom.aten_cdist.default` or `torch.ops.fxloom.aten_cdist`. Out: Python
-statements, to stand before the first call. A twin of another library's operator needs that library, which only its user has.
+statements, to stand before the first call. A scalar overload of another library's operator needs that library, which only its user has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fxloom_interfaces.number_twins import original
+from fxloom_ops.scalar_overloads import original
 
-_MODULES = {"philox": "philox", "recurrent": "recurrent", "check": "number_checks"}
+_MODULES = {"philox": "philox", "recurrent": "recurrent", "check": "assertions"}
 
 
 def definitions(names: Iterable[str]) -> list[str]:
@@ -21,10 +21,10 @@ def definitions(names: Iterable[str]) -> list[str]:
         if len(parts) < 2 or parts[0] != "fxloom":
             continue
         module = _MODULES.get(parts[1].partition("_")[0])
-        twinned = original(parts[1].removesuffix("_backward"))
-        if twinned is not None:
-            lines["from fxloom_interfaces.number_twins import twin"] = None
-            lines[f"twin(torch.ops.{twinned}, differentiated=False)"] = None
+        overloaded = original(parts[1].removesuffix("_backward"))
+        if overloaded is not None:
+            lines["from fxloom_ops.scalar_overloads import scalar_overload"] = None
+            lines[f"scalar_overload(torch.ops.{overloaded}, differentiated=False)"] = None
         elif module is not None:
-            lines[f"import fxloom_interfaces.{module}"] = None
+            lines[f"import fxloom_ops.{module}"] = None
     return list(lines)

@@ -1,4 +1,7 @@
-"""What a schema says about an operator, worked out once per overload."""
+"""What a schema says about an operator: what it writes to, whether it draws numbers, whether other operators define it.
+
+In: an overload. Out: its `SchemaInfo`, worked out once per overload.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,9 @@ from functools import cache
 
 import torch
 
-from fxloom_interfaces.philox import draws_numbers
-from fxloom_shapes._torch_private import composite, counts_within, decompose
+from fxloom_ops._torch_private import composite, counts_within, decompose
 
-__all__ = ["Op", "SchemaInfo", "decompose", "schema_info"]
+__all__ = ["Op", "SchemaInfo", "decompose", "draws_numbers", "schema_info"]
 
 Op = torch._ops.OpOverload
 
@@ -37,7 +39,7 @@ class SchemaInfo:
 
 @cache
 def schema_info(op: Op) -> SchemaInfo:
-    """The facts of one overload."""
+    """What the schema of one overload says."""
     writes = tuple(
         (position, argument.name, bool(argument.is_out))
         for position, argument in enumerate(op._schema.arguments)
@@ -53,3 +55,11 @@ def schema_info(op: Op) -> SchemaInfo:
         composite=composite(op),
         counts_within=bool(writes) and counts_within(op),
     )
+
+
+def draws_numbers(op: torch._ops.OpOverload) -> bool:
+    """Whether `op` draws from a generator, and so moves it on.
+
+    torch's tag is not enough: backward operators of attention have it too, which are given the seed of the forward pass.
+    """
+    return torch.Tag.nondeterministic_seeded in op.tags and all(argument.name != "philox_seed" for argument in op._schema.arguments)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.fake.operators import Op, schema_info
+from fxloom_ops.schema import Op, schema_info
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_interfaces._torch_private import within_autograd
+from fxloom_ops._torch_private import within_autograd
 
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
