@@ -1,4 +1,4 @@
-"""What eager's kernels expect of the values in their tensors, as checks in the graph: they raise when it runs, as eager does."""
+"""Checks in the graph of the values that eager's kernels require: they raise when the graph runs, as eager does."""
 
 from __future__ import annotations
 

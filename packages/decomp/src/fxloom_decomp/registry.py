@@ -22,7 +22,7 @@ Op = torch._ops.OpOverload
 Rule = Callable[..., Any]
 NONE, OPMATH, INT_TO_FLOAT, ALWAYS_BOOL = Promotion.NONE, Promotion.OPMATH, Promotion.INT_TO_FLOAT, Promotion.ALWAYS_BOOL
 
-#: set name -> what it leaves
+#: name of a set -> what its rules leave undecomposed
 SETS = {
     "core_aten": "leaves what ATen's own list of core operators holds (`torch.Tag.core`)",
     "inductor": "leaves what inductor-core lowers: elementwise, reductions, views, indexing, GEMM, convolution, attention",
@@ -104,7 +104,7 @@ def _declining_integers(rule: Rule) -> Rule:
 def common_dtype(args: tuple[Any, ...]) -> torch.dtype:
     """The type that torch's promotion gives the tensors and numbers among `args`."""
     operands = [value for value in args if isinstance(value, torch.Tensor)]
-    # numbers are options of a rule unless all operands are tensors' peers; they never raise a tensor's type here
+    # numbers beside tensors never raise the tensors' type
     tensors = [value for value in operands if value.dim()] or operands
     common = tensors[0].dtype
     for value in tensors[1:]:

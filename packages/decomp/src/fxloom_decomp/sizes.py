@@ -1,6 +1,6 @@
 """Emptiness of tensors whose sizes may be unbacked (known only when the graph runs).
 
-In: a fake tensor and the dims that a rule folds away. Out: a bool, by which the rule takes or declines its arguments.
+In: a fake tensor and the dims that a rule reduces. Out: a bool, by which the rule takes or declines its arguments.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor
 def is_empty(x: Tensor, dims: Iterable[int]) -> bool:
     """True when the tensor has no elements.
 
-    dims: those that the rule folds away. A size that only running the program tells is asked for there, so that the rule is
-    not used; elsewhere it counts as not 0: a rule that is right for some elements is right for none.
+    dims: those that the rule reduces. An unbacked size among them raises DataDependent, so that the rule is not used; elsewhere it
+    counts as not 0: a rule that is right for a tensor with elements is right for an empty one.
     """
     rank = x.dim()
     folded = {dim % rank for dim in dims} if rank else set()

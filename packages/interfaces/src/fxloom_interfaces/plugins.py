@@ -1,8 +1,8 @@
 """Finding plugins. One entry-point group per interface; looked up on first use, loaded only when asked for.
 
-A registry takes plugins directly too (tests, applications); these win over installed ones of the same name. What is installed must
-not disturb who did not ask for it: fxloom's own plugins are the defaults, and a plugin that can't be used is set aside with a
-warning. It is an error only where the user names it.
+A registry takes plugins directly too (tests, applications); these win over installed ones of the same name. An installed plugin
+must not affect programs that do not name it: fxloom's own plugins are the defaults, and a plugin that can't be used is skipped with
+a warning. It is an error only where the user names it.
 """
 
 from __future__ import annotations

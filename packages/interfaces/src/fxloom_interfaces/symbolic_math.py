@@ -1,6 +1,6 @@
 """Functions of numbers that graphs call: on plain numbers what Python gives, on symbolic ones a symbolic number.
 
-Python's own (`math.log`, `&`, `int.bit_length`) ask a symbolic number for its value, or are not to be had for it.
+Python's own (`math.log`, `&`, `int.bit_length`) would convert a symbolic number to a plain one, or do not accept it.
 """
 
 from __future__ import annotations

@@ -128,9 +128,9 @@ def _define(op: Op) -> Op:
 
 
 def _plain(value: Any) -> Any:
-    """The number that a symbolic one is at present, which is not asked for; one that most operators accept where there is none yet.
+    """The hint of a symbolic number, which leaves no guard; for an unbacked one a number that most operators accept.
 
-    Only metadata is made of it, which doesn't depend on numbers; of an operator that refuses it the number is asked instead.
+    Only metadata is computed with it, which does not depend on it; for an operator that refuses it the number is specialized.
     """
     if not isinstance(value, _SYMBOLIC):
         return value
@@ -153,7 +153,7 @@ def _converted(op: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[lis
 
 
 def _apart(result: Any, given: Any) -> Any:
-    """A result that lies in an argument's memory, as a tensor of its own: a schema can't say that it may."""
+    """Copy results that share an argument's memory: the schema of the overload does not allow that they do."""
     storages = {tensor.untyped_storage()._cdata for tensor in pytree.tree_leaves(given) if isinstance(tensor, Tensor)}
     return pytree.tree_map_only(Tensor, lambda made: made.clone() if made.untyped_storage()._cdata in storages else made, result)
 

@@ -58,7 +58,7 @@ def schema_info(op: Op) -> SchemaInfo:
 
 
 def draws_numbers(op: torch._ops.OpOverload) -> bool:
-    """Whether `op` draws from a generator, and so moves it on.
+    """Whether `op` draws from a generator, and so advances it.
 
     torch's tag is not enough: backward operators of attention have it too, which are given the seed of the forward pass.
     """

@@ -1,4 +1,4 @@
-"""Which aten operators look at what is in their tensors and raise for it, beside what shapes and types tell.
+"""Which aten operators may raise for the values in their tensors, which shapes and dtypes do not show.
 
 In: an operator, and its result as a fake. Out: whether eager may raise where the fake did not. A graph may drop a call whose
 result nobody uses only if it is none of these.

@@ -88,7 +88,7 @@ class DifferentiableGradients:
         #: by saved value: nobody but the compiled graph could have written to it
         self._private = [not spec.of_input and outputs[spec.index].kind is OutputKind.SAVED for spec in saved]
         self._written = {spec.input for spec in outputs if spec.kind is OutputKind.NEW_VALUE}
-        #: gradients end within the program: whether they do where the compiled graph has them end is looked at once
+        #: gradients end within the program: the first ones are compared with those of the compiled graph
         self.is_unproven = bool(self._boundaries)
         self._plans: dict[tuple[Any, ...], Plan | str] = {}
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class DifferentiableGradients:
                 raise NotDifferentiable(f"it writes to {node}, which it returns")
         targets = self._targets(recording, plan)
         programs = [found(recording) for found in plan.programs]
-        first = [True]  # in this pass a double_backward_error is one of having a history, not of the gradients
+        first = [True]  # in this pass a missing value costs the history only, not the gradients
         recording.fill(self._values(plan, holder, held, saved, checks, first))
         recording.close()
         starts = [None if g is None else g.detach().requires_grad_() if g.requires_grad else g for g in gradients]
@@ -288,7 +288,7 @@ def _without(place: int, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
 def _ending(fake: FakeTensor) -> GradientEdge:
     """Where gradients come to `fake`, and from now on end."""
     edge = get_gradient_edge(fake)
-    edge.node.register_prehook(partial(_without, edge.output_nr))  # which must not hold the node
+    edge.node.register_prehook(partial(_without, edge.output_nr))  # a bound function would hold the node
     return edge
 
 

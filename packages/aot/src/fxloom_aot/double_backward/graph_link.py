@@ -58,7 +58,7 @@ class _LinkedResults(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inner: _InnerGraph, *outer: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.inner = inner
-        # the inner graph stays while a pass comes to it by several ways; that the pass freed what it held is told by this
+        # the inner graph is kept while a pass may reach it by several paths; this tensor records whether a pass freed it
         ctx.save_for_backward(torch.empty(0, device="cpu"))
         ctx.set_materialize_grads(False)
         return tuple([result.detach() for result in inner.results])
@@ -75,7 +75,7 @@ class _LinkedResults(torch.autograd.Function):
         results, given = [result for result, _ in came], [gradient for _, gradient in came]
         ends = [inner.ends[place] for place in wanted]
         if torch.is_grad_enabled():
-            if batch_level(given):  # what stands for many does not tell whether it has a history
+            if batch_level(given):  # a batched tensor does not report whether it has a history
                 raise double_backward_error("gradients of gradients that stand for many (`is_grads_batched`) are to have a history")
             starts = [gradient.detach().requires_grad_() if gradient.requires_grad else gradient for gradient in given]
             made = _grad(results, ends, starts, create_graph=True)

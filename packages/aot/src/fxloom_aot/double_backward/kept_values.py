@@ -18,7 +18,7 @@ from fxloom_shapes import FakeTensor
 
 
 def saved_in_eager(program: Program, symbols: Mapping[str, Any], numbers: Sequence[Any]) -> list[FakeTensor]:
-    """The values of the program's log from which all that eager's nodes save can be had; nothing where that can't be told.
+    """The values of the program's log from which all that eager's nodes save can be had; nothing where that can't be worked out.
 
     symbols, numbers: of a call, by name, and by input.
     """

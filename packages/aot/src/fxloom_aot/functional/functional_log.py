@@ -79,7 +79,7 @@ class FunctionalLog(TorchDispatchMode):
         self.backward = False
         self.region = 0
         self.checkpoint = 0
-        #: of symbols that a call makes
+        #: by unbacked symbol: the number of the call that defines it
         self.symbol_calls: dict[str, int] = {}
         self._merged: dict[tuple[Any, ...], Any] = {}
         self._seed_calls: dict[torch.device, int] = {}
@@ -135,7 +135,7 @@ class FunctionalLog(TorchDispatchMode):
             try:
                 with below_autograd(), self:
                     result = rule(*args, **kwargs)
-            except DataDependent:  # the rule asked a size that only running the program tells
+            except DataDependent:  # the rule needs an unbacked size
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
@@ -189,21 +189,21 @@ class FunctionalLog(TorchDispatchMode):
         return seeds
 
     def record(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-        """A call whose answer depends on values: its result is like `out`, of the same symbols.
+        """A call whose result depends on values: its result is like `out`, with the same unbacked symbols.
 
-        The program may ask twice for one thing and have symbols of their own for both answers. It goes on with these, so each
-        needs a call that tells it: only calls of the same symbols are merged.
+        A program that computes the same thing twice may have different symbols for both results, and goes on to use both. So each
+        symbol needs a call that defines it: only calls that define the same symbols are merged.
         """
         args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
-        told = tuple(symbols_made(self.fake_mode.env, out))
-        key = (op, self.region, key_of_values(args), tuple((name, key_of_values(value)) for name, value in sorted(kwargs.items())), told)
+        defined = tuple(symbols_made(self.fake_mode.env, out))
+        key = (op, self.region, key_of_values(args), tuple((name, key_of_values(value)) for name, value in sorted(kwargs.items())), defined)
         known = self._merged.get(key)
         if known is not None:
             return known
         made = _like(out)
         if not schema_info(op).seeded:
             self._merged[key] = made
-        for name in told:
+        for name in defined:
             self.symbol_calls.setdefault(name, len(self.calls))
         self._append(op, args, kwargs, made)
         return made

@@ -252,10 +252,10 @@ class Functionalizer:
         if facts.writes:
             self._mutate(entry)
             return
-        if type(out) in (bool, int, float, complex):  # an answer that needed no values, given already
+        if type(out) in (bool, int, float, complex):  # the program got this number while it was recorded, without looking at values
             return
         read, named = self.read(args), {name: self.read(value) for name, value in kwargs.items()}
-        if facts.seeded:  # which element gets which number goes by the layout
+        if facts.seeded:  # the layout decides which element gets which random number
             read = tuple(self.read_laid_out(given) if type(given) is FakeTensor else value for value, given in zip(read, args, strict=True))
         if symbols_made(self.fake_mode.env, out):
             values = self.log.record(op, read, named, out)
@@ -298,7 +298,7 @@ class Functionalizer:
         self.views[id(fake)] = View(source.memory, chain, value, source.memory.version, desc, made, entry)
 
     def _is_returned_twice(self, entry: Entry, memory: Memory, desc: Descriptor) -> bool:
-        """One operator returned a memory of its own making before, and returns it again."""
+        """True when the operator already returned this memory, which it made, as another of its results."""
         owner = memory.owner
         return owner is not None and self.desc_of(owner) == desc and any(owner is made for made in values_of([entry.out]))
 
@@ -313,7 +313,7 @@ class Functionalizer:
         return View(memory, chain, replay(self.log, memory.value, chain), memory.version, desc, (*source.made, step), entry)
 
     def _mutate(self, entry: Entry) -> None:
-        """An operator that writes to arguments: its variant tells the new values, which are written one after the other."""
+        """Treat an operator that writes to arguments: its functional variant computes the new values, which are written in order."""
         op, args = entry.op, entry.args
         given = _by_name(entry)
         writes = schema_info(op).writes
@@ -341,13 +341,13 @@ class Functionalizer:
         self._write_results(variant, positional, keyword, entry.out, own_results(op, variant), targets)
 
     def _as_tensor(self, value: Any, device: torch.device) -> FakeTensor:
-        """What torch makes of a number that a program passes for a tensor: one of the widest type of its kind, without axes."""
+        """`value` as a tensor. A number becomes a 0-d tensor of the widest type of its category, as in torch."""
         if type(value) is FakeTensor:
             return value
         return self.log.emit(aten.scalar_tensor.default, (value,), {"dtype": _WIDEST[type(value)], "device": device})
 
     def _meets_own_writes(self, targets: list[Any], given: Mapping[str, Any]) -> bool:
-        """True where an operator that writes several tensors meets, at one of them, memory that it wrote at another."""
+        """True where an operator that writes several tensors reads or writes, for one of them, memory that it wrote for another."""
         if sum(1 for _ in values_of(targets)) < 2:
             return False
         written: dict[int, int] = {}
@@ -363,7 +363,7 @@ class Functionalizer:
         )
 
     def _refuse_overlap(self, entry: Entry, targets: list[Any], given: Mapping[str, Any]) -> None:
-        """What an operator writes overlaps in part with what it reads: eager raises, or goes by its order of elements."""
+        """Reject an operator that writes to a part of what it reads: eager raises, or its result depends on the order of elements."""
         written = list(values_of(targets))
         for read in values_of([list(given.values())]):
             for target in written:
@@ -373,14 +373,14 @@ class Functionalizer:
                     self.reject(entry, f"{entry.op} writes to a part of the memory that it reads")
 
     def _refuse_sharing(self, entry: Entry, targets: list[Any], given: Mapping[str, Any]) -> None:
-        """An operator of others may read, through another argument, what it wrote."""
+        """Reject a library's operator that may read, through another argument, what it wrote."""
         written = [id(self.view_of(fake).memory) for fake in values_of(targets)]
         used = [id(self.view_of(fake).memory) for fake in values_of([list(given.values())])]
         if any(used.count(memory) > 1 for memory in written):
             self.reject(entry, f"{entry.op} writes to an argument that shares memory with another")
 
     def _one_by_one(self, entry: Entry) -> None:
-        """A foreach operator treats one place of its lists after the other."""
+        """Treat a foreach operator as one call for each place of its lists, in order."""
         schema = entry.op._schema
         numbers = any(argument.name == "scalars" and str(argument.type) == "Tensor" for argument in schema.arguments)
         if numbers or not schema.name.startswith("aten::_foreach_") or any(argument.is_out for argument in schema.arguments):
@@ -390,7 +390,7 @@ class Functionalizer:
             self._mutate(replace(entry, args=args))
 
     def _draw(self, op: Op, variant: Op, values: dict[str, Any], target: FakeTensor) -> None:
-        """An operator that fills `target` with random numbers, in the order of its memory; functional ones go by rows."""
+        """Treat an operator that fills `target` with random numbers: in memory order, where functional operators draw row by row."""
         desc = self.view_of(target).desc
         order = memory_order(desc)
         if op is aten.normal_.default and not is_contiguous(desc):

@@ -93,9 +93,9 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
         elif (
             id(memory) in shared
             or not is_dense(output.desc)
-            or not equal(output.desc.offset, memory.whole.offset)  # it has more memory than it shows
+            or not equal(output.desc.offset, memory.whole.offset)  # it is a part of its memory
             or any(step.view.op in LAZY for step in view.chain)
-            or (output.requires_grad and not _is_tracked(output))  # autograd tells it by its base
+            or (output.requires_grad and not _is_tracked(output))  # its base carries the history
         ):
             base = bases.get(id(memory))
             if base is None:
@@ -106,7 +106,7 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
             if output.requires_grad and memory.owner is not None and memory.owner is not output and memory.owner.desc != memory.whole:
                 raise UnsupportedView("an output is a view of a tensor that changed its shape in place afterwards")
             value = with_strides_of(state.log, state.read(output), output.desc)
-            if not equal(value.desc.offset, output.desc.offset):  # a part of something that the program does not show
+            if not equal(value.desc.offset, output.desc.offset):  # a part of memory that the program does not return
                 value = state.log.emit(aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False)
             spec = OutputSpec(OutputKind.USER, differentiable=output.requires_grad)
             found.results.append(FromOutput(found.add(spec, value, output)))
@@ -116,9 +116,9 @@ def classify_outputs(state: Functionalizer, outputs: list[Any], changed_by_autog
 
 
 def _views_of_results(state: Functionalizer, found: ForwardOutputs, outputs: list[Any]) -> None:
-    """Views that the program made of a view that it returns too: gradients come to the one by way of the other.
+    """Rebuild a view that the program made of a view it also returns from that one, so that its gradients pass through it.
 
-    The caller sees that by hooks and `retain_grad`. A result that is a whole memory is what its views are made of anyway.
+    The caller observes that by hooks and `retain_grad`. A result that is a whole memory is the base of its views in any case.
     """
     shown: dict[int, list[int]] = {}
     for number, (output, what) in enumerate(zip(outputs, found.results, strict=True)):
@@ -143,13 +143,13 @@ def _is_made_of(made: tuple[ViewStep, ...], output: FakeTensor, state: Functiona
 
 
 def _is_of_what_requires_grad(state: Functionalizer, memory: Memory) -> bool:
-    """True where a view made without grad says that it requires grad, as what it is a view of does."""
+    """True where some tensor on the memory requires grad, so that a view made without grad reports that it does, too."""
     wholes = [memory.owner, *[state.inputs[member].fake for member in memory.members]]
     return any(whole is not None and whole.requires_grad for whole in wholes)
 
 
 def _is_tracked(output: FakeTensor) -> bool:
-    """True for what autograd has a history of; a view made without grad of what requires grad says that it does, and has none."""
+    """True for a tensor with a history. A view made with grad mode off of a tensor that requires grad requires grad without one."""
     return output.requires_grad and has_history(output)
 
 
@@ -179,7 +179,7 @@ def _new_values(state: Functionalizer, found: ForwardOutputs, changed_by_autogra
             continue
         owner = memory.owner
         differentiable = owner is not None and id(owner) in changed_by_autograd
-        # what eager's kernels write of their own accord (running statistics) or past autograd (`.data`) is no new version
+        # running statistics that kernels write, and writes through `.data`, do not count as a new version
         members = [state.inputs[member] for member in memory.members]
         quiet = all(given.fake is not None and given.fake._version == given.version for given in members)
         spec = OutputSpec(OutputKind.NEW_VALUE, placeholder.input, number, differentiable, quiet=quiet)
@@ -241,7 +241,7 @@ def _whole_view(state: Functionalizer, memory: Memory, view: View, output: FakeT
 
 
 def _steps(state: Functionalizer, found: ForwardOutputs, view: View, output: FakeTensor) -> tuple[ViewStep, ...]:
-    """The views to replay. Numbers in them that only running the graph tells become outputs of it."""
+    """The views to replay. Unbacked numbers in them become outputs of the graph."""
     steps = view.made
     owner = view.memory.owner
     if _is_tracked(output) and view.entry is not None and owner is not None:

@@ -1,4 +1,5 @@
-"""What the autograd history of a program's outputs says: what each flows to, frees and complains about.
+"""What the autograd history of a program's outputs says: what gradients of each flow to, which nodes free what they saved, and
+which refuse.
 
 In: fakes with their history after the program ran. Out: facts by output, as bit masks; output n is bit n.
 
@@ -143,7 +144,7 @@ def has_history(fake: FakeTensor) -> bool:
 
 
 def history_is_error(fake: FakeTensor) -> bool:
-    """True for a view that was written in a way which autograd refuses, once somebody looks at its history."""
+    """True for a view that was written in a way that autograd refuses when its history is next looked at."""
     try:
         fake.grad_fn  # noqa: B018  # working it out is what raises
     except RuntimeError:

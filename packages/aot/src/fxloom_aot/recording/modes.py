@@ -14,13 +14,13 @@ from fxloom_shapes.fake.devices import absent_devices
 
 
 def devices_as_captured() -> AbstractContextManager[Any]:
-    """As capture had it: what is to run is for devices that are there."""
+    """Allow devices that this machine does not have, as capture did; the graph itself runs on devices that exist."""
     context = trace_context()
     return absent_devices() if context is None or context.fake_mode.absent_devices else nullcontext()
 
 
 def anomalies_unseen() -> AbstractContextManager[Any]:
-    """Fakes have no values to be looked through for NaN; the compiled function's own gradients will be."""
+    """Turn anomaly detection off: fakes have no values to check for NaN. Gradients of the compiled function are checked when it runs."""
     return torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else nullcontext()
 
 

@@ -95,7 +95,7 @@ class Recorder(TorchDispatchMode):
     def starts(self, node: torch.fx.Node) -> None:
         """The program reaches `node`."""
         self.node = node
-        if node.op == "output":  # makes nothing: what autograd works out only now belongs to what came before
+        if node.op == "output":  # makes nothing: operators that autograd calls only now belong to earlier nodes
             return
         if self.fake_mode.env is not None:
             self.fake_mode.env.assumptions.clear()
@@ -108,7 +108,7 @@ class Recorder(TorchDispatchMode):
         return None if cause is None else get_site(cause)
 
     def either_way(self) -> bool:
-        """What is asked of sizes now chooses between two ways to the same result."""
+        """True while a question about sizes only chooses between two ways to compute the same result."""
         return self.in_backward and current_autograd_name() in _EITHER_WAY
 
     def expression(self) -> str:
@@ -177,7 +177,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def asserts(self, statement: Any) -> None:
-        """The program asserts `statement` of numbers that only running it tells."""
+        """The program asserts `statement` about unbacked numbers."""
         assert self.fake_mode.env is not None
         text, *rest = check_arguments(self.fake_mode.env, statement)
         truth = torch.SymBool(BoolNode(self.fake_mode.env, statement))

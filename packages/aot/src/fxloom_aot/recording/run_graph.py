@@ -118,7 +118,7 @@ def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
 
 @contextmanager
 def _rejecting(recorder: Recorder) -> Iterator[None]:
-    """What fakes can't answer, and what an operator raises, becomes the rejection of the node that asked."""
+    """Turn what fakes can't answer, and what an operator raises, into the rejection of the node that ran."""
     try:
         yield
     except GraphBreak as error:

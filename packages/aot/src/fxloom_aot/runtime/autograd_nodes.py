@@ -25,7 +25,7 @@ class CompiledFunction(torch.autograd.Function):
     def forward(ctx: Any, call: StageCall, token: torch.Tensor | None, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         assert call.tensors is not None and call.outputs is not None
         ctx.call = call
-        # what gradients of gradients of tensors with a history come by (`StageCall.put`): nothing else leads back here
+        # gradients of gradients reach this node by this output (`StageCall.put`): no other edge leads back here
         way = () if call.pending is None else (torch.empty(0, device="cpu"),)
         ctx.save_for_backward(*call.tensors, *way)
         ctx.set_materialize_grads(False)
@@ -46,7 +46,7 @@ class CompiledFunction(torch.autograd.Function):
         more = call.take() if len(gradients) > count and gradients[count] is not None else {}
         gradients = gradients[:count]
         chosen = [number for number, gradient in enumerate(gradients) if gradient is not None]
-        if not chosen and not more:  # the engine came by way of another output of what this was handed to
+        if not chosen and not more:  # the engine runs this node for another output of its consumer
             return (None,) * (2 + len(stage.parts[0]))
         if more or torch.is_grad_enabled():
             running = _for_more(ctx, call, gradients, chosen, more)

@@ -27,7 +27,7 @@ def compiled_gradients(ctx: Any, call: StageCall, gradients: Sequence[torch.Tens
     backward = stage.whole
     if autocast or len(chosen) < len(stage.outputs) or any(layout is not None for layout in layouts):
         backward = stage.variants.get(IncomingGradients(tuple(zip(chosen, layouts, strict=True)), autocast))
-    # no name for the inputs: the compiled graph lets go early of what nobody else holds
+    # no name for the inputs: the compiled graph frees early what nobody else holds
     return backward.in_parts(backward.inputs(call.saved(ctx, chosen), dict(zip(stage.outputs, gradients, strict=True))), stage.parts)
 
 

@@ -42,7 +42,7 @@ def gradients_with_history(ctx: Any, call: StageCall, gradients: Sequence[torch.
                 raise NotDifferentiable("eager's nodes give other gradients than the graph")
             stage.differentiable.is_unproven = False
         return found
-    except NotDifferentiable as reason:  # to use them is fine
+    except NotDifferentiable as reason:  # the gradients may still be used
         if level:
             raise double_backward_error(str(reason)) from reason
         made = _compiled_without_history(ctx, call, gradients, chosen)
@@ -85,7 +85,7 @@ def _histories(ctx: Any, call: StageCall) -> dict[int, History]:
 
 
 class _OnceDifferentiable(torch.autograd.Function):
-    """Gradients that can't be differentiated, as results of all that they depend on: to use them is fine."""
+    """Gradients that may be used, and raise when they are differentiated; inputs are all that they depend on."""
 
     @staticmethod
     def forward(ctx: Any, reason: str, count: int, *tensors: Any) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ Finish = Callable[[Sequence[Any], Sequence[Any], list[Any]], None]
 
 
 def finishers(signature: GraphSignature, stage_of: Mapping[int, int]) -> list[Finish] | None:
-    """What is to be done with the graph's outputs before anything has a history, then after each stage of them got its own.
+    """What is done with the graph's outputs: first before any has a history, then after each stage of outputs got its history.
 
     stage_of: by flat output, for those that are differentiated. Writes to inputs come before results that see them. None where the
     results are the graph's first outputs.
@@ -119,7 +119,7 @@ def _reshape(change: MetadataChange, places: Mapping[str, int]) -> Update:
     index, layout = change.index, runtime_value((change.size, change.stride, change.offset), places)
 
     def reshape(args: Sequence[Any], outputs: Sequence[Any]) -> None:
-        # what the graph saved of it is what it was
+        # the graph saved it under its former shape
         with torch.no_grad(), version_kept(args[index]):
             args[index].as_strided_(*layout(args))
 
@@ -154,7 +154,7 @@ def _maker(result: Result, places: Mapping[str, int]) -> Maker:
 
 
 def _steps_at_runtime(steps: tuple[ViewStep, ...], places: Mapping[str, int]) -> Callable[[Sequence[Any]], tuple[ViewStep, ...]]:
-    """The steps with the sizes of a call put in."""
+    """The function from the values of a call to the steps with their sizes filled in."""
     if not any(is_symbolic((step.args, tuple(value for _, value in step.kwargs))) for step in steps):
         return lambda args: steps
     made = [(step, runtime_value(step.args, places), runtime_value(step.kwargs, places)) for step in steps]

@@ -42,7 +42,7 @@ def inference_wrapper(
         if grad_mode:
             quiet(False)
         try:
-            with below_autograd():  # an output that is a view of something in the graph must not look like one
+            with below_autograd():  # an output that is a view of a tensor inside of the graph must not be one for autograd
                 outputs = compiled(inputs)
         finally:
             if grad_mode:

@@ -22,7 +22,7 @@ from fxloom_aot.trace_result import Boundary
 
 
 class WriteCounter:
-    """Counts the writes to a tensor, without its memory. outputs: those that need it as it was."""
+    """Notices writes to a tensor without keeping its memory. outputs: those whose gradients need it unchanged."""
 
     __slots__ = ("_counter", "_version", "outputs", "shape")
 
@@ -39,7 +39,7 @@ class WriteCounter:
 
 
 class RetainedTensors:
-    """PackedTensor tensors, beyond the backward pass that freed them, for outputs that may still be differentiated (a bit mask)."""
+    """Saved tensors, kept beyond the backward pass that freed them, for outputs that may still be differentiated (a bit mask)."""
 
     __slots__ = ("outputs", "tensors")
 
@@ -58,7 +58,7 @@ class StageCall:
     """One call of a stage: what its node keeps for backward passes beside autograd's saved tensors.
 
     tensors, outputs: what the node is to save, and to return; only until it is made. results: what it returned. held: of the inputs
-    (`again`). pending: by pass of the engine and place, gradients of gradients on their way through the node; None where all that it
+    (`HeldInputs`). pending: by pass of the engine and place, gradients of gradients on their way through the node; None where all that it
     has gradients of is a leaf, or saved with its history.
     """
 
@@ -85,7 +85,7 @@ class StageCall:
                 break
 
     def put(self, position: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Take a gradient along to the node, and give what goes there in its place."""
+        """Store a gradient for the node to add, and return what the engine passes on in its place."""
         assert self.pending is not None
         with _putting:
             mine = self.pending.setdefault(current_pass(), {})
@@ -117,7 +117,7 @@ class StageCall:
         return tensors
 
     def checks(self, tensors: Sequence[Any]) -> dict[Boundary, Callable[[], None]]:
-        """What raises when a tensor of the caller's is written from now on that eager's nodes hold. tensors: the saved ones."""
+        """Functions that raise when a tensor of the caller's that eager's nodes save is written from now on. tensors: the saved ones."""
         stage = self.stage
         result: dict[Boundary, Callable[[], None]] = {
             at: partial(_check_version, tensors[number], tensors[number]._version)

@@ -67,7 +67,7 @@ def training_wrapper(
     def run(*args: Any) -> list[Any]:
         inputs = gather(args)
         held = hold(args)
-        with torch.no_grad(), below_autograd():  # an output that is a view of something in the graph must not look like one
+        with torch.no_grad(), below_autograd():  # an output that is a view of a tensor inside of the graph must not be one for autograd
             outputs = list(forward(list(inputs)))  # the compiled graph may clear the list that it is given
         given: Sequence[Any] = args
         if rewritten:

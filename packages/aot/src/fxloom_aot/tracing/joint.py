@@ -194,7 +194,7 @@ class Differentiation:
                     raise NoBackwardGraph(f"the values kept do not suffice for {given}")
                 placed = [*kept, *[(specs[n], value) for (n, _), value in zip(chosen, came, strict=True)], *sizes]
                 return self.maker.backward(placed, some, gradients, gradient_of), descs
-            except (GraphBreak, GraphRejected, InternalError) as error:  # it asks of sizes what no guard says
+            except (GraphBreak, GraphRejected, InternalError) as error:  # it needs to know of sizes what no guard says
                 raise NoBackwardGraph(str(error)) from error
 
         at_leaves = plan.reached.leaves([source.leaf for source in plan.sources])
@@ -232,7 +232,7 @@ class Differentiation:
         self, found: ForwardOutputs, values: Sequence[FakeTensor], exposed: Mapping[int, int | None], reread: Container[int],
         checked: Container[int],
     ) -> tuple[list[FakeTensor], list[int]]:  # fmt: skip
-        """`values` with copies of those that somebody may write to unseen; also the calls that copy."""
+        """`values` with copies of those that the caller may write to without autograd noticing; also the calls that copy."""
         log = self.log
         held = {id(value) for value in [*log.placeholders, *found.values]}
         result, calls = [], []

@@ -75,7 +75,7 @@ class StagePlan:
 def find_boundaries(
     state: Functionalizer, found: ForwardOutputs, outputs: Sequence[Any], changed: Sequence[FakeTensor]
 ) -> list[FoundBoundary]:
-    """The tensors with a history of this program that the caller gets, or has, afterwards."""
+    """The tensors that the caller holds after the call and that have a history in this program."""
     new_values = [(number, spec) for number, spec in enumerate(found.specs) if spec.kind is OutputKind.NEW_VALUE]
     written = {spec.index: number for number, spec in new_values if spec.differentiable}
     result: list[FoundBoundary] = []
@@ -150,7 +150,7 @@ def plan_stage(
     sources += [Source(-1, edge=one.edge, hooked=one.hooked) for one in boundaries if reached.stops[one.edge]]
     descs = [_tangent(program.desc) for program in programs]
     tangents = [log.placeholder(desc) for desc in descs]
-    # what flows nowhere requires grad all the same: autograd tells it by what goes in
+    # a tensor that no gradient flows to may still require grad: autograd derives that from its inputs
     saved = list(_saved_in_eager(recorder, reached))
     memories: dict[int, int] = {}
     for tensor, mask in saved:
@@ -162,7 +162,7 @@ def plan_stage(
 def _saved_in_eager(recorder: Recorder, reached: Reached) -> Iterator[tuple[FakeTensor, int]]:
     """What nodes save, with the outputs that need it."""
     for node, mask in reached.nodes.items():
-        if not recorder.is_checkpointed(node):  # else it will be computed again, from what its inputs then are
+        if not recorder.is_checkpointed(node):  # else backward computes it again from its inputs as they are by then
             yield from ((saved, mask) for saved in saved_by(node) if type(saved) is FakeTensor)
 
 

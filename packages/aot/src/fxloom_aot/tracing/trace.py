@@ -135,14 +135,14 @@ class _Tracer:
             return Traced(maker.forward(found, self.state.log.live_calls(found.values), []), self._checks())
 
     def _saved_in_eager(self, program: Program) -> list[FakeTensor]:
-        """What to keep for further derivatives; for the sizes of the traced call, which have the same operators as others."""
+        """What to keep for further derivatives, found for the sizes of the traced call: all sizes run the same operators."""
         env = self.mode.env
         symbols = {} if env is None else {name: hint for name, hint in env.hints.items() if hint is not None}
         numbers = [given.number if given.fake is None else None for given in self.inputs]
         places = {name: place for place, name in enumerate(symbols)}
         try:
             plain = runtime_value(numbers, places)(list(symbols.values()))
-        except InternalError:  # numbers that only running tells
+        except InternalError:  # unbacked numbers
             return []
         return saved_in_eager(program, symbols, plain)
 
@@ -161,13 +161,13 @@ class _Tracer:
         return tuple(result)
 
     def _assert_of_inputs(self, env: SymbolEnv) -> None:
-        """Have the graph check what capture took for granted of unbacked sizes of its inputs; here it is a known fact."""
+        """Have the graph check what capture assumed of unbacked sizes of its inputs; this trace takes it as known."""
         for statement in list(env.deferred):
             if all(env.symbols[atom.text].sources for atom in symbols_of(statement)):
                 self.recorder.asserts(statement)
 
     def _is_symbolic(self) -> bool:
-        """Some number is a symbol: one that the caller passes, one that the trace specialized, or one that running it tells."""
+        """True when the environment has symbols: for inputs, also those that were specialized since, or unbacked ones."""
         return self.mode.env is not None and bool(self.mode.env.symbols)
 
     def _checks(self) -> tuple[StorageCheck, ...]:
@@ -184,10 +184,10 @@ class _Tracer:
             checks.append(StorageCheck(members, tuple(desc.offset for desc in offsets if desc is not None)))
         return tuple(checks)
 
-    # --- what can't be ---
+    # --- what is rejected ---
 
     def _refuse_leaves(self, outputs: Sequence[Any]) -> None:
-        """A leaf that the program makes and shows: its gradient is accumulated in the real tensor, which has to be there."""
+        """Reject a program that makes a leaf and returns it: its gradient is accumulated in the real tensor, which has to exist."""
         given = {id(place.fake) for place in self.inputs}
         for output in outputs:
             if type(output) is not FakeTensor or not output.requires_grad or has_history(output) or output._is_view():
@@ -196,7 +196,7 @@ class _Tracer:
                 raise GraphRejected(self.recorder.leaves[id(output)], "a tensor made in the graph becomes a leaf that requires grad")
 
     def _refuse_detached_inputs(self, before: Mapping[int, tuple[bool, Any]]) -> None:
-        """Inputs that are something else to autograd afterwards, in the caller's program too, without having been written.
+        """Reject inputs whose autograd state the program changes other than by writing to them.
 
         before: by id, whether the input required grad, and its history.
         """

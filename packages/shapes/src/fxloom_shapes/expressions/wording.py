@@ -1,6 +1,6 @@
-"""Statements about sizes as people write them: `x.size(0) % 2 == 0`, `n.item() <= 4`.
+"""Statements about sizes as Python expressions for messages: `x.size(0) % 2 == 0`, `n.item() <= 4`.
 
-In: a statement and what the program calls its symbols. Out: a Python expression. Bounds of one number have it on the left.
+In: a statement and the program's names for its symbols. Out: a Python expression. Bounds of one number have it on the left.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What eager's kernels refuse of a call beside its shapes: dtypes, numbers that do not fit them, words they do not know.
+"""Checks that eager's kernels make besides those of shapes: dtypes, numbers that do not fit them, unknown option strings.
 
 Shape rules and Meta kernels say what a result looks like; whether 300 fits into uint8, or what `approximate="foo"` is, the kernel
-itself checks when it runs. A compiled kernel has no such checks. So the eager kernel is asked, once for each kind of call: it runs
+itself checks when it runs. A compiled kernel has no such checks. So the eager kernel is run once for each kind of call,
 on small tensors of the same dtypes and ranks (empty where the program's are), and what it raises is the program's.
 
 In: a call on fakes that has a plan. Invariant: no generator advances, and nothing of the program's is read or written.
-What depends on the values in tensors is not asked here.
+Checks of the values in tensors are not made here.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Descriptor:
     dtype: torch.dtype
     device: torch.device
     offset: int
-    #: what the C++ side is told: the real device, or meta where this machine has no such device
+    #: the device of the C++ tensor: the real one, or meta where this machine has no such device
     wrapper_device: torch.device
     #: of the symbols in sizes, strides and offset; None where all are plain ints
     env: SymbolEnv | None

@@ -59,7 +59,7 @@ _ASKS = frozenset({"has_torch_function", "has_torch_function_unary", "has_torch_
 
 
 def _body_of(func: types.FunctionType) -> Callable[..., Any]:
-    """`func` that finds no mode where it asks for one, whatever is on when it runs."""
+    """`func` with its checks for overriding modes answered with no."""
     names = {**func.__globals__, **dict.fromkeys(_ASKS, lambda *relevant: False)}
     body = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
     body.__kwdefaults__ = func.__kwdefaults__

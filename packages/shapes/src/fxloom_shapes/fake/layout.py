@@ -76,7 +76,7 @@ def packed(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
 def steps_without_gaps(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool | None:
     """Whether the axes that have more than one element step through memory without gaps; None where that depends on symbols.
 
-    Nothing is asked: not of an axis that does so whatever its extent is, nor of others where one does not.
+    Leaves no guard.
     """
     result: bool | None = True
     for axis, steps in _steps(size, order):

@@ -24,7 +24,7 @@ class DimPolicy:
     """A dimension that may change.
 
     pinned: specializing it is an error. low, high: promised range. label: dims with one label have one size.
-    unbacked: nothing may depend on it. duck_key: what besides the size tells it apart from other dims (its earlier sizes).
+    unbacked: nothing may depend on it. duck_key: what besides the size has to be equal for dims to share a symbol (its earlier sizes).
     """
 
     pinned: bool = False
@@ -44,7 +44,7 @@ class OfDimension:
 
 @dataclass(frozen=True, slots=True)
 class AnyStride:
-    """A stride that is a symbol: nothing has to hold of it."""
+    """A stride that is a symbol of its own, without a guard."""
 
 
 #: what a stride has to be: the number it was, or what it follows from

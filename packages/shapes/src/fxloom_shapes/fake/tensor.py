@@ -25,9 +25,9 @@ _identities = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousCopy:
-    """Why memory was taken for new: `reshape` and its kind copy where they can't give a view of `origin`.
+    """Why a result was assumed to have new memory: `reshape`, `contiguous` and `to` copy only where they can't give a view of `origin`.
 
-    assumptions: what was asked on the way, with the answer that was assumed for numbers known only at run time.
+    assumptions: statements about unbacked sizes that decided between the two, each with the answer that was assumed.
     """
 
     origin: FakeStorage

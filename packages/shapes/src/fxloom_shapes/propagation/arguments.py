@@ -1,4 +1,4 @@
-"""The arguments of an operator: the fakes among them, and the key that tells calls of different metadata apart."""
+"""The arguments of an operator: the fakes among them, and the key that differs for calls with different metadata."""
 
 from __future__ import annotations
 

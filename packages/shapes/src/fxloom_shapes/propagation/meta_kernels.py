@@ -1,4 +1,4 @@
-"""Ask torch's registered Meta kernel of an operator, or the fake kernel of a custom one, for the metadata of its results.
+"""Run torch's registered Meta kernel of an operator, or the fake kernel of a custom one, for the metadata of its results.
 
 In: an operator and fakes. Out: the plan that its kernel's results on the `meta` device amount to. Tensors on `meta` that stand for
 fakes which share memory share theirs, so that views among the results are found by the identity of their storage.
@@ -154,7 +154,7 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
 
 @contextmanager
 def _certain(tensors: list[FakeTensor]) -> Iterator[None]:
-    """What torch expects within the block holds: tensors lie in the memory that they have."""
+    """Within the block torch's checks that a tensor fits into its memory succeed."""
     env = next((tensor.desc.env for tensor in tensors if tensor.desc.env is not None), None)
     with nullcontext() if env is None else env.queried_by(QueryOrigin.MEMORY):
         yield

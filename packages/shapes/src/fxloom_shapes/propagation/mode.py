@@ -92,8 +92,8 @@ class FakeMode(TorchDispatchMode):
     def close(self) -> None:
         """Forget which real tensors the fakes stand for, and who traced.
 
-        A program can tell that weak references to its tensors are left. Symbolic sizes, which compiled graphs keep, hold the
-        environment by C++ references, so what that holds no collector would find.
+        Otherwise weak references to the program's tensors would stay, which a program can count. Symbolic sizes, which compiled graphs
+        keep, hold the environment by C++ references, so the garbage collector finds no cycle through it.
         """
         self.forget_tensors()
         if self.env is not None:

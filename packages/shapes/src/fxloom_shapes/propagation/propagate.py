@@ -66,7 +66,7 @@ statistics = CacheStatistics()
 class OperatorTraits:
     """What `propagate` needs to know of an operator, worked out once. As part of a key it is compared by identity.
 
-    copies: it copies where torch's own functions (`reshape`, `contiguous`, `to`) can't give a view. views_copy: `reshape` calls it
+    copies: `reshape`, `contiguous` and `to` call it where they can't give a view. views_copy: `reshape` calls it
     on such a copy. known_factory: it makes a tensor whose values follow from its arguments.
     """
 
@@ -170,7 +170,7 @@ _COPIES = frozenset({aten.clone.default, aten._to_copy.default})
 
 
 def _assumptions_before_copy(args: tuple[Any, ...]) -> tuple[tuple[Any, bool], ...]:
-    """What the function that copies now asked before, with answers by default."""
+    """The assumptions about unbacked sizes that led the running function to copy."""
     env = args[0].desc.env if type(args[0]) is FakeTensor else None
     return () if env is None else tuple(env.assumptions)
 

@@ -1,4 +1,4 @@
-"""Operators that are more than metadata in, metadata out: they read numbers, or change a tensor's own metadata.
+"""Operators that propagation of metadata does not cover: they read numbers, or change a tensor's own metadata.
 
 In: an operator of `HANDLERS`, its arguments and the mode that runs it, if any. Out: what the operator returns.
 """

@@ -61,7 +61,7 @@ def geqrf(device: torch.device, a: Any) -> Plan | None:
 
 @shape_rule(aten.linalg_lstsq.default)
 def linalg_lstsq(device: torch.device, a: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> Plan | None:
-    """Declines where there are residuals: only the rank, a value, tells whether they are computed."""
+    """Declines where there are residuals: whether they are computed depends on the rank, a value."""
     x, y = a.desc, b.desc
     driver = driver or "gelsy"
     if device.type != "cpu" or len(x.size) < 2 or len(x.size) != len(y.size) or x.size[:-1] != y.size[:-1] or x.dtype != y.dtype:

@@ -36,7 +36,7 @@ class ConstraintSolver:
         self.equal: dict[Atom, Poly] = {}
         self.compared: dict[tuple[str, tuple[FloatExpr, ...]], bool] = {}
         self.version = 0
-        #: results that hold until something new is known; for those who ask often
+        #: cache for callers, cleared when something new is known
         self.memo: dict[Any, Any] = {}
         self._lower: dict[Poly, int | None] = {}
         self._atom_ranges: dict[Atom, Range] = {}
@@ -53,7 +53,7 @@ class ConstraintSolver:
     # --- simplification ---
 
     def simplify(self, poly: Poly) -> Poly:
-        """`poly` with what is known equal put in, and functions decided that can be."""
+        """`poly` with equal terms substituted, and functions evaluated where that is possible."""
         if not self.equal and all(not atom.kind for monomial in poly.terms for atom in monomial):
             return poly
         found = self._simple.get(poly)
@@ -427,7 +427,7 @@ class ConstraintSolver:
 
 
 def _alone(poly: Poly) -> list[tuple[Atom, int]]:
-    """[(atom, value)] when poly == 0 says atom == value."""
+    """[(atom, value)] when poly == 0 means atom == value."""
     offset = poly.terms.get((), 0)
     rest = poly - const(offset)
     if len(rest.terms) != 1:

@@ -1,8 +1,8 @@
-"""Cases in which all that is known holds: what is otherwise in one of them needs no attempt at a proof.
+"""Counterexamples: cases that satisfy all known statements. A statement that is false in one of them needs no attempt at a proof.
 
-In: what symbols are in the traced call, their ranges, and each statement that is stated. Out: what a polynomial is in each case.
-The first case is the traced call; others have multiples and neighbours of its numbers, and are left out from the first statement
-on that does not hold of them. They only refute, so a case more or less never makes an answer wrong.
+In: the values of symbols in the traced call, their ranges, and each statement that is stated. Out: the value of a polynomial in each
+case. The first case is the traced call; others have multiples and neighbours of its numbers, and are dropped with the first
+statement that they do not satisfy. Cases only refute, so which ones there are never makes an answer wrong.
 """
 
 from __future__ import annotations

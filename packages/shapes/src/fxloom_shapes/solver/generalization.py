@@ -1,9 +1,9 @@
-"""What holds of ordinary sizes, those other than 0 and 1: for operators' questions about unbacked sizes.
+"""Size generalization: what a statement about unbacked sizes is for all sizes but 0 and 1 (here: ordinary sizes).
 
-A kernel treats 0 and 1 apart (an empty reduction, an axis that is broadcast) and all other sizes alike. So its question is tried
-at a few sizes that have nothing in common, in all combinations; where the answers agree, that is the kernel's way for ordinary
-sizes. In: a statement or number, the range of each unknown. Out: the answers. This is what to expect and no proof: the
-environment has it checked when the program runs, unless no value depends on the answer (`is_about_strides`).
+A kernel treats 0 and 1 apart (an empty reduction, an axis that is broadcast) and all other sizes alike. So its query is evaluated
+at a few sizes without common factors, in all combinations; where the answers agree, that is the answer for ordinary sizes.
+In: a statement or number, the range of each unbacked symbol. Out: the answers. This is an expectation, not a proof: the environment
+has it checked when the program runs, unless no value depends on the answer (`is_about_strides`).
 """
 
 from __future__ import annotations

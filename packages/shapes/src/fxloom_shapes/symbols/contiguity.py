@@ -1,6 +1,6 @@
-"""What torch asks of sizes and strides: whether axes step through memory without gaps, and in which order.
+"""Contiguity of tensors with symbolic sizes: whether axes step through memory without gaps, and in which order.
 
-In: sizes and strides as polynomials. Out: a statement, which whoever asks decides; or an answer.
+In: sizes and strides as polynomials. Out: a statement for the caller to decide, or an answer for the traced call.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from fxloom_shapes.symbols.nodes import IntNode
 from fxloom_shapes.symbols.options import EnvOptions, QueryOrigin, Tracer
 from fxloom_shapes.symbols.symbol import LARGEST, SPECIAL, SizeGuard, Symbol
 
-#: how far from a size others are looked for that a trace serves
+#: how far from a size `_has_one_value` looks for other sizes that satisfy the guards
 _NEARBY = 2048
 _IN_ONE_GRAPH = (
     "an operator treats sizes like 0 and 1 apart, and with fullgraph=True one graph was made for all others; "
@@ -71,8 +71,8 @@ class _FloatAt(NamedTuple):
 class SymbolEnv:
     """See the module's docstring.
 
-    `options` never change. `tracer` is the layer that traces now (`begin_retrace` passes the environment on), and `queried_by` says whose
-    questions follow. What the trace relied on is in `guards`, `deferred` (checked when the graph runs), `offsets` and
+    `options` never change. `tracer` is the layer that traces now (`begin_retrace` passes the environment on), and `queried_by` says where
+    queries come from. What the trace relied on is in `guards`, `deferred` (checked when the graph runs), `offsets` and
     `pinned_floats`; once the environment is `frozen`, relying on more is an InternalError. `runtime_scalars`, `plans`, `interned`,
     `descriptors` and `constants` are caches of other modules: their entries hold in this environment only.
     """
@@ -86,7 +86,7 @@ class SymbolEnv:
         self.symbols: dict[str, Symbol] = {}
         #: there are unbacked symbols, whose numbers are known only at run time
         self.has_unbacked = False
-        #: answers by default since the program's last call (`fake.AmbiguousCopy`)
+        #: statements about unbacked symbols that were answered by default since the program's last call (`fake.AmbiguousCopy`)
         self.assumptions: list[tuple[Statement, bool]] = []
 
         self.guards: dict[Statement, SizeGuard] = {}
@@ -97,7 +97,7 @@ class SymbolEnv:
         #: float symbols whose very value the trace relied on
         self.pinned_floats: dict[str, SizeGuard] = {}
         self.frozen = False
-        #: what comes now was captured before: a number that is read out of a tensor is one that capture left in the graph
+        #: a captured program is traced once more: a number that is read out of a tensor is one that capture left in the graph
         self.retracing = False
 
         #: symbols of numbers and counts that were read from tensors before, by what was read
@@ -118,11 +118,11 @@ class SymbolEnv:
         self._shared: dict[_ByLabel | _ByNumber | _FloatAt, Symbol] = {}
         self._numbers: dict[Poly, torch.SymInt | int] = {}
 
-    # --- who asks ---
+    # --- origins of queries ---
 
     @contextmanager
     def queried_by(self, origin: QueryOrigin) -> Iterator[None]:
-        """Within the block, questions count as those of `origin`."""
+        """Within the block, queries count as coming from `origin`."""
         before, self.query_origin = self.query_origin, origin
         try:
             yield
@@ -146,11 +146,11 @@ class SymbolEnv:
 
     @property
     def in_operator(self) -> bool:
-        """The question is an operator's or torch's, not the program's own."""
+        """True while queries come from an operator or from torch, not from the program."""
         return self.query_origin in (QueryOrigin.OPERATOR, QueryOrigin.MEMORY)
 
     def begin_retrace(self, tracer: Tracer) -> None:
-        """From now on `tracer` traces. The program's own questions were answered before, all that come are operators'."""
+        """The captured program is traced once more, by `tracer`: its own branches are decided, further queries are operators'."""
         self.tracer, self.query_origin, self.retracing = tracer, QueryOrigin.OPERATOR, True
 
     # --- symbols ---
@@ -218,7 +218,7 @@ class SymbolEnv:
         return low, (-1 if high is None else high)
 
     def create_unbacked(self, low: int | None = None, high: int | None = None, source: Source | None = None) -> torch.SymInt:
-        """A number known only at run time. source: the place of an input that nothing may look at."""
+        """A new unbacked symbol. source: the input dimension that it is (`mark_unbacked`); None for a number that the program computes."""
         made = self._new("u" if low is not None and low >= 0 else SIGNED, None)
         self.solver.ranges[made.atom] = made.promised = (low, high)
         made.sources += [] if source is None else [source]
@@ -227,7 +227,7 @@ class SymbolEnv:
         return result
 
     def create_float_unbacked(self) -> torch.SymFloat:
-        """A float known only at run time."""
+        """A new unbacked float symbol."""
         made = self._new("z", None)
         made.is_float = True
         return torch.SymFloat(self.float_node(FloatExpr("symbol", (made.atom,))))
@@ -278,7 +278,7 @@ class SymbolEnv:
         return made
 
     def float_node(self, expr: FloatExpr) -> FloatNode:
-        """The node of a float, as it is: what its arithmetic may raise is seen to by `float_arithmetic.computed`."""
+        """The node of a float expression; `float_arithmetic.computed` is where arithmetic that may raise is checked."""
         return FloatNode(self, expr)
 
     def hint(self, poly: Poly) -> int | None:
@@ -292,10 +292,13 @@ class SymbolEnv:
     def hints(self) -> Mapping[str, Any]:
         return self._hints
 
-    # --- questions ---
+    # --- queries ---
 
     def decide(self, statement: Statement | bool, *, assume: bool = True) -> bool:
-        """The truth of a statement: proven, or that of the traced call, which leaves a guard. assume: or `_assumed`."""
+        """The truth of a statement: proven, or that of the traced call, which leaves a guard.
+
+        assume: where unbacked symbols are in it, an operator's assumption will do (`_assumed`).
+        """
         if isinstance(statement, bool):
             return statement
         known = self.solver.proves(statement)
@@ -316,7 +319,7 @@ class SymbolEnv:
         return truth
 
     def _violated(self, statement: Statement) -> ConstraintViolated | None:
-        """What to raise where a dimension marked as unbacked is looked at. statement: what is to be known of it."""
+        """The error for needing to know `statement`, where a dimension marked as unbacked is in it; else None."""
         for atom in symbols_of(statement):
             symbol = self.symbols[atom.text]
             if symbol.hint is None and symbol.sources:
@@ -345,7 +348,7 @@ class SymbolEnv:
             return default
 
     def settle(self, assumption: tuple[Statement, bool]) -> bool:
-        """True where an answer by default is certain to be right, or is assumed and checked at run time; raises DataDependent else."""
+        """True where a default answer is proven, or is assumed and checked at run time; DataDependent where neither is possible."""
         statement, answer = assumption
         return self.decide(statement, assume=self.options.one_graph) is answer
 
@@ -361,7 +364,7 @@ class SymbolEnv:
                 return True
             usual = generalization.truths_alike(statement, self._unknown(symbols_of(statement)), self._hints) if self.in_operator else set()
             if usual == {True} and generalization.is_about_strides(statement):
-                return True  # that a tensor lies in its memory; an empty one need not
+                return True  # the check that a tensor fits into its memory; an empty tensor need not
             if usual == {False} and generalization.is_about_leading_part(statement):
                 raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
             self._defer(statement, "", message, error, numbers)
@@ -382,7 +385,7 @@ class SymbolEnv:
         self.solver.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
 
     def _assumed(self, statement: Statement) -> bool | None:
-        """The truth that an operator assumes, as it holds of all ordinary sizes; checked at run time. None: it may assume none."""
+        """The truth that a statement has for all sizes but 0 and 1, assumed and checked at run time; None where nothing may be assumed."""
         answers = generalization.truths(statement, self._assumable(symbols_of(statement)), self._hints)
         if len(answers) != 1:
             return None
@@ -392,7 +395,7 @@ class SymbolEnv:
         return truth
 
     def _assumed_number(self, poly: Poly) -> int | None:
-        """The number that `poly` is for ordinary sizes, whatever they are (how many pieces `chunk(2)` gives); then checked."""
+        """The value that `poly` has for all sizes but 0 and 1 (how many pieces `chunk(2)` gives), assumed and checked at run time."""
         numbers = generalization.values(poly, self._assumable(poly.symbols()), self._hints)
         if len(numbers) != 1:
             return None
@@ -401,7 +404,7 @@ class SymbolEnv:
         return number
 
     def _assumable(self, atoms: Iterable[Atom]) -> dict[str, Range]:
-        """The unknown symbols, where an operator may assume something about all of them; else none.
+        """The unbacked symbols of a statement, where an operator may assume something about all of them; else none.
 
         It may of dimensions marked as unbacked, of all sizes where the user wants one graph (otherwise a break at the operator
         serves them all), and of any number where it makes no difference.
@@ -418,7 +421,7 @@ class SymbolEnv:
         return _IN_ONE_GRAPH if self.options.one_graph else _OF_MARKED
 
     def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
-        """What torch's Python helpers (`guard_or_false` and its kin) ask of an environment."""
+        """The entry point that torch's Python helpers (`guard_or_false` and the like) call on an environment."""
         if isinstance(node.expr, bool):
             return node.expr
         statement = getattr(node, "statement", None)
@@ -444,7 +447,7 @@ class SymbolEnv:
                 raise ConstraintViolated(where, worded(self, statement), site)
 
     def _has_one_value(self, symbol: Symbol, *more: Statement) -> bool:
-        """No other number was found for which all that is asked of the symbol alone, and `more`, has the same answers."""
+        """True where no other number near by satisfies the guards on the symbol alone and `more`: the symbol is specialized."""
         known = self.solver.equal.get(symbol.atom)
         if known is not None:
             return known.constant is not None
@@ -481,7 +484,7 @@ class SymbolEnv:
         return value
 
     def _refuse_respecialization(self, symbols: Sequence[Symbol]) -> None:
-        """Break where an operator insists on the value of a number that code was made for twice already."""
+        """Break where an operator would specialize a number for which code was compiled twice already."""
         if self.query_origin is QueryOrigin.NUMBER:
             return
         for symbol in symbols:
@@ -491,7 +494,7 @@ class SymbolEnv:
                     raise Specialized(source.name, symbol.hint)
 
     def specialized_sources(self) -> dict[str, int | float | None]:
-        """Numbers whose very values the trace relies on, by the names of their places."""
+        """The numbers that the trace was specialized to, by the names of their sources."""
         found: dict[str, int | float | None] = {}
         for symbol in self.symbols.values():
             known = self.solver.equal.get(symbol.atom)
@@ -521,7 +524,7 @@ class SymbolEnv:
             self.offsets[source] = (offset, self.tracer.site())
 
     def expect_finite(self, expr: FloatExpr) -> None:
-        """A guard that the float is a number; raises what Python does where it is none in this call."""
+        """Guard that the float is finite; raise what Python raises where it is not in this call."""
         try:
             value = expr.value(self._hints)
         except KeyError:
@@ -540,7 +543,7 @@ class SymbolEnv:
         return self.decide(Comparison("finite", (expr,)))
 
     def opaque_node(self, kind: str, *args: Poly | FloatExpr) -> IntNode:
-        """The node of a function that is computed apart, for results that fit into 64 bits."""
+        """The node of an opaque function (`OPAQUE`), whose result has to fit into 64 bits."""
         made = self.solver.opaque(kind, *args)
         if made.constant is None and kind == "Power":
             value = self.hint(made)
@@ -549,7 +552,7 @@ class SymbolEnv:
             self.decide(relation(">=", const(LARGEST) - made))
         return self.node(made)
 
-    # --- the end ---
+    # --- results ---
 
     def size_guards(self) -> list[SizeGuard]:
         """The guards in their final form, without those that others imply. Ranges of symbols are not in it."""

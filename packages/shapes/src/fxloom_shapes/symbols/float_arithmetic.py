@@ -1,4 +1,4 @@
-"""Arithmetic that gives floats: what Python raises instead of giving a number, and what an operator's own division by zero gives.
+"""Arithmetic that gives floats: the exceptions that Python raises, and division by zero within operators, which does not raise.
 
 In: an expression. Out: its node, made by the environment. Invariant: an operation that may raise leaves a guard that it doesn't,
 or raises what Python raises for the numbers of the traced call.
@@ -22,7 +22,7 @@ _MAY_RAISE = frozenset(UNARY) | {"truediv", "floordiv", "mod", "pow"}
 
 
 def computed(env: SymbolEnv, expr: FloatExpr) -> FloatNode:
-    """The node of a float. What the program's arithmetic raises instead of giving a number is raised here, and guarded to."""
+    """The node of a float expression. Raises what Python raises for the traced call; else leaves a guard that nothing is raised."""
     try:
         if not expr.symbols():
             return env.float_node(FloatExpr("const", (float(expr.value({})),)))
@@ -33,7 +33,7 @@ def computed(env: SymbolEnv, expr: FloatExpr) -> FloatNode:
     except ZeroDivisionError:
         if not env.in_operator or expr.kind != "truediv":
             raise
-        # an operator's own division, which is that of C++; the sizes are guarded to be those that make it one by zero
+        # an operator divides as C++ does; a guard keeps the divisor zero
         return env.float_node(FloatExpr("const", (_divided_by_zero(env, expr),)))
     return env.float_node(expr)
 

@@ -122,7 +122,7 @@ class FloatNode(NumberNode):
         return self._quotient(True) or self._rounded("Ceil")
 
     def _quotient(self, up: bool) -> Node | None:
-        """floor(a / b) and ceil(a / b) of integers are quotients: float64 is exact for any size that a tensor can have."""
+        """floor(a / b) and ceil(a / b) of integers as integer quotients: float64 is exact for any size that a tensor can have."""
         parts = self.float_expr.args
         if self.float_expr.kind != "truediv" or not all(part.kind == "int" for part in parts):
             return None
@@ -155,7 +155,7 @@ class FloatNode(NumberNode):
         if not env.is_finite(self.float_expr):
             return self.wrap_bool(False)
         if not env.decide(Comparison("<", (FloatExpr("abs", (self.float_expr,)), FloatExpr("const", (2.0**53,))))):
-            return self.wrap_bool(True)  # floats of that size are whole, and too large for guards to take the floor of
+            return self.wrap_bool(True)  # such floats have no fractional part, and are too large for the guards' floor
         return compared("==", self, env.opaque_node("Floor", self.float_expr))
 
     def neg(self) -> Node:

@@ -1,4 +1,4 @@
-"""What to say of a statement about symbols: in the program's terms, when it does not hold.
+"""Messages about statements on symbols, with the program's own names for them.
 
 In: an environment and a statement. Out: text, or the arguments of a check that makes the text when the program runs. Symbols are
 called what the program calls them: by the place of an input, or by the expression that computes them.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _names(env: SymbolEnv, statement: Statement) -> dict[str, str]:
-    """What the program calls the symbols in a statement, as far as that is known."""
+    """The program's expression for each symbol in a statement, as far as it is known."""
     symbols = [env.symbols[atom.text] for atom in symbols_of(statement)]
     called = {symbol.name: symbol.sources[0].name if symbol.sources else symbol.computed_by for symbol in symbols}
     return {name: spelled(text) for name, text in called.items() if text}

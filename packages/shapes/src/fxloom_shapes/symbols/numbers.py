@@ -1,4 +1,4 @@
-"""Symbolic numbers from outside: their types, what tells two apart, about how large one is, which symbols are in it."""
+"""What other modules need of symbolic numbers: their types, keys to compare them by, estimates, the symbols in them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SymbolicKey:
 
 
 def estimate(number: Any) -> int:
-    """About how large a size is, for choices that may be wrong: that of the traced call, or a guess. Leaves no guard."""
+    """About how large a size is, for heuristics: its value in the traced call, or a default for unbacked ones. Leaves no guard."""
     if isinstance(number, int):
         return number
     node = number.node
@@ -49,7 +49,7 @@ _GUESS = 4096
 
 
 class _Guessed(dict[str, Any]):
-    """Numbers of symbols, a guess for those known only at run time."""
+    """Values of symbols in the traced call; a default for unbacked ones."""
 
     def __missing__(self, name: str) -> int:
         return _GUESS

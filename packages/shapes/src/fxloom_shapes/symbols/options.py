@@ -1,6 +1,7 @@
-"""Who asks the symbol environment, what a compilation wants of it, and the layer that traces.
+"""Settings of the symbol environment: the options of a compilation, the origin of a query about sizes, the tracer's callbacks.
 
-In: the options of a compilation, the layer that traces. Out: what `SymbolEnv` answers by, besides what the solver knows and hints.
+They decide, beside what the solver knows and the hints, how `SymbolEnv` answers a query: from a hint with a guard, by an assumption
+that is checked at run time, or not at all.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from fxloom_interfaces.errors import Site
 
 
 class QueryOrigin(enum.Enum):
-    """Whose question it is.
+    """Where a query about sizes comes from.
 
-    PROGRAM: the program's own, `if x.shape[0] > 3`. NUMBER: the program's own, that uses a number as such (`range(n)`, a key of
-    a dict): only the program can be blamed for its value. OPERATOR: that of a kernel, which may treat 0 and 1 apart for its own
-    reasons. MEMORY: torch's, how much memory a tensor takes, and whether it lies in what it has, which is so; fakes have none.
+    PROGRAM: a branch of the program, `if x.shape[0] > 3`. NUMBER: the program uses a plain number (`range(n)`, a key of a dict), so
+    that only the program itself fixes it to a value. OPERATOR: a kernel, which may treat 0 and 1 apart for reasons of its own.
+    MEMORY: torch's check that a tensor fits into its memory; fakes have none, so it is answered with yes.
     """
 
     PROGRAM = enum.auto()
@@ -58,9 +59,9 @@ def _no_site() -> Site | None:
 
 @dataclass(frozen=True, slots=True)
 class Tracer:
-    """The layer that traces.
+    """Callbacks of the layer that traces.
 
-    site: the user's line that asks now. on_symbol: called when a symbol is made. on_deferred: called when a statement about unbacked
+    site: the user's line of the current query. on_symbol: called when a symbol is made. on_deferred: called when a statement about unbacked
     symbols is assumed, so that the trace checks it at run time. either_way: True while both answers lead to the same result.
     expression: the program's expression whose value the next unbacked symbol stands for, for messages.
     """
