@@ -9,7 +9,7 @@ import torch
 import torch.fx
 
 import fxloom_decomp
-from fxloom_decomp.registry import OPMATH, decomposition
+from fxloom_decomp.registry import OPMATH, REGISTRY, decomposition
 from fxloom_interfaces.errors import ConfigError, InternalError
 from fxloom_interfaces.meta import set_fake
 
@@ -74,3 +74,12 @@ def test_random_rules_have_the_distribution(op: Any, args: tuple[float, ...], me
     drawn = fxloom_decomp.table("inductor")[op](torch.empty(300, 300), *args)
     assert abs(drawn.mean().item() - mean) < 5 * deviation / 300
     assert abs(drawn.std().item() - deviation) < 0.03 * deviation
+
+
+def test_a_rule_that_is_registered_late_is_in_the_table() -> None:
+    assert aten.bartlett_window.default not in fxloom_decomp.table("inductor")
+    decomposition(aten.bartlett_window.default)(lambda length: NotImplemented)
+    try:
+        assert aten.bartlett_window.default in fxloom_decomp.table("inductor")
+    finally:
+        del REGISTRY[aten.bartlett_window.default]

@@ -175,7 +175,7 @@ def compute(op: str, args: Sequence[Tensor], dtype: str) -> Tensor:
         return _to_dtype(args[0], torch_dtype(dtype))
     if op == "bitcast":
         return args[0].contiguous().view(torch_dtype(dtype))
-    return _COMPUTE[op](*args).to(torch_dtype(dtype))
+    return MEANINGS[op](*args).to(torch_dtype(dtype))
 
 
 def _to_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -196,7 +196,8 @@ def _sign(a: Tensor) -> Tensor:
     return torch.where(a != a, 0, torch.sign(a)) if a.is_floating_point() else torch.sign(a)
 
 
-_COMPUTE: dict[str, Callable[..., Tensor]] = {
+#: What each elementwise op computes.
+MEANINGS: dict[str, Callable[..., Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,

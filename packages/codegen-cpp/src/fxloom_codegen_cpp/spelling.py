@@ -75,7 +75,7 @@ def spell(op: str, args: Sequence[Text], dtype: str, operand_dtypes: Sequence[st
         return _narrow(infix(*_INFIX[op], *args), op, dtype)
     if op in _CALLS:
         return call(f"{op}<{ctype(kind)}>", *args)  # literals alone don't tell the type
-    rule = _RULES.get(op)
+    rule = SPELLINGS.get(op)
     if rule is not None:
         return rule(args, kind)
     if kind == "float32" and op in _PRELUDE_F32:
@@ -183,7 +183,8 @@ def _sigmoid(args: Sequence[Text], kind: str) -> Text:
     return infix("/", MULTIPLICATIVE, _one(kind), denominator)
 
 
-_RULES: dict[str, Callable[[Sequence[Text], str], Text]] = {
+#: Ops that are neither an infix operator nor one function: op -> text of its operands and their dtype.
+SPELLINGS: dict[str, Callable[[Sequence[Text], str], Text]] = {
     "remainder": _remainder,
     "fmod": _fmod,
     "abs": _abs,

@@ -7,7 +7,6 @@ import it, so whoever can ask for a table has every rule in it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -35,9 +34,8 @@ def registered() -> Mapping[Op, Decomposition]:
     return MappingProxyType(REGISTRY)
 
 
-@functools.cache
 def table(name: str) -> Mapping[Op, Rule]:
-    """The rules of the set `name`. ConfigError for an unknown one."""
+    """The rules of the set `name`, as they are registered now. ConfigError for an unknown one."""
     if name not in SETS:
         raise ConfigError(f"unknown set of decompositions {name!r}{nearest(name, list(SETS))}")
     return MappingProxyType({op: entry.call for op, entry in REGISTRY.items() if name in entry.sets})

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 Value: TypeAlias = int
 
 #: Ops of `Compute` beside those of OPS, with their operand counts.
-COMPUTE_ARITY: dict[str, int] = {
-    **{name: info.arity for name, info in OPS.items()},
+_FURTHER_ARITY: dict[str, int] = {
     "where": 3,
     "to_dtype": 1,
     "bitcast": 1,
@@ -133,7 +132,7 @@ class Compute:
     dtype: str
 
     def __post_init__(self) -> None:
-        arity = COMPUTE_ARITY.get(self.op)
+        arity = OPS[self.op].arity if self.op in OPS else _FURTHER_ARITY.get(self.op)
         if arity is None:
             raise IRError(f"unknown op {self.op!r}")
         if arity != len(self.args):
