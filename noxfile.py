@@ -242,7 +242,7 @@ def whole_environment(session: nox.Session, version: str) -> str:
 def whole(session: nox.Session) -> None:
     """The tests that need all packages: the demo's programs, plugins, docs' examples."""
     python = whole_environment(session, f"{sys.version_info.major}.{sys.version_info.minor}")
-    run_pytest(session, python, "tests", "docs/test_examples.py")
+    run_pytest(session, python, "tests", "docs/test_examples.py", "docs/test_recipes.py")
 
 
 @nox.session(venv_backend="none")
@@ -271,7 +271,7 @@ def versions(session: nox.Session, version: str) -> None:
     python = whole_environment(session, version)
     for package in ORDER:
         run_pytest(session, python, f"packages/{package}/tests")
-    run_pytest(session, python, "tests", "docs/test_examples.py")
+    run_pytest(session, python, "tests", "docs/test_examples.py", "docs/test_recipes.py")
 
 
 @nox.session(venv_backend="none")

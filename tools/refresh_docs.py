@@ -1,10 +1,11 @@
-"""Keeps the pages of docs/ true to the tree: `python3 tools/refresh_docs.py` says what is stale, `--write` mends it.
+"""Keeps the documentation true to the tree: `python3 tools/refresh_docs.py` says what is stale, `--write` mends it.
 
-Two things are refreshed in place, the prose stays as its author wrote it:
+Three things are refreshed in place, the prose stays as its author wrote it:
 
 - The block after `<!-- dump: NAME -->` is the file NAME of tests/golden/stages, which a test compares with what the stages make.
 - A link whose text is a definition, [`Evaluator`](packages/dynamo/...), leads to the module of that package which defines the class
   or function. A definition that is gone, or that stands in several modules, is an error: the prose is about something else then.
+- An import from a module of ours that no longer defines what is imported leads to the one that does.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ LANGUAGES = {".py": "py", ".cpp": "cpp", ".txt": "text"}  # not "python": those 
 
 DUMP = re.compile(r"<!-- dump: (\S+) -->\n```\w+\n.*?^```\n", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[`(\w+)`\]\((?:\.\./)*packages/([\w-]+)/[^)]*\)")
+IMPORT = re.compile(r"^from (fxloom_\w+)\.([\w.]+) import (\w+(?:, \w+)*)$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
@@ -31,6 +33,7 @@ def pages() -> list[Path]:
 def refreshed(page: Path, text: str) -> str:
     """`text`, the contents of `page`, with dumps and links as they should be. LookupError for what the tree doesn't have."""
     text = DUMP.sub(lambda found: _dump(found.group(1)), text)
+    text = IMPORT.sub(lambda found: _import(found.group(0), *found.groups()), text)
     return LINK.sub(lambda found: f"[`{found.group(1)}`]({_target(page, found.group(2), found.group(1))})", text)
 
 
@@ -49,12 +52,23 @@ def _target(page: Path, package: str, name: str) -> str:
     return os.path.relpath(modules[0], page.parent)
 
 
+def _import(line: str, package: str, module: str, names: str) -> str:
+    source = ROOT / "packages" / package.removeprefix("fxloom_").replace("_", "-") / "src"
+    if source.exists():
+        found = [definitions(source.parent.name).get(name, []) for name in names.split(", ")]
+        places = {path for paths in found for path in paths}
+        if len(places) == 1 and all(found):
+            return f"from {'.'.join(places.pop().relative_to(source).with_suffix('').parts)} import {names}"
+    return line
+
+
 @functools.cache
 def definitions(package: str) -> dict[str, list[Path]]:
     """Name of a class, function or table at the top level of a module -> the modules of the package that define it."""
+    pattern = re.compile(r"^(?:class |def |(?=[A-Z][A-Z_0-9]*(?:: [^=\n]+)? = ))(\w+)", re.MULTILINE)
     found: dict[str, list[Path]] = {}
     for path in sorted((ROOT / "packages" / package / "src").rglob("*.py")):
-        for name in dict.fromkeys(re.findall(r"^(?:class |def |(?=[A-Z_]+(?:: [^=\n]+)? = ))(\w+)", path.read_text(), re.MULTILINE)):
+        for name in dict.fromkeys(pattern.findall(path.read_text())):
             found.setdefault(name, []).append(path)
     return found
 
