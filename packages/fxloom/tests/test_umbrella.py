@@ -177,3 +177,8 @@ def test_info_asks_this_processor() -> None:
         assert ("float16" in found["onednn"]) == torch.ops.mkldnn._is_mkldnn_fp16_supported()
     else:
         assert found["onednn"] == ["not there"]
+
+
+def test_public_names_are_there_and_lead_somewhere() -> None:
+    assert [name for name in fxloom.__all__ if not hasattr(fxloom, name)] == []
+    assert set(fxloom.__all__) >= {"compile", "config", "explain", "export", "exc", "stats", "reset", "compile_fx", "plugins", "list_backends"}

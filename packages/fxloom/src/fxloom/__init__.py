@@ -2,7 +2,7 @@
 
 import torch as torch  # first: the extensions find torch's libraries through it
 
-from fxloom import exc
+from fxloom import config, exc
 from fxloom.api import compile, compile_fx, cudagraph_mark_step_begin, explain, export, list_backends, plugins, reset, stats
 from fxloom_dynamo.controls import (
     allow_in_graph,
@@ -23,6 +23,7 @@ __all__ = [
     "assume_constant_result",
     "compile",
     "compile_fx",
+    "config",
     "cudagraph_mark_step_begin",
     "disable",
     "disallow_in_graph",
