@@ -101,9 +101,9 @@ def dev(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Ruff, forbidden imports, the packages' table, dumps and links in the documentation."""
+    """Ruff, forbidden imports, the packages' table, dumps and links in the documentation, subjects of commits."""
     session.run(sys.executable, "-m", "ruff", "check", ".", external=True)
-    for check in ("check_forbidden", "check_packages", "refresh_docs"):
+    for check in ("check_forbidden", "check_packages", "refresh_docs", "check_subjects"):
         session.run(sys.executable, f"tools/{check}.py", external=True)
 
 
