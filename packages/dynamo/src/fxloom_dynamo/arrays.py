@@ -23,31 +23,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo._torch_private import outside_modes, tensor_numpy
+from fxloom_dynamo.array_values import _DTYPES, _TORCH_DTYPES, Array, _dtype, _is_ordinary, make, type_of
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.model_tables import FUNCTIONS
 from fxloom_dynamo.numpy_values import numpy
-from fxloom_dynamo.symbolic import concrete, settled
-from fxloom_interfaces.errors import FxloomError, GraphBreak
-from fxloom_interfaces.sources import CallSource, Source
+from fxloom_dynamo.symbolic_values import concrete, settled
+from fxloom_interfaces.errors import FxloomError
+from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.heap import Heap
     from fxloom_dynamo.interpreter import Interpreter
 
 #: samples larger than this are not made
 _LARGEST_SAMPLE = 1 << 22
-_DTYPES = (
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
-    torch.complex64, torch.complex128,
-)  # fmt: skip
-#: NumPy's dtypes that tensors have, too
-_TORCH_DTYPES: dict[Any, torch.dtype] = (
-    {} if numpy is None else {numpy.dtype(str(dtype).removeprefix("torch.")): dtype for dtype in _DTYPES}
-)
 #: what depends on the order of equal elements, on memory, or on integers that NumPy lets wrap or divides by zero
 _REFUSED = frozenset(
     {"argsort", "argpartition", "partition", "empty", "empty_like", "resize", "view", "tobytes", "tofile", "dump", "setflags"}
@@ -60,65 +52,6 @@ _INDICES = frozenset({torch.bool, torch.int8, torch.int16, torch.int32, torch.in
 _DIVISIONS = frozenset({"truediv", "divide", "true_divide"})
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__complex__", "__index__", "item", "tolist"})
 MODULES = ("numpy", "numpy.linalg", "numpy.fft")
-
-
-class Array:
-    """The stand-in of an array, or of one of NumPy's numbers (scalar), with the fake of its elements."""
-
-    __slots__ = ("__weakref__", "scalar", "tensor")
-
-    def __init__(self, tensor: torch.Tensor, scalar: bool) -> None:
-        self.tensor = tensor
-        self.scalar = scalar
-
-
-def make(heap: Heap, tensor: torch.Tensor, scalar: bool = False) -> Array:
-    """A new array over `tensor`."""
-    array = Array(tensor, scalar)
-    heap.keep_untraceable(array, GraphBreak("native_call", "a NumPy array where capture does not model it"))
-    return array
-
-
-def stand_in(heap: Heap, real: Any, source: Source) -> Array | None:
-    """The stand-in of an array that existed before; None for arrays that no tensor can be."""
-    if not _is_ordinary(real):
-        return None
-    place = CallSource(source, getter=_as_tensor, label="torch.from_numpy({})")
-    heap.arrays_from_outside = True
-    with outside_modes():
-        tensor = torch.from_numpy(real)
-    return make(heap, heap.translate(tensor, place))
-
-
-def _is_ordinary(real: Any) -> bool:
-    if type(real) is not numpy.ndarray or not real.flags.writeable or not real.dtype.isnative or not real.flags.aligned:
-        return False
-    if any(stride < 0 or stride % max(1, real.itemsize) for stride in real.strides):
-        return False
-    return real.dtype in _TORCH_DTYPES
-
-
-def _as_tensor(array: Any) -> torch.Tensor | None:
-    return torch.from_numpy(array) if _is_ordinary(array) else None
-
-
-def to_array(tensor: torch.Tensor) -> Any:
-    """Runs in replacement code: the array over a tensor's memory."""
-    return tensor.detach().numpy()
-
-
-def to_scalar(tensor: torch.Tensor) -> Any:
-    """Runs in replacement code: NumPy's number of a tensor of no dimensions."""
-    return tensor.detach().numpy()[()]
-
-
-def type_of(array: Array) -> type:
-    """What `type()` says of it."""
-    return _dtype(array).type if array.scalar else numpy.ndarray  # type: ignore[no-any-return]
-
-
-def _dtype(array: Array) -> Any:
-    return next(found for found, dtype in _TORCH_DTYPES.items() if dtype is array.tensor.dtype)
 
 
 # ---------------------------------------------------------------------- calls
@@ -409,4 +342,3 @@ def _wrapped(ev: Interpreter, expected: Any, result: Any, pairs: list[tuple[Any,
     if aliases and not shares:
         tensor = ev.torch_native(torch.Tensor.clone, tensor)
     return make(ev.heap, tensor, isinstance(expected, numpy.generic))
-

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, frame_locals, polyfills, stand_ins, symbolic, tensor_attributes
-from fxloom_dynamo.arrays import Array
+from fxloom_dynamo import arrays, frame_locals, polyfills, stand_ins, symbolic, symbolic_values, tensor_attributes
+from fxloom_dynamo.array_values import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import Growing, growing_method
 from fxloom_dynamo.descriptors import _bind_class_method, _descriptor_get, bind, is_property, member, missing
@@ -25,7 +25,7 @@ from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import CONTROLLED, EXACT_CONTAINERS, FROZEN, LITERALS, is_mutable_type
 from fxloom_dynamo.marks import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
 from fxloom_dynamo.subclasses import TensorSuper
-from fxloom_dynamo.symbolic import concrete
+from fxloom_dynamo.symbolic_values import concrete
 from fxloom_interfaces.sources import InstanceDictSource
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
@@ -56,7 +56,7 @@ def load(ev: Interpreter, obj: Any, name: str) -> Any:
     if cls is FakeTensor:
         return tensor_attributes.load(ev, obj, name)
     if cls in SYMBOLIC:
-        method = symbolic.METHODS.get((symbolic.PYTHON_TYPES[cls], name))
+        method = symbolic.METHODS.get((symbolic_values.PYTHON_TYPES[cls], name))
         return functools.partial(method, obj) if method is not None else _native(ev, concrete(obj), name)
     if isinstance(obj, types.ModuleType):
         return _module(ev, obj, name)

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, model_tables, natives, queries, special_methods, subclasses, subscripts, symbolic, texts
+from fxloom_dynamo import (
+    array_values,
+    arrays,
+    model_tables,
+    natives,
+    queries,
+    special_methods,
+    subclasses,
+    subscripts,
+    symbolic,
+    texts,
+    torch_functions,
+)
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import as_numbers
@@ -20,7 +32,7 @@ from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow,
 from fxloom_dynamo.marks import ABSENT, Raised, own_dict
 from fxloom_dynamo.policy import wish_for
 from fxloom_dynamo.recorder import UNMODELLED_METHODS, has_tensor
-from fxloom_dynamo.symbolic import concrete, has_symbolic
+from fxloom_dynamo.symbolic_values import concrete, has_symbolic
 from fxloom_dynamo.wishes import as_wished
 from fxloom_shapes import FakeTensor
 
@@ -79,7 +91,7 @@ def call_builtin(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> A
         if owner in natives.CONSTANT_TYPES or owner in natives.STATEFUL_TYPES:
             ev.heap.fill_deep(args)
             return _own(ev, ev.native(fn, *args, **kwargs))
-        if natives.is_torch_builtin(fn):
+        if torch_functions.is_torch_builtin(fn):
             return _call_torch(ev, fn, args, kwargs)
         graph_break("native_call", f"{owner.__qualname__}.{fn.__name__}")
     descriptor = c_descriptor_of(fn)
@@ -90,7 +102,7 @@ def call_builtin(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> A
 
 def _keeps_numbers(fn: Any) -> bool:
     """True for C functions that take symbolic numbers as they are: torch's, operators, and those that only store values."""
-    if natives.is_torch_builtin(fn) or fn in _LOOK_AT_NOTHING or isinstance(getattr(fn, "__self__", None), torch.Tensor):
+    if torch_functions.is_torch_builtin(fn) or fn in _LOOK_AT_NOTHING or isinstance(getattr(fn, "__self__", None), torch.Tensor):
         return True
     if getattr(fn, "__module__", None) in ("_operator", "operator"):
         return True
@@ -105,7 +117,7 @@ _LOOK_AT_NOTHING = frozenset({isinstance, getattr, setattr, hasattr, len, iter, 
 
 
 def _call_c_function(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
-    if fn is abs and len(args) == 1 and type(args[0]) is arrays.Array:
+    if fn is abs and len(args) == 1 and type(args[0]) is array_values.Array:
         return arrays.call_operator(ev, fn, args[0])
     if natives.is_pure_function(fn):
         name = fn.__name__
@@ -128,7 +140,7 @@ def _call_c_function(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) 
                 return ev.native(fn, special_methods.answered(args[0], method, ev.call(found, [args[0]])))
         ev.heap.fill_deep(args)
         return _own(ev, ev.native(fn, *args, **kwargs))
-    if natives.is_torch_builtin(fn):
+    if torch_functions.is_torch_builtin(fn):
         return _call_torch(ev, fn, args, kwargs)
     if fn.__module__ == "numpy" and arrays.is_function(fn):
         return arrays.call(ev, fn, args, kwargs)
@@ -136,7 +148,7 @@ def _call_c_function(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) 
 
 
 def _call_torch(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
-    if natives.refused_torch_builtin(fn):
+    if torch_functions.refused_torch_builtin(fn):
         graph_break("torch_call", f"{getattr(fn, '__module__', 'torch')}.{fn.__qualname__}")
     if ev.heap.carried:
         args, kwargs = as_numbers(fn, args), as_numbers(fn, kwargs)
@@ -147,7 +159,7 @@ def _call_torch(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> An
         if not is_plain(arg):
             ev.heap.refuse(arg)
             graph_break("torch_call", f"{fn.__qualname__} of a {type(arg).__qualname__}")
-    if natives.is_past_dispatcher(fn) and has_tensor([*args, *kwargs.values()]):
+    if torch_functions.is_past_dispatcher(fn) and has_tensor([*args, *kwargs.values()]):
         graph_break("torch_call", f"{fn.__qualname__}, which may work on the memory of tensors, and is no operator")
     answer = ev.torch_native(fn, *args, **kwargs)
     if type(answer) is FakeTensor and not ev.recorder.is_known(answer):
@@ -214,7 +226,7 @@ def _call_descriptor(ev: Interpreter, fn: Any, owner: type, name: str, args: lis
         return ev.native(fn, *args, **kwargs)
     if isinstance(receiver, BaseException):
         return ev.native(fn, *args, **kwargs)
-    if natives.is_torch_builtin(fn):
+    if torch_functions.is_torch_builtin(fn):
         return _call_torch(ev, fn, args, kwargs)
     graph_break("native_call", f"{owner.__module__}.{owner.__qualname__}.{name}")
 

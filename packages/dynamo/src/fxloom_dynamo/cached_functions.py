@@ -13,10 +13,10 @@ import enum
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import natives, output
+from fxloom_dynamo import files, output
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import LITERALS
-from fxloom_dynamo.symbolic import has_symbolic
+from fxloom_dynamo.symbolic_values import has_symbolic
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ def call(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     wrapped = getattr(fn, "__wrapped__", None)
     if all(map(_is_constant, values)) and not any(map(ev.heap.is_fresh, values)):
         result = _answer(ev, fn, args, kwargs)
-        if isinstance(wrapped, types.FunctionType) and natives.in_torch(wrapped.__code__.co_filename):
+        if isinstance(wrapped, types.FunctionType) and files.in_torch(wrapped.__code__.co_filename):
             return result if type(result) in LITERALS else ev.heap.adopt(result)
         given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
         question = _Question(tuple(args), dict(kwargs), result)
         return ev.heap.translate(result, CallSource(ev.heap.source_of(fn), getter=question, label=f"{{}}({given})"))
-    if getattr(wrapped, "__module__", None) == "typing" or natives.in_torch(getattr(getattr(wrapped, "__code__", None), "co_filename", "")):
+    if getattr(wrapped, "__module__", None) == "typing" or files.in_torch(getattr(getattr(wrapped, "__code__", None), "co_filename", "")):
         return ev.call(ev.heap.adopt(wrapped), args, kwargs)  # without the cache: what it makes is a constant
     name = getattr(fn, "__qualname__", "a function")
     graph_break("cached_function", f"{name}, given {', '.join(sorted({_described(ev, value) for value in values}))}")

@@ -18,6 +18,7 @@ from fxloom_dynamo import (
     arrays,
     cached_functions,
     effort,
+    files,
     model_tables,
     module,
     natives,
@@ -25,6 +26,7 @@ from fxloom_dynamo import (
     queries,
     scans,
     symbolic_calls,
+    torch_functions,
     type_values,
 )
 from fxloom_dynamo.binding import _ASYNC, bind_arguments, closure_of
@@ -150,17 +152,17 @@ def _guard_special_method(ev: Interpreter, fn: types.FunctionType, receiver: Any
 
 def _call_torchs(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
     """A Python function of torch's that is one call in the graph, or a break; ABSENT where it is to be evaluated after all."""
-    marked = natives.marked_by_torch(fn)
+    marked = torch_functions.marked_by_torch(fn)
     if marked is not None:
         return call(ev, ev.heap.adopt(marked), args, kwargs)
     if fn.__dict__.get("_torchdynamo_disable"):
         graph_break("asked_for", f"{fn.__qualname__} is not to be captured (torch.compiler.disable)")
-    if natives.splits_torch_graph(fn) and natives.in_torch(ev.frames[-1].code.co_filename):
+    if torch_functions.splits_torch_graph(fn) and files.in_torch(ev.frames[-1].code.co_filename):
         return None
     named = model_tables.NAMED.get((fn.__module__, fn.__qualname__))
     if named is not None:
         return named(ev, args, kwargs)
-    if natives.is_refused_torch(fn.__code__.co_filename, fn.__code__.co_name):
+    if torch_functions.is_refused_torch(fn.__code__.co_filename, fn.__code__.co_name):
         graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
     if not all(is_plain(arg) for arg in (*args, *kwargs.values())):
         return ABSENT
@@ -179,13 +181,13 @@ def inline_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kw
         return type_values.call(ev, fn, args, kwargs)
     if filename.startswith(_OURS) and filename not in TRACED:
         return _call_ours(ev, fn, args, kwargs)
-    if natives.in_torch(filename) and not natives.is_inlined_torch(filename):
+    if files.in_torch(filename) and not files.is_inlined_torch(filename):
         # what has warned is evaluated, to warn for the program, unless a rule knows what its body would ask of sizes
         if not has_warned(code) or symbolic_calls.find(fn, tuple(args), kwargs) is not None:
             found = _call_torchs(ev, fn, args, kwargs)
             if found is not ABSENT:
                 return found
-    if kwargs.get("capturable") is False and natives.reads_steps(fn) and _steps_can_stay(fn, args, kwargs):
+    if kwargs.get("capturable") is False and torch_functions.reads_steps(fn) and _steps_can_stay(fn, args, kwargs):
         at = fn.__code__.co_varnames.index("state_steps")
         return call(ev, polyfills.update_with_wide_steps, [fn, at, tuple(args), kwargs], {})
     if DISABLED in fn.__dict__:

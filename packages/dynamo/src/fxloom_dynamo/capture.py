@@ -22,7 +22,7 @@ import torch.fx
 
 import fxloom_dynamo.handlers  # fills the opcode registry
 import fxloom_dynamo.models.families  # noqa: F401  # fills the tables of models
-from fxloom_dynamo import effort, foreign_backends, natives, random_state
+from fxloom_dynamo import effort, files, foreign_backends, random_state
 from fxloom_dynamo._torch_private import storage_id, under_fake_mode
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.captured import CapturedFrame, FrameView, Skip, without_capture
@@ -35,13 +35,13 @@ from fxloom_dynamo.guards import Guard, GuardKind
 from fxloom_dynamo.marks import CaptureAgain, Raised, own_dict
 from fxloom_dynamo.modes import in_inference_mode, keep_modes
 from fxloom_dynamo.module_hooks import runs_backward_hooks
-from fxloom_dynamo.predictions import checked
+from fxloom_dynamo.predicted_branches import checked
 from fxloom_dynamo.reach import may_use_tensors
 from fxloom_dynamo.residual import Residual
 from fxloom_dynamo.resume import continuation_count, first_own, origin_of
 from fxloom_dynamo.size_guards import size_guards
 from fxloom_dynamo.source_lines import source_line
-from fxloom_dynamo.subclasses import overrides, plain, without_overrides
+from fxloom_dynamo.tensor_classes import overrides, plain, without_overrides
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.backend import takes_integers
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
@@ -94,7 +94,7 @@ def capture_frame(
     code = view.code
     if _is_compiled_code(view.globals):
         return Skip("code of a compiled graph", for_good=True, closed=True)
-    if natives.is_other_compiler(code.co_filename):
+    if files.is_other_compiler(code.co_filename):
         return Skip("another compiler's call; what it runs is its own", for_good=True, closed=True)
     if code.co_filename.startswith("<frozen importlib"):
         return Skip("the machinery of imports; modules that it runs are no part of the region", for_good=True, closed=True)
@@ -237,7 +237,7 @@ def _skip_reason(code: types.CodeType, root: bool) -> str | None:
         return "a comprehension: it goes on with an iterator of the frame that it is part of, which runs as it is"
     if root:  # what the user had compiled may be anybody's, such as an optimizer's step
         return None
-    if natives.in_torch(name) and not natives.is_module_code(name):
+    if files.in_torch(name) and not files.is_module_code(name):
         return "torch's own file"
     if _is_library(name):
         return "a file of the standard library"
@@ -264,7 +264,7 @@ _CONTEXTLIB = contextlib.__file__
 def _is_library(name: str) -> bool:
     if name.startswith((_OURS, "<frozen")):
         return True
-    return natives.in_stdlib(name)
+    return files.in_stdlib(name)
 
 
 class _Attempt:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo.symbolic import PYTHON_TYPES
+from fxloom_dynamo.symbolic_values import PYTHON_TYPES
 from fxloom_shapes.symbols.nodes import IntNode
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from fxloom_dynamo.kinds import HEAPTYPE, LITERALS, is_abstract, is_plain
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS
 from fxloom_dynamo.special_methods import is_pure_instance, python_method
-from fxloom_dynamo.symbolic import concrete, has_symbolic
+from fxloom_dynamo.symbolic_values import concrete, has_symbolic
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:

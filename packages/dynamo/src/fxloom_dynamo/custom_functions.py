@@ -20,7 +20,7 @@ from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import Raised
 from fxloom_dynamo.purity import Watch
 from fxloom_dynamo.reads import may_read_written, mutable_state
-from fxloom_dynamo.symbolic import unbacked
+from fxloom_dynamo.symbolic_values import unbacked
 from fxloom_interfaces.regions import GraphFunction
 from fxloom_shapes import FakeTensor
 

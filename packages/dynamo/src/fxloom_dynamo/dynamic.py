@@ -7,6 +7,7 @@ Invariant: asking twice about one call gives the same answer, so that a restarte
 
 from __future__ import annotations
 
+import enum
 import inspect
 import operator
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,6 @@ from typing import Any
 
 import torch
 
-from fxloom_dynamo.raising import Order
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.sources import AttrSource, DictItemSource, InstanceDictSource, LocalSource, SequenceItemSource, Source
 from fxloom_shapes.fake.symbolize import DimPolicy
@@ -239,6 +239,14 @@ def _dim_of(real: torch.Tensor, dim: int, source: Source) -> int:
 
 
 # --- history ---------------------------------------------------------------------------------------------------------
+
+
+class Order(enum.Enum):
+    """What a capture has to know of the order of writes, effects and operators that may raise; learned from the one before."""
+
+    FREE = "nothing"
+    NOTED = "whether an operator may raise amid effects"
+    SPLIT = "the first write into an input, before which the graph ends"
 
 
 @dataclass(slots=True)

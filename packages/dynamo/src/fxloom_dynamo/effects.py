@@ -176,23 +176,6 @@ def set_state(iterator: Any, state: Any) -> None:
     iterator.__setstate__(state)
 
 
-#: by name of the type: what makes one
-ITERATORS: dict[str, Callable[[Any], Any]] = {
-    "dict_keyiterator": dict.__iter__,
-    "dict_valueiterator": lambda container: iter(dict.values(container)),
-    "dict_itemiterator": lambda container: iter(dict.items(container)),
-    "set_iterator": set.__iter__,
-}
-
-
-def iterator_at(kind: str, container: Any, given: int) -> Any:
-    """An iterator of a dict or set that has given some of its items."""
-    iterator = ITERATORS[kind](container)
-    for _ in range(given):
-        next(iterator)
-    return iterator
-
-
 def finished_generator() -> Any:
     """A generator that has ended."""
     generator: Any = (item for item in "")

@@ -19,9 +19,20 @@ from typing import Any, NoReturn
 import torch
 
 import fxloom_shapes
-from fxloom_dynamo import _native, arrays, attributes, calls, iteration, natives, operations, subclasses, warned
+from fxloom_dynamo import (
+    _native,
+    array_values,
+    attributes,
+    calls,
+    files,
+    iteration,
+    operations,
+    subclasses,
+    torch_functions,
+    warned,
+)
 from fxloom_dynamo._torch_private import outside_modes
-from fxloom_dynamo.arrays import Array
+from fxloom_dynamo.array_values import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import CONFUSIONS, Carried, as_numbers
 from fxloom_dynamo.changes import changed_records, changed_slots
@@ -38,7 +49,7 @@ from fxloom_dynamo.modes import Modes
 from fxloom_dynamo.output import delay
 from fxloom_dynamo.recorder import Recorder
 from fxloom_dynamo.state import DelayedCalls, Exceptions, Origins, TensorState, Warnings
-from fxloom_dynamo.symbolic import PYTHON_TYPES, refuse_hash
+from fxloom_dynamo.symbolic_values import PYTHON_TYPES, refuse_hash
 from fxloom_dynamo.warning_filter import WarningFilter
 from fxloom_interfaces.errors import FxloomError, GraphBreak, InternalError, Site
 from fxloom_interfaces.sources import BuiltinsSource, CallSource, GlobalsSource
@@ -118,7 +129,7 @@ class Evaluator:
 
     def _keep_number(self, method: str) -> None:
         """Capture again with numbers in the graph where an optimizer's update reads one: it only computes with them."""
-        if method == "item" and not self.history.updates_by_numbers and natives.is_update(self.frames[-1].code):
+        if method == "item" and not self.history.updates_by_numbers and torch_functions.is_update(self.frames[-1].code):
             self.history.updates_by_numbers = True
             raise CaptureAgain(self.frames[-1].code.co_qualname)
 
@@ -474,7 +485,7 @@ class Evaluator:
         """The class that the program sees."""
         cls = type(value)
         if cls is Array:
-            return arrays.type_of(value)
+            return array_values.type_of(value)
         if issubclass(cls, Carried):
             return value.cls  # type: ignore[no-any-return]  # a class
         if cls is FakeTensor:
@@ -595,13 +606,13 @@ _SHAPES = fxloom_shapes.__file__.rsplit("/", 1)[0] + "/"
 
 @functools.lru_cache(maxsize=4096)
 def _is_of_others(name: str) -> bool:
-    return name.startswith((_HERE, _TORCH, "<frozen")) or natives.in_stdlib(name)
+    return name.startswith((_HERE, _TORCH, "<frozen")) or files.in_stdlib(name)
 
 
 def _trusted(name: str, code: types.CodeType) -> bool:
     """Whether C code may call this Python function as it is: it looks at no object of the program's."""
     if name.startswith(_TORCH):
-        return not natives.is_inlined_torch(name) or code.co_name == "__instancecheck__"
+        return not files.is_inlined_torch(name) or code.co_name == "__instancecheck__"
     if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
         return True  # generic aliases and abstract classes
     return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor

@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 import torch
 
 from fxloom_dynamo import stand_ins
-from fxloom_dynamo.arrays import Array
+from fxloom_dynamo.array_values import Array
 from fxloom_dynamo.carried import UNRELATED_BREAKS, Carried, CarriedNumber, Growing, may_grow
 from fxloom_dynamo.dynamic import Policy
 from fxloom_dynamo.guards import Guard, GuardKind, identity_guard

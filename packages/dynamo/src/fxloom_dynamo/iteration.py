@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo import arrays, polyfills
-from fxloom_dynamo.arrays import Array
+from fxloom_dynamo.array_values import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.generators import TracedGenerator
 from fxloom_dynamo.marks import ABSENT, Raised

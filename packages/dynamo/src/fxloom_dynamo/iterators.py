@@ -13,8 +13,6 @@ import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fxloom_dynamo.effects import ITERATORS, iterator_at
-
 #: index into a sequence; None at the end
 _INDEXED: dict[type, Callable[[Any], Any]] = {
     type(iter([])): list.__iter__,
@@ -159,3 +157,28 @@ def _ended(kind: type) -> Any:
     for _ in iterator:
         pass
     return iterator
+
+
+#: by name of the type: what makes one
+ITERATORS: dict[str, Callable[[Any], Any]] = {
+    "dict_keyiterator": dict.__iter__,
+    "dict_valueiterator": lambda container: iter(dict.values(container)),
+    "dict_itemiterator": lambda container: iter(dict.items(container)),
+    "set_iterator": set.__iter__,
+}
+
+
+def iterator_at(kind: str, container: Any, given: int) -> Any:
+    """An iterator of a dict or set that has given some of its items."""
+    iterator = ITERATORS[kind](container)
+    for _ in range(given):
+        next(iterator)
+    return iterator
+
+
+#: names of the types of iterators that can be made again
+REBUILT = frozenset(
+    {"list_iterator", "tuple_iterator", "range_iterator", "longrange_iterator", "str_iterator", "str_ascii_iterator",
+     "bytes_iterator", "list_reverseiterator", "reversed", "enumerate", "zip", "dict_keyiterator", "dict_valueiterator",
+     "dict_itemiterator", "set_iterator", "odict_iterator", "_deque_iterator", "callable_iterator"}
+)  # fmt: skip

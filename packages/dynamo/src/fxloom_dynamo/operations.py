@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, symbolic, texts
-from fxloom_dynamo.arrays import Array
+from fxloom_dynamo import arrays, symbolic, symbolic_values, texts
+from fxloom_dynamo.array_values import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import CarriedNumber
 from fxloom_dynamo.growing_containers import extend_list
@@ -21,7 +21,7 @@ from fxloom_dynamo.marks import ABSENT, Address, Raised
 from fxloom_dynamo.special_methods import answered, is_own_instance, python_method
 from fxloom_dynamo.subclasses import operator_of, special
 from fxloom_dynamo.subscripts import dict_contains, hashable
-from fxloom_dynamo.symbolic import concrete, settled
+from fxloom_dynamo.symbolic_values import concrete, settled
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
@@ -78,7 +78,7 @@ def binary(ev: Interpreter, text: str, left: Any, right: Any) -> Any:
     if kind_left is FakeTensor or kind_right is FakeTensor:
         if ev.recorder.overriding and (result := operator_of(ev, left, right, (method, reflected, inplace))) is not ABSENT:
             return result
-        left, right = symbolic.beside(left, right), symbolic.beside(right, left)
+        left, right = symbolic_values.beside(left, right), symbolic_values.beside(right, left)
         if isinstance(left, _TENSOR_PARTNERS) and isinstance(right, _TENSOR_PARTNERS):
             if inplace and kind_left is not FakeTensor:
                 function = BINARY[text[:-1]][0]

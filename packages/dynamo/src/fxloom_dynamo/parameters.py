@@ -17,7 +17,8 @@ import torch
 from fxloom_dynamo._torch_private import DisableTorchFunction, DisableTorchFunctionSubclass
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.marks import Raised
-from fxloom_dynamo.subclasses import dispatches, plainly, set_class
+from fxloom_dynamo.subclasses import plainly, set_class
+from fxloom_dynamo.tensor_classes import dispatches
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:

@@ -11,22 +11,18 @@ makes no predictions (they become breaks), nor does one that is captured without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxloom_dynamo.frame import Lazy
-from fxloom_dynamo.random_state import Generator
+from fxloom_dynamo.predicted_branches import Prediction
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
     from fxloom_dynamo.frame import Frame
     from fxloom_dynamo.interpreter import Interpreter
-    from fxloom_dynamo.random_state import Generator
     from fxloom_dynamo.recorder import Recorder
-    from fxloom_interfaces.errors import Site
 
 _BRANCHES = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 _ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RERAISE", "YIELD_VALUE", "SEND", "FOR_ITER", "RETURN_GENERATOR"})
@@ -35,14 +31,6 @@ _LOADS = frozenset({"LOAD_FAST", "LOAD_CONST"})
 _LONGEST = 400
 #: numbers up to here are the same as float64
 _EXACT = 1 << 53
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A branch that was taken for granted. step: of the captured frame, for a break there."""
-
-    step: int
-    site: Site | None
 
 
 def branch(ev: Interpreter, frame: Frame, value: Any) -> bool:
@@ -146,21 +134,3 @@ def _record(recorder: Recorder, value: torch.Tensor, expected: bool) -> None:
     truth = value.detach()
     truth = truth.ne(0) if expected else truth.eq(0)
     recorder.predicted = truth if recorder.predicted is None else recorder.predicted.logical_and(truth)
-
-
-def checked(compiled: Callable[..., Any], generators: Sequence[Generator]) -> Callable[..., Any]:
-    """`compiled`, whose last output is the truth of the predictions, with that first, as a bool.
-
-    Where it is False the random generators are as they were before.
-    """
-
-    def run(*inputs: Any) -> tuple[Any, ...]:
-        states = [generator.get_state() for generator in generators]
-        *outputs, truth = compiled(*inputs)
-        if truth:
-            return (True, *outputs)
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
-        return (False, *outputs)
-
-    return run

@@ -20,9 +20,9 @@ from fxloom_dynamo import gradients, iterators, natives
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.changes import changed_records, changed_slots, slot_value, slots_of
 from fxloom_dynamo.heap import Record
+from fxloom_dynamo.iterators import REBUILT
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, own_dict
-from fxloom_dynamo.rebuild import ITERATORS
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
@@ -168,7 +168,7 @@ def _contents(value: Any, ev: Interpreter) -> list[Any]:
     kind = type(value)
     if kind is types.CellType:
         return [ev.heap.cell_get(value)]
-    if kind.__name__ in ITERATORS and hasattr(value, "__length_hint__"):
+    if kind.__name__ in REBUILT and hasattr(value, "__length_hint__"):
         return [value.__length_hint__()]
     if kind.__name__ == "TracedGenerator":
         return [value.started, value.frame.ip]
@@ -206,7 +206,7 @@ def parts_of(value: Any, ev: Interpreter) -> list[Any]:
         return [value.func, *value.args, *value.keywords.values()]
     if kind is slice:
         return [value.start, value.stop, value.step]
-    if kind.__name__ in ITERATORS:
+    if kind.__name__ in REBUILT:
         return list(value.__reduce__()[1:])
     if kind.__name__ == "TracedGenerator":
         return list(value.frame.locals.values())

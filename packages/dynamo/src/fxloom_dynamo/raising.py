@@ -11,7 +11,6 @@ they raise, their fakes have raised while capturing.
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,14 +21,6 @@ from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
     from fxloom_dynamo.recorder import Recorder
-
-
-class Order(enum.Enum):
-    """What a capture has to know of the order of writes, effects and operators that may raise; learned from the one before."""
-
-    FREE = "nothing"
-    NOTED = "whether an operator may raise amid effects"
-    SPLIT = "the first write into an input, before which the graph ends"
 
 
 #: bytes that may be copied before each run of a graph

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from fxloom_dynamo import effects, polyfills, type_values
-from fxloom_dynamo.arrays import METHOD_NAMES, Array, to_array, to_scalar
+from fxloom_dynamo import effects, iterators, polyfills, type_values
+from fxloom_dynamo.array_values import Array, to_array, to_scalar
+from fxloom_dynamo.arrays import METHOD_NAMES
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction, emit
 from fxloom_dynamo.captured import INPUTS_LOCAL
@@ -45,7 +46,7 @@ from fxloom_dynamo.kinds import (
 from fxloom_dynamo.marks import ABSENT, Mark, own_dict
 from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_dynamo.numpy_values import DTYPES
-from fxloom_dynamo.symbolic import has_symbolic, run_time_function, run_time_text, unbacked
+from fxloom_dynamo.symbolic_values import has_symbolic, run_time_function, run_time_text, unbacked
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.sources import ObjectSource, Source
 from fxloom_shapes import FakeTensor
@@ -59,11 +60,6 @@ _CONSTANTS = (
     type, types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType, enum.Enum,
     types.CodeType, torch.finfo, torch.iinfo, re.Pattern, re.Match, types.GetSetDescriptorType, types.MemberDescriptorType,
     types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType,
-)  # fmt: skip
-ITERATORS = frozenset(
-    {"list_iterator", "tuple_iterator", "range_iterator", "longrange_iterator", "str_iterator", "str_ascii_iterator",
-     "bytes_iterator", "list_reverseiterator", "reversed", "enumerate", "zip", "dict_keyiterator", "dict_valueiterator",
-     "dict_itemiterator", "set_iterator", "odict_iterator", "_deque_iterator", "callable_iterator"}
 )  # fmt: skip
 _PLAIN_CONTAINERS = frozenset({tuple, list, dict, set, frozenset, deque, OrderedDict, types.MethodType})
 _VALUES: tuple[type, ...] = (int, float, str, bytes, complex, frozenset)
@@ -204,7 +200,7 @@ class Rebuilder:
             return [value.func, *value.args, *value.keywords.values()]
         if cls is super:
             return [value.__thisclass__, value.__self__]
-        if cls.__name__ in ITERATORS:
+        if cls.__name__ in iterators.REBUILT:
             return list(self._reduced(value)[1:])
         if cls is weakref.ReferenceType:
             return [value()]
@@ -265,7 +261,7 @@ class Rebuilder:
                 graph_break("cannot_rebuild", f"a {type(value).__qualname__}: {error}")
         place = self._place(value, reduced[1][0])
         if place is not None:
-            return effects.iterator_at, place, ABSENT
+            return iterators.iterator_at, place, ABSENT
         # None is no state, as for pickle: from 3.12 on a range's iterator says so
         state = reduced[2] if len(reduced) > 2 and reduced[2] is not None else ABSENT
         return reduced[0], tuple(reduced[1]), state
@@ -276,7 +272,7 @@ class Rebuilder:
         A copy of the rest would do, were it not that changing the container has to be noticed at the next item.
         """
         kind = type(value).__name__
-        if kind not in effects.ITERATORS:
+        if kind not in iterators.ITERATORS:
             return None
         container = next((held for held in gc.get_referents(value) if issubclass(type(held), (dict, set, frozenset))), None)
         if container is None:
@@ -482,7 +478,7 @@ class Rebuilder:
             self.call(cls, value.__func__)
         elif cls in FROZEN:
             self.out += emit.load_const(value)
-        elif cls.__name__ in ITERATORS and cls.__flags__ & (1 << 9) == 0:
+        elif cls.__name__ in iterators.REBUILT and cls.__flags__ & (1 << 9) == 0:
             self._reduced_call(value)
         elif issubclass(type(value), tuple):
             self._tuple_subclass(value, cls)

@@ -40,15 +40,15 @@ from fxloom_dynamo import (
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import LOOK_AT_TYPES
+from fxloom_dynamo.dynamic import Order
 from fxloom_dynamo.graph_leaves import Leaves
 from fxloom_dynamo.kinds import is_buffer
 from fxloom_dynamo.marks import Mark
 from fxloom_dynamo.numpy_values import NUMPY_SCALARS, to_number
 from fxloom_dynamo.policy import Wish, wish_for
-from fxloom_dynamo.raising import Order
-from fxloom_dynamo.subclasses import overrides
 from fxloom_dynamo.symbolic_data import is_symbolic_data
 from fxloom_dynamo.symbolic_index import is_symbolic_index
+from fxloom_dynamo.tensor_classes import overrides
 from fxloom_interfaces import meta, symbolic_math
 from fxloom_interfaces.errors import GraphBreak, InternalError, Site
 from fxloom_interfaces.graph_modules import graph_module
@@ -66,7 +66,7 @@ from fxloom_shapes.symbols.numbers import SYMBOLIC
 from fxloom_shapes.symbols.options import QueryOrigin
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.predictions import Prediction
+    from fxloom_dynamo.predicted_branches import Prediction
 
 _NUMBERS = (int, float, complex, bool, str, bytes, type(None))
 #: what shows the gradient of an intermediate, or changes it: what was made of it must not be in one graph with it

@@ -21,6 +21,7 @@ from fxloom_dynamo.bytecode.instruction import NOWHERE
 from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
 from fxloom_dynamo.captured import INPUTS_LOCAL, without_capture
 from fxloom_dynamo.changes import added_items, changed_records, changed_slots
+from fxloom_dynamo.dynamic import Order
 from fxloom_dynamo.frame import Frame, Lazy
 from fxloom_dynamo.frame_locals import unbound_error
 from fxloom_dynamo.kinds import ordered_keys, same_keys
@@ -28,11 +29,10 @@ from fxloom_dynamo.liveness import live_locals
 from fxloom_dynamo.marks import ABSENT, DELETED, NULL, CaptureAgain
 from fxloom_dynamo.modes import set_modes
 from fxloom_dynamo.parameters import to_leaf
-from fxloom_dynamo.raising import Order
 from fxloom_dynamo.rebuild import Rebuilder
 from fxloom_dynamo.registry import stack_effect
 from fxloom_dynamo.resume import body_start, first_parameter, make_continuation, origin_of
-from fxloom_dynamo.subclasses import to_class
+from fxloom_dynamo.tensor_classes import to_class
 from fxloom_interfaces.backend import writes_last
 from fxloom_interfaces.errors import Site
 from fxloom_interfaces.sources import Source

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, iterators
+from fxloom_dynamo import array_values, iterators
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.carried import Growing, growing_method, may_grow
@@ -67,7 +67,7 @@ def stand_in(heap: Heap, original: Any, source: Source, cls: type) -> Any:
     if issubclass(type(original), torch.Tensor):
         return _tensor(heap, original, source)
     if numpy is not None and cls is numpy.ndarray:
-        array = arrays.stand_in(heap, original, source)
+        array = array_values.stand_in(heap, original, source)
         if array is not None:
             heap.guard(source, GuardKind.TYPE, cls)
             heap.add(original, array, source, "array")

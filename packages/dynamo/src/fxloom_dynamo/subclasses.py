@@ -10,16 +10,16 @@ get their class when they leave it (`as_subclass`).
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import get_default_nowrap_functions
 
-from fxloom_dynamo._torch_private import DisableTorchFunctionSubclass, disabled_torch_function
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.marks import ABSENT
+from fxloom_dynamo.tensor_classes import _PLAIN, dispatches, overrides
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
 
 #: what `class MyTensor(torch.Tensor)` inherits
 DEFAULT: Any = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]  # a classmethod, bound
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
-
-
-def overrides(cls: type) -> bool:
-    """Whether calls of torch functions on instances of `cls` are the business of its `__torch_function__`."""
-    if cls in _PLAIN:
-        return False
-    found = getattr(cls, "__torch_function__", None)
-    return found is not None and found is not disabled_torch_function
 
 
 def overriding(ev: Interpreter, values: Iterable[Any]) -> tuple[type, ...]:
@@ -110,10 +101,6 @@ def as_subclass(ev: Interpreter, tensor: FakeTensor, cls: type) -> FakeTensor:
         return set_class(ev, ev.torch_native(torch.Tensor.view_as, tensor, tensor), cls)
 
 
-def dispatches(cls: type) -> bool:
-    return bool(cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__)  # type: ignore[attr-defined]  # of tensors' classes
-
-
 def set_class(ev: Interpreter, tensor: FakeTensor, cls: type) -> FakeTensor:
     ev.recorder.python_type[id(tensor)] = cls
     ev.recorder.overriding |= overrides(cls)
@@ -168,30 +155,3 @@ def operator_of(ev: Interpreter, left: Any, right: Any, names: tuple[str, str, s
         if result is not ABSENT and result is not NotImplemented:
             return result
     return ABSENT
-
-
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """An example of what the graph sees for a real tensor: of torch's own class, as leaf or not."""
-    if type(tensor) in _PLAIN:
-        return tensor
-    with DisableTorchFunctionSubclass():
-        return tensor.detach().as_subclass(torch.Tensor).requires_grad_(tensor.requires_grad)
-
-
-def without_overrides(compiled: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
-    """A graph that takes the inputs at `places` as plain tensors, over the same memory and with the same history."""
-
-    def run(*inputs: Any) -> Any:
-        values = list(inputs)
-        with DisableTorchFunctionSubclass():
-            for place in places:
-                values[place] = values[place].as_subclass(torch.Tensor)
-        return compiled(*values)
-
-    return run
-
-
-def to_class(tensor: torch.Tensor, cls: type) -> torch.Tensor:
-    """Runs in replacement code on an output of the graph."""
-    with DisableTorchFunctionSubclass():
-        return tensor.as_subclass(cls)  # type: ignore[no-any-return, arg-type]  # a subclass of Tensor

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo import arrays
-from fxloom_dynamo.arrays import Array
+from fxloom_dynamo.array_values import Array
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.kinds import LITERALS, container_base
 from fxloom_dynamo.marks import ABSENT, DELETED, Raised
 from fxloom_dynamo.special_methods import is_own_instance, python_method
 from fxloom_dynamo.subclasses import special
-from fxloom_dynamo.symbolic import concrete
+from fxloom_dynamo.symbolic_values import concrete
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC

@@ -18,7 +18,7 @@ from fxloom_dynamo.kinds import FUNCTION_TYPES, LITERALS
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.natives import CONSTANT_TYPES
 from fxloom_dynamo.special_methods import python_method
-from fxloom_dynamo.symbolic import concrete
+from fxloom_dynamo.symbolic_values import concrete
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import changes, natives, output
+from fxloom_dynamo import changes, files, output
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guards import GuardKind
 from fxloom_dynamo.kinds import LITERALS
@@ -129,7 +129,7 @@ def _goes_on(ev: Interpreter, message: Any, category: type[Warning], module: str
     if filters is None:
         if "stderr" in ev.heap.namespace(vars(sys)).written:
             graph_break("warns", "a warning while sys.stderr is redirected")
-        if natives.is_the_programs(warnings.showwarning):
+        if files.is_the_programs(warnings.showwarning):
             graph_break("warns", "a warning that a function of the program's shows (warnings.showwarning)")
         output.check_stream(ev, "stderr", "a warning")
         return True

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import natives
+from fxloom_dynamo import files
 
 if TYPE_CHECKING:
     from fxloom_dynamo.heap import Heap
@@ -55,7 +55,7 @@ class WarningFilter:
         self._text = text if mine else None
         if mine:
             frame: types.FrameType | None = sys._getframe(1)
-            while frame is not None and natives.in_torch(frame.f_code.co_filename):
+            while frame is not None and files.in_torch(frame.f_code.co_filename):
                 self._codes.append(frame.f_code)
                 frame = frame.f_back
         return mine

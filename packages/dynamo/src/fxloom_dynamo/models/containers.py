@@ -13,7 +13,8 @@ from fxloom_dynamo import carried, subscripts
 from fxloom_dynamo.growing_containers import dict_update, extend_list
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.model_tables import Args, Kwargs, constructor, function, method, take
-from fxloom_dynamo.symbolic import binary, has_symbolic
+from fxloom_dynamo.symbolic import binary
+from fxloom_dynamo.symbolic_values import has_symbolic
 
 if TYPE_CHECKING:
     from fxloom_dynamo.interpreter import Interpreter

@@ -7,7 +7,7 @@ import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations, subscripts, symbolic
+from fxloom_dynamo import operations, subscripts, symbolic, symbolic_values
 from fxloom_dynamo.model_tables import FUNCTIONS, OBJECT_CALLS, OPERATOR_ARITY, OPERATOR_FUNCTIONS, Args, Kwargs, Model
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ OBJECT_CALLS[operator.methodcaller] = _methodcaller
 
 def _method_of_number(function: Any) -> Model:
     def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        return symbolic.settled(ev.torch_native(function, *args, **kwargs))
+        return symbolic_values.settled(ev.torch_native(function, *args, **kwargs))
 
     return model
 

@@ -11,6 +11,7 @@ import torch.utils.hooks
 
 from fxloom_dynamo import (
     _torch_private,
+    array_values,
     arrays,
     calls,
     check_messages,
@@ -28,6 +29,7 @@ from fxloom_dynamo import (
     queries,
     scans,
     subclasses,
+    tensor_classes,
     transforms,
 )
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, set_grad_enabled_raw
@@ -38,7 +40,7 @@ from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
 from fxloom_dynamo.model_tables import CLASSES, FUNCTIONS, METHODS, NAMED, Args, Kwargs, constructor, function, method
 from fxloom_dynamo.models.objects import is_instance
-from fxloom_dynamo.symbolic import unbacked
+from fxloom_dynamo.symbolic_values import unbacked
 from fxloom_interfaces import regions, symbolic_math
 
 if TYPE_CHECKING:
@@ -228,7 +230,7 @@ def _has_torch_function(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         cls = ev.type_of(value)
         if cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or cls in LITERALS:
             continue
-        if subclasses.overrides(cls) and not ev.recorder.plain:
+        if tensor_classes.overrides(cls) and not ev.recorder.plain:
             return True
     return False
 
@@ -351,7 +353,7 @@ def _check_is_size(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
 
 def _from_array(callee: Any, copied: bool) -> Any:
     def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        if not args or type(args[0]) is not arrays.Array:
+        if not args or type(args[0]) is not array_values.Array:
             return ev.torch_native(callee, *args, **kwargs)
         if len(args) > 1 or kwargs.keys() - {"dtype", "device"}:
             graph_break("torch_call", f"torch.{callee.__name__} of an array with more than a dtype and a device")
