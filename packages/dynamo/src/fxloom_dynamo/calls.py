@@ -25,7 +25,7 @@ from fxloom_dynamo import (
     polyfills,
     queries,
     scans,
-    symbolic_calls,
+    symbolic_registry,
     torch_functions,
     type_values,
 )
@@ -183,7 +183,7 @@ def inline_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kw
         return _call_ours(ev, fn, args, kwargs)
     if files.in_torch(filename) and not files.is_inlined_torch(filename):
         # what has warned is evaluated, to warn for the program, unless a rule knows what its body would ask of sizes
-        if not has_warned(code) or symbolic_calls.find(fn, tuple(args), kwargs) is not None:
+        if not has_warned(code) or symbolic_registry.find(fn, tuple(args), kwargs) is not None:
             found = _call_torchs(ev, fn, args, kwargs)
             if found is not ABSENT:
                 return found

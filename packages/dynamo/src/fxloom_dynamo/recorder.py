@@ -23,19 +23,14 @@ import torch
 import torch.fx
 from torch.utils._pytree import tree_leaves
 
+import fxloom_dynamo.symbolic_families  # noqa: F401  # fills the table of rules
 from fxloom_dynamo import (
     number_arguments,
     plain_floats,
     raising,
-    symbolic_calls,
     symbolic_data,
-    symbolic_draws,  # noqa: F401  # its rules
-    symbolic_empty,  # noqa: F401  # its rules
     symbolic_index,
-    symbolic_losses,  # noqa: F401  # its rules
-    symbolic_normalization,  # noqa: F401  # its rules
-    symbolic_powers,  # noqa: F401  # its rules
-    symbolic_statistics,  # noqa: F401  # its rules
+    symbolic_registry,
 )
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
@@ -491,7 +486,7 @@ class Recorder:
                 rewritten = number_arguments.rewrite(self, name, args, kwargs)
             if rewritten is not NotImplemented:
                 return rewritten
-        rule = symbolic_calls.find(func, args, kwargs)
+        rule = symbolic_registry.find(func, args, kwargs)
         if rule is not None:
             with self.mode:
                 made = rule(*args, **kwargs)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fxloom_dynamo.symbolic_calls import Rule, rule
+from fxloom_dynamo.symbolic_registry import Rule, rule
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_dynamo.symbolic_calls import Rule, rule
+from fxloom_dynamo.symbolic_registry import Rule, rule
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes.fake.sizes import is_unbacked
 

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fxloom_dynamo.symbolic_calls import extent_along, rule
+from fxloom_dynamo.symbolic_reductions import extent_along
+from fxloom_dynamo.symbolic_registry import rule
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_dynamo.symbolic_calls import rule
+from fxloom_dynamo.symbolic_registry import rule
 
 _SPECIAL = (0.5, -0.5)
 

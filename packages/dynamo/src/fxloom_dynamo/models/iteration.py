@@ -9,10 +9,11 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations, polyfills, special_methods, symbolic, symbolic_values
+from fxloom_dynamo import operations, polyfills, special_methods, symbolic
 from fxloom_dynamo.kinds import LITERALS
 from fxloom_dynamo.marks import ABSENT, Raised
 from fxloom_dynamo.model_tables import CLASSES, FUNCTIONS, Args, Kwargs, Model, constructor, function, method
+from fxloom_dynamo.symbolic_values import are_alike
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _extreme(native: Callable[..., Any], polyfill: Callable[..., Any]) -> Model:
     def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not kwargs and args and (_literals(ev, args) if len(args) > 1 else _literals(ev, args[0])):
             return ev.native(native, *args)
-        if not kwargs and len(args) == 1 and symbolic_values.are_alike(args[0]):
+        if not kwargs and len(args) == 1 and are_alike(args[0]):
             return symbolic.call(ev, native, list(args[0]), {})
         return ev.call(polyfill, args, kwargs)
 
