@@ -144,8 +144,8 @@ def captured(method: Callable[[], Any], whole: bool, trace: bool) -> tuple[str, 
     """Outcome and, with `whole`, the reason of the break."""
     import torch
 
+    from fxloom_dynamo.code_cache.misses import compile_callable
     from fxloom_dynamo.config import CaptureConfig
-    from fxloom_dynamo.runtime import compile_callable
     from fxloom_interfaces.errors import FxloomError
 
     def f(x: Any) -> Any:
@@ -189,7 +189,7 @@ def work(file: str, skip: int, only: str, modes: tuple[str, ...], trace: bool) -
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     import torch
 
-    import fxloom_dynamo.capture  # noqa: F401  # loaded before the tests change the world
+    import fxloom_dynamo.evaluation.attempts  # noqa: F401  # loaded before the tests change the world
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -17,7 +17,7 @@ import transformers
 import fxloom
 from fxloom_aot import aot_graph
 from fxloom_dynamo import optimize
-from fxloom_dynamo.guards import GuardKind
+from fxloom_dynamo.guard.guards import GuardKind
 
 ROUNDS = 7
 

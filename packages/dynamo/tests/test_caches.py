@@ -9,8 +9,8 @@ import torch
 from programs import check
 
 from fxloom_dynamo import graph_break
+from fxloom_dynamo.code_cache.misses import compile_callable
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.runtime import compile_callable
 
 SETTINGS = {"scale": 2, "runs": 0}
 

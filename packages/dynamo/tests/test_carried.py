@@ -6,7 +6,7 @@ import pytest
 import torch
 from counted import Count
 
-from fxloom_dynamo.carried import Carried, Growing
+from fxloom_dynamo.objects.unguarded import Carried, Growing
 
 X = torch.ones(2)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fxloom_dynamo
-from fxloom_dynamo.heap import Heap
+from fxloom_dynamo.objects.shadow_heap import Heap
 
 
 def test_a_fault_while_the_stack_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fxloom_dynamo
-from fxloom_dynamo import capture, export, optimize, policy
+from fxloom_dynamo import capture, directives, export, optimize
 from fxloom_interfaces.dialects import torch_dialect
 from fxloom_interfaces.errors import ConfigError, PluginError, Unsupported
 from fxloom_interfaces.plugins import BACKENDS
@@ -15,7 +15,7 @@ from fxloom_interfaces.plugins import BACKENDS
 
 @pytest.fixture(autouse=True)
 def _wishes_end_with_the_test(monkeypatch):
-    monkeypatch.setattr(policy, "_WISHES", {})
+    monkeypatch.setattr(directives, "_WISHES", {})
 
 
 def hidden(x, scale):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from fxloom_dynamo.code_cache.misses import compile_callable
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.runtime import compile_callable
 
 pytest.importorskip("test.test_list", reason="an interpreter without its test suite")
 

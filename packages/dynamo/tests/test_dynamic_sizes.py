@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fxloom_dynamo import _native, optimize
-from fxloom_dynamo.captured import CapturedFrame
-from fxloom_dynamo.dynamic import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic, parse_dynamic_shapes
-from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.size_guards import _statement
+from fxloom_dynamo.guard.dynamic_shapes import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic, parse_dynamic_shapes
+from fxloom_dynamo.guard.entries import CapturedFrame
+from fxloom_dynamo.guard.guards import GuardKind
+from fxloom_dynamo.guard.sizes import _statement
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.symbolic_math import UNARY
 from fxloom_shapes import ConstraintViolated

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fxloom_dynamo import optimize
-from fxloom_dynamo.dynamic import mark_dynamic, mark_unbacked
+from fxloom_dynamo.guard.dynamic_shapes import mark_dynamic, mark_unbacked
 from fxloom_interfaces.errors import BackendCompilerFailed
 from fxloom_interfaces.plugins import BACKENDS
 

@@ -15,8 +15,8 @@ import torch
 from fxloom_dynamo import _native
 from fxloom_dynamo.bytecode import assemble, disassemble, emit
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
-from fxloom_dynamo.captured import INPUTS_LOCAL
-from fxloom_dynamo.guards import FrameNames, Guard, GuardKind, TensorProperties, build_tree, identity_guard
+from fxloom_dynamo.guard.entries import INPUTS_LOCAL
+from fxloom_dynamo.guard.guards import FrameNames, Guard, GuardKind, TensorProperties, build_tree, identity_guard
 from fxloom_interfaces.sources import (
     AttrSource,
     ClosureSource,
@@ -166,7 +166,7 @@ def test_relations() -> None:
 
 
 def test_global_state_guard() -> None:
-    from fxloom_dynamo.guards import explain, global_state_guard
+    from fxloom_dynamo.guard.guards import explain, global_state_guard
 
     guard = global_state_guard()
     assert call(two, (guard,), 1, 2) == -1

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fxloom_dynamo.guards import FrameNames, Guard, GuardKind, TensorProperties, build_tree, global_state_guard, identity_guard
+from fxloom_dynamo.guard.guards import FrameNames, Guard, GuardKind, TensorProperties, build_tree, global_state_guard, identity_guard
 from fxloom_interfaces.sources import (
     AttrSource,
     CallSource,

@@ -119,8 +119,8 @@ def test_finders_that_an_import_calls_are_not_captured(monkeypatch: pytest.Monke
         return x + isinstance(stringprep, types.ModuleType)
 
     frames: list[Any] = []
+    from fxloom_dynamo.code_cache.misses import compile_callable
     from fxloom_dynamo.config import CaptureConfig
-    from fxloom_dynamo.runtime import compile_callable
 
     monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
     monkeypatch.delitem(sys.modules, "stringprep", raising=False)
@@ -140,8 +140,8 @@ def test_what_an_imported_module_calls_is_not_captured(monkeypatch: pytest.Monke
 
         return x + module_that_computes.TABLE
 
+    from fxloom_dynamo.code_cache.misses import compile_callable
     from fxloom_dynamo.config import CaptureConfig
-    from fxloom_dynamo.runtime import compile_callable
 
     frames: list[Any] = []
     compiled = compile_callable(program, CaptureConfig(on_capture=frames.append))

@@ -11,8 +11,8 @@ import torch
 from programs import check
 
 from fxloom_dynamo import graph_break, optimize
+from fxloom_dynamo.code_cache.misses import compile_callable
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.runtime import compile_callable
 
 MAKERS: dict[str, Callable[[], Iterator[Any]]] = {
     "list": lambda: iter([1, 2, 3, 4, 5, 6]),

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from fxloom_dynamo import disable, graph_break, optimize, skip
+from fxloom_dynamo.code_cache.misses import compile_callable
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.frame import Frame
-from fxloom_dynamo.runtime import compile_callable
+from fxloom_dynamo.interpreter.frame import Frame
 
 
 class Thing:

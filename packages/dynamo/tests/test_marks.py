@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fxloom_dynamo import optimize
-from fxloom_dynamo.dynamic import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from fxloom_dynamo.guard.dynamic_shapes import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fxloom_interfaces.errors import ConfigError
 from fxloom_shapes import ConstraintViolated
 

@@ -14,7 +14,8 @@ import torch
 import torch.fx.graph_module
 from torch import nn
 
-from fxloom_dynamo import graph_break, optimize, resume
+from fxloom_dynamo import graph_break, optimize
+from fxloom_dynamo.bytecode import continuations
 
 
 def test_dropped_graphs_leave_no_source() -> None:
@@ -57,7 +58,7 @@ def test_code_that_dies_leaves_no_continuation() -> None:
     gc.collect()
     assert len(references) >= 9
     assert [reference() for reference in references] == [None] * len(references)
-    assert all(found.origin.co_filename != "<string>" for found in resume._by_code.values())
+    assert all(found.origin.co_filename != "<string>" for found in continuations._by_code.values())
 
 
 def test_dropped_graphs_of_dynamic_sizes_leave_nothing() -> None:

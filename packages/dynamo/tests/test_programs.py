@@ -16,8 +16,8 @@ import pytest
 import torch
 from programs import check
 
+from fxloom_dynamo.code_cache.misses import compile_callable
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.runtime import compile_callable
 from fxloom_interfaces import telemetry
 
 X = torch.tensor([0.5, -1.0, 2.0, -0.25])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fxloom_dynamo
-from fxloom_dynamo import scans
+from fxloom_dynamo.traced import scans
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-import fxloom_dynamo.guards
-from fxloom_dynamo.guards import Guard, GuardKind
+import fxloom_dynamo.guard.guards
+from fxloom_dynamo.guard.guards import Guard, GuardKind
 from fxloom_dynamo.testing import Program, perturb, same
 from fxloom_interfaces.sources import CallSource, LocalSource
 
@@ -288,13 +288,13 @@ def test_a_missing_guard_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Those on how far an iterator is stay: without them a loop would not end.
     """
-    build = fxloom_dynamo.guards.build_tree
+    build = fxloom_dynamo.guard.guards.build_tree
 
     def without(guards: Any, inputs: Any, names: Any) -> Any:
         kept = [guard for guard in guards if guard.kind is not GuardKind.EQUALITY or isinstance(guard.source, CallSource)]
         return build(kept, inputs, names)
 
-    monkeypatch.setattr("fxloom_dynamo.runtime.build_tree", without)
+    monkeypatch.setattr("fxloom_dynamo.code_cache.misses.build_tree", without)
     report = perturb(MAKERS["globals_and_functions"])
     assert any("TABLE" in finding.change or "'gain'" in finding.change for finding in report.wrong)
     assert "no guard fired" in str(report)
@@ -363,14 +363,14 @@ def test_changes_are_undone() -> None:
 
 
 def test_a_program_that_is_left_to_eager_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = fxloom_dynamo.guards.build_tree
+    build = fxloom_dynamo.guard.guards.build_tree
 
     def failing(guards: Any, inputs: Any, names: Any) -> Any:
         never = Guard(LocalSource("x"), GuardKind.EQUALITY, "never")
         return build([never, *guards[1:]], inputs, names)
 
-    monkeypatch.setattr("fxloom_dynamo.runtime.build_tree", failing)
-    monkeypatch.setattr("fxloom_dynamo.runtime.explain", lambda guard, view: "it was made to fail")
+    monkeypatch.setattr("fxloom_dynamo.code_cache.misses.build_tree", failing)
+    monkeypatch.setattr("fxloom_dynamo.code_cache.misses.explain", lambda guard, view: "it was made to fail")
     with pytest.raises(AssertionError, match="in eager from now on"):
         perturb(MAKERS["tensors_of_one_name"])
 

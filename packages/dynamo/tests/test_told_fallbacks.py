@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 import torch
 
 from fxloom_dynamo import optimize
-from fxloom_dynamo.model_tables import FUNCTIONS
-from fxloom_dynamo.residual import Residual
+from fxloom_dynamo.codegen.replacement import Residual
+from fxloom_dynamo.interpreter.model_tables import FUNCTIONS
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FallbackWarning, GraphRejected, Unsupported
 
@@ -81,7 +80,7 @@ def test_a_function_that_capture_can_not_finish_is_told_of(ends: str, monkeypatc
     if ends == "by a fault":
         monkeypatch.setattr(Residual, "finish_return", fail)
     else:
-        monkeypatch.setattr(sys.modules["fxloom_dynamo.capture"], "_MAX_ATTEMPTS", 0)  # the package has a function of the module's name
+        monkeypatch.setattr("fxloom_dynamo.evaluation.attempts._MAX_ATTEMPTS", 0)
     events: list[telemetry.Event] = []
     compiled = optimize("eager")(program)
     with telemetry.listen(events.append), pytest.warns(FallbackWarning, match="a mistake at the end|0 attempts") as warned:

@@ -13,7 +13,7 @@ import torch
 from counted import compared
 from torch.nn import functional
 
-from fxloom_dynamo.warning_filter import WarningFilter
+from fxloom_dynamo.interpreter.warning_filter import WarningFilter
 
 
 class Told(UserWarning):

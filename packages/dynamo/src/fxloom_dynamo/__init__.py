@@ -1,9 +1,10 @@
 """Graph capture from Python bytecode."""
 
-from fxloom_dynamo.api import Capture, capture, explain, export, optimize
 from fxloom_dynamo.breaks import CATALOGUE, BreakKind
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.controls import (
+from fxloom_dynamo.directives import is_compiling
+from fxloom_dynamo.public_api.compile import Capture, capture, explain, export, optimize
+from fxloom_dynamo.public_api.controls import (
     allow_in_graph,
     assume_constant_result,
     disable,
@@ -13,7 +14,6 @@ from fxloom_dynamo.controls import (
     run,
     skip,
 )
-from fxloom_dynamo.policy import is_compiling
 
 __all__ = [
     "CATALOGUE",

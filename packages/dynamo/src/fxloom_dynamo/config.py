@@ -19,7 +19,7 @@ class CaptureConfig:
     fullgraph: a graph break is an error (`Unsupported`).
     recompile_limit: entries per code object before the frame runs eager.
     dynamic: None decides by what is seen; False keeps every size static; True makes sizes symbolic at once.
-    dynamic_shapes: which dimensions of which arguments are dynamic; see `dynamic.parse_dynamic_shapes`.
+    dynamic_shapes: which dimensions of which arguments are dynamic; see `guard.dynamic_shapes.parse_dynamic_shapes`.
     capture_scalar_outputs: `.item()` and `.tolist()` stay in the graph, as numbers that only running it tells. None: with
         `fullgraph`, where anything else is an error, for a backend that takes integers.
     capture_dynamic_output_shape_ops: so do operators whose shapes depend on values (`nonzero`, `x[mask]`, `unique`). None as above.

@@ -31,11 +31,11 @@ from typing import Any
 
 import torch
 
+from fxloom_dynamo.code_cache.misses import compile_callable
 from fxloom_dynamo.config import Backend, CaptureConfig
-from fxloom_dynamo.heap import Heap
-from fxloom_dynamo.kinds import is_mutable_type
-from fxloom_dynamo.marks import ABSENT
-from fxloom_dynamo.runtime import compile_callable
+from fxloom_dynamo.objects.sentinels import ABSENT
+from fxloom_dynamo.objects.shadow_heap import Heap
+from fxloom_dynamo.objects.value_types import is_mutable_type
 from fxloom_interfaces.errors import FallbackWarning
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]

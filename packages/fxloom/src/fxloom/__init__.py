@@ -4,17 +4,9 @@ import torch as torch  # first: the extensions find torch's libraries through it
 
 from fxloom import config, exc
 from fxloom.api import compile, compile_fx, cudagraph_mark_step_begin, explain, export, list_backends, plugins, reset, stats
-from fxloom_dynamo.controls import (
-    allow_in_graph,
-    assume_constant_result,
-    disable,
-    disallow_in_graph,
-    graph_break,
-    run,
-    skip,
-)
-from fxloom_dynamo.dynamic import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
-from fxloom_dynamo.policy import is_compiling
+from fxloom_dynamo.directives import is_compiling
+from fxloom_dynamo.guard.dynamic_shapes import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from fxloom_dynamo.public_api.controls import allow_in_graph, assume_constant_result, disable, disallow_in_graph, graph_break, run, skip
 
 __version__ = "0.1.0"
 

@@ -11,8 +11,8 @@ import fxloom_dynamo
 from fxloom.config import settings
 from fxloom.debug import DebugFolder
 from fxloom.stats import RECORDER, Stats
-from fxloom_dynamo import controls
-from fxloom_dynamo.dynamic import parse_dynamic_shapes
+from fxloom_dynamo.guard.dynamic_shapes import parse_dynamic_shapes
+from fxloom_dynamo.public_api import controls
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS, Found, backend_function

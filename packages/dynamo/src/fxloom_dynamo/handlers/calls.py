@@ -5,16 +5,16 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST
-from fxloom_dynamo.marks import NULL, Raised
-from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.objects.sentinels import NULL, Raised
+from fxloom_dynamo.semantics import operators
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @opcode("KW_NAMES", "--", last=(3, 12))
@@ -140,7 +140,7 @@ def call_intrinsic_1(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
 
 
 def operations_unary_plus(ev: Interpreter, value: Any) -> Any:
-    return operations.unary(ev, "__pos__", value)
+    return operators.unary(ev, "__pos__", value)
 
 
 @opcode("CALL_INTRINSIC_2", "left right -- value", first=(3, 12))

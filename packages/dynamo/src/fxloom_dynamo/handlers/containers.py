@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import growing_containers, operations, subscripts
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.marks import ABSENT, Raised
+from fxloom_dynamo.bytecode.opcode_table import opcode
 from fxloom_dynamo.models import objects
-from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.objects.sentinels import ABSENT, Raised
+from fxloom_dynamo.semantics import container_updates, operators, subscripts
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @opcode("BUILD_TUPLE", "item* -- tuple")
@@ -74,7 +74,7 @@ def map_add(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
 @opcode("LIST_EXTEND", "items --")
 def list_extend(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     items = frame.stack.pop()
-    growing_containers.extend_list(ev, frame.stack[-(inst.arg or 1)], items)
+    container_updates.extend_list(ev, frame.stack[-(inst.arg or 1)], items)
 
 
 @opcode("SET_UPDATE", "items --")
@@ -88,7 +88,7 @@ def dict_update(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     other = frame.stack.pop()
     if not hasattr(ev.type_of(other), "keys"):
         raise Raised(TypeError(f"'{ev.type_of(other).__name__}' object is not a mapping"))
-    growing_containers.dict_update(ev, frame.stack[-(inst.arg or 1)], [other], {})
+    container_updates.dict_update(ev, frame.stack[-(inst.arg or 1)], [other], {})
 
 
 @opcode("DICT_MERGE", "dict --")
@@ -98,7 +98,7 @@ def dict_merge(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     merged: dict[Any, Any] = {}
     if not hasattr(ev.type_of(other), "keys"):
         raise Raised(TypeError(f"argument after ** must be a mapping, not {ev.type_of(other).__name__}"))
-    growing_containers.dict_update(ev, merged, [other], {})
+    container_updates.dict_update(ev, merged, [other], {})
     for key, value in merged.items():
         if key in target:
             raise Raised(TypeError(f"got multiple values for keyword argument '{key}'"))
@@ -151,7 +151,7 @@ def unpack_ex(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
 
 @opcode("GET_LEN", "-- length")
 def get_len(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
-    frame.stack.append(operations.length(ev, frame.stack[-1]))
+    frame.stack.append(operators.length(ev, frame.stack[-1]))
 
 
 #: Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING (Include/object.h): what a class is to patterns, at most one of them
@@ -177,7 +177,7 @@ def match_keys(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
         if key in seen:
             raise Raised(ValueError(f"mapping pattern checks duplicate key ({key!r})"))
         seen.add(key)
-        if not operations.contains(ev, key, subject):
+        if not operators.contains(ev, key, subject):
             frame.stack.append(None)
             return
         values.append(subscripts.subscript(ev, subject, key))

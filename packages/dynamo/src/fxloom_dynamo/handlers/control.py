@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.control_flow import exhausted_index
+from fxloom_dynamo.bytecode.opcode_table import opcode
 from fxloom_dynamo.bytecode.opcodes import POPS_AFTER_END_FOR
-from fxloom_dynamo.marks import ABSENT, RETURN, Mark
-from fxloom_dynamo.predictions import branch
-from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.objects.sentinels import ABSENT, RETURN, Mark
+from fxloom_dynamo.semantics.predictions import branch
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @opcode("JUMP_FORWARD", "--")

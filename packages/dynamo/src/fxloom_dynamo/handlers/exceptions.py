@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.registry import opcode
-from fxloom_dynamo.special_methods import is_own_instance, python_method
+from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.interpreter.special_methods import is_own_instance, python_method
+from fxloom_dynamo.objects.sentinels import ABSENT, Raised
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 def _make_exception(ev: Interpreter, value: Any) -> BaseException:

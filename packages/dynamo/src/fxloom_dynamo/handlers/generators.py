@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import special_methods
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.generators import TracedGenerator
-from fxloom_dynamo.marks import ABSENT, RETURN, YIELD, Mark, Raised
-from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.interpreter import special_methods
+from fxloom_dynamo.interpreter.generators import TracedGenerator
+from fxloom_dynamo.objects.sentinels import ABSENT, RETURN, YIELD, Mark, Raised
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @opcode("RETURN_GENERATOR", "-- value")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import subscripts
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.frame import Lazy
-from fxloom_dynamo.frame_locals import unbound_error
-from fxloom_dynamo.marks import ABSENT, DELETED, NULL, Raised
+from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.interpreter.frame import Lazy
+from fxloom_dynamo.interpreter.frame_locals import unbound_error
 from fxloom_dynamo.models import interpreter
-from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, NULL, Raised
+from fxloom_dynamo.semantics import subscripts
 from fxloom_interfaces.sources import ClosureCellSource, ClosureSource
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @opcode("LOAD_FAST", "-- value")

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxloom_dynamo import operations, subscripts, texts
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.carried import Carried
-from fxloom_dynamo.predictions import branch
-from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.objects.unguarded import Carried
+from fxloom_dynamo.semantics import operators, subscripts, texts
+from fxloom_dynamo.semantics.predictions import branch
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @opcode("BINARY_OP", "left right -- value")
 def binary_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     left, right = frame.pop_many(2)
-    frame.stack.append(operations.binary(ev, inst.argval, left, right))
+    frame.stack.append(operators.binary(ev, inst.argval, left, right))
 
 
 @opcode("COMPARE_OP", "left right -- value")
 def compare_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     left, right = frame.pop_many(2)
     # 3.13 may ask for a bool here; the instruction that needs it follows, and asks itself
-    frame.stack.append(operations.compare(ev, inst.argval, left, right))
+    frame.stack.append(operators.compare(ev, inst.argval, left, right))
 
 
 @opcode("IS_OP", "left right -- bool")
@@ -39,22 +39,22 @@ def is_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
 @opcode("CONTAINS_OP", "item container -- bool")
 def contains_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     item, container = frame.pop_many(2)
-    frame.stack.append(operations.contains(ev, item, container) != bool(inst.arg))
+    frame.stack.append(operators.contains(ev, item, container) != bool(inst.arg))
 
 
 @opcode("UNARY_NEGATIVE", "value -- value")
 def unary_negative(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
-    frame.stack.append(operations.unary(ev, "__neg__", frame.stack.pop()))
+    frame.stack.append(operators.unary(ev, "__neg__", frame.stack.pop()))
 
 
 @opcode("UNARY_POSITIVE", "value -- value", last=(3, 11))
 def unary_positive(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
-    frame.stack.append(operations.unary(ev, "__pos__", frame.stack.pop()))
+    frame.stack.append(operators.unary(ev, "__pos__", frame.stack.pop()))
 
 
 @opcode("UNARY_INVERT", "value -- value")
 def unary_invert(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
-    frame.stack.append(operations.unary(ev, "__invert__", frame.stack.pop()))
+    frame.stack.append(operators.unary(ev, "__invert__", frame.stack.pop()))
 
 
 @opcode("UNARY_NOT", "value -- bool")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.marks import NULL
-from fxloom_dynamo.registry import opcode
+from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.objects.sentinels import NULL
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.frame import Frame
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @opcode("NOP", "--")

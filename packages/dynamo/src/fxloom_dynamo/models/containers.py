@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import carried, subscripts
-from fxloom_dynamo.growing_containers import dict_update, extend_list
-from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.model_tables import Args, Kwargs, constructor, function, method, take
-from fxloom_dynamo.symbolic import binary
-from fxloom_dynamo.symbolic_values import has_symbolic
+from fxloom_dynamo.interpreter.model_tables import Args, Kwargs, constructor, function, method, take
+from fxloom_dynamo.objects import unguarded
+from fxloom_dynamo.objects.sentinels import ABSENT, Raised
+from fxloom_dynamo.semantics import subscripts
+from fxloom_dynamo.semantics.container_updates import dict_update, extend_list
+from fxloom_dynamo.semantics.numbers import binary
+from fxloom_dynamo.symbolic_numbers.values import has_symbolic
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 _MISSING = object()
@@ -64,12 +65,12 @@ def _frozenset(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return frozenset(_set(ev, args, kwargs))
 
 
-@function(carried.append)
+@function(unguarded.append)
 def _append(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     args[0].added.append(args[1])
 
 
-@function(carried.extend)
+@function(unguarded.extend)
 def _extend(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     args[0].added.extend(ev.list_of(args[1]))
 

@@ -6,13 +6,13 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import attributes, calls
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.marks import Traceback
-from fxloom_dynamo.model_tables import Args, Kwargs, function, method
+from fxloom_dynamo.interpreter.model_tables import Args, Kwargs, function, method
+from fxloom_dynamo.objects.sentinels import Traceback
+from fxloom_dynamo.semantics import attributes, calls
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @function(sys.exc_info)

@@ -1,14 +1,14 @@
-"""All families of models: importing this module fills the tables. Only the top, `capture`, does so."""
+"""All families of models: importing this module fills the tables. Only the top, `evaluation.attempts`, does so."""
 
 from fxloom_dynamo.models import (
     containers,
+    data_dependent,
     exceptions,
     interpreter,
     iteration,
     libraries,
     objects,
     operators,
-    questions,
     references,
     statistics,
     text,
@@ -17,13 +17,13 @@ from fxloom_dynamo.models import (
 
 __all__ = [
     "containers",
+    "data_dependent",
     "exceptions",
     "interpreter",
     "iteration",
     "libraries",
     "objects",
     "operators",
-    "questions",
     "references",
     "statistics",
     "text",

@@ -16,17 +16,18 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import c_calls, classes, context_variables, frame_locals, output, warned
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import LITERALS
-from fxloom_dynamo.marks import FrameObject, Raised
-from fxloom_dynamo.model_tables import FUNCTIONS, METHODS, Args, Kwargs, function
+from fxloom_dynamo.guard.guards import GuardKind
+from fxloom_dynamo.interpreter import frame_locals
+from fxloom_dynamo.interpreter.model_tables import FUNCTIONS, METHODS, Args, Kwargs, function
+from fxloom_dynamo.objects.sentinels import FrameObject, Raised
+from fxloom_dynamo.objects.value_types import LITERALS
+from fxloom_dynamo.semantics import c_calls, classes, context_variables, output, program_warnings
 from fxloom_interfaces.replayer import begin_step
 from fxloom_interfaces.sources import CallSource, Source
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 #: flags of code that `from __future__ import ...` sets and that compile() inherits
@@ -141,8 +142,8 @@ METHODS[contextvars.ContextVar, "set"] = context_variables.put
 METHODS[contextvars.ContextVar, "reset"] = context_variables.reset
 FUNCTIONS[builtins.print] = output.print_
 FUNCTIONS[begin_step] = lambda ev, args, kwargs: output.delay(ev, begin_step, args, kwargs)
-FUNCTIONS[_warnings.warn] = warned.warn
-FUNCTIONS[_warnings.warn_explicit] = warned.warn_explicit
+FUNCTIONS[_warnings.warn] = program_warnings.warn
+FUNCTIONS[_warnings.warn_explicit] = program_warnings.warn_explicit
 FUNCTIONS[logging.getLogger] = output.get_logger
 for _method in output.LOGGER_METHODS:
     FUNCTIONS[_method] = functools.partial(output.log, _method)

@@ -9,20 +9,22 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations, polyfills, special_methods, symbolic
-from fxloom_dynamo.kinds import LITERALS
-from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.model_tables import CLASSES, FUNCTIONS, Args, Kwargs, Model, constructor, function, method
-from fxloom_dynamo.symbolic_values import are_alike
+from fxloom_dynamo.interpreter import special_methods
+from fxloom_dynamo.interpreter.model_tables import CLASSES, FUNCTIONS, Args, Kwargs, Model, constructor, function, method
+from fxloom_dynamo.objects.sentinels import ABSENT, Raised
+from fxloom_dynamo.objects.value_types import LITERALS
+from fxloom_dynamo.semantics import numbers, operators
+from fxloom_dynamo.symbolic_numbers.values import are_alike
+from fxloom_dynamo.traced import polyfills
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @function(builtins.len, arity=(1, 1))
 def _len(ev: Interpreter, args: Args, kwargs: Kwargs) -> int:
-    return operations.length(ev, args[0])
+    return operators.length(ev, args[0])
 
 
 @function(builtins.iter, arity=(1, 2))
@@ -78,7 +80,7 @@ def _extreme(native: Callable[..., Any], polyfill: Callable[..., Any]) -> Model:
         if not kwargs and args and (_literals(ev, args) if len(args) > 1 else _literals(ev, args[0])):
             return ev.native(native, *args)
         if not kwargs and len(args) == 1 and are_alike(args[0]):
-            return symbolic.call(ev, native, list(args[0]), {})
+            return numbers.call(ev, native, list(args[0]), {})
         return ev.call(polyfill, args, kwargs)
 
     return model

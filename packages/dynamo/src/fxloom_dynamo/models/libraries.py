@@ -16,25 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import arrays, binding, calls, polyfills, warned
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import LITERALS, keeps_all_in_dict
-from fxloom_dynamo.marks import Raised
-from fxloom_dynamo.model_tables import FUNCTIONS, INNER, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
-from fxloom_dynamo.numpy_values import DISPATCHERS, ELEMENTWISE
+from fxloom_dynamo.guard.guards import GuardKind
+from fxloom_dynamo.interpreter.model_tables import FUNCTIONS, INNER, METACLASS_CALLS, OBJECT_CALLS, Args, Kwargs, function
+from fxloom_dynamo.libraries.numpy_numbers import DISPATCHERS, ELEMENTWISE
+from fxloom_dynamo.objects.sentinels import Raised
+from fxloom_dynamo.objects.value_types import LITERALS, keeps_all_in_dict
+from fxloom_dynamo.semantics import binding, calls, program_warnings
+from fxloom_dynamo.tensors import numpy_calls
+from fxloom_dynamo.traced import polyfills
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 def _numpy_function(ev: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A function of NumPy's: of arrays, or an element-wise one of literals."""
     if type(fn) in ELEMENTWISE and not kwargs and all(type(value) in LITERALS for value in args):
         return ev.native(fn, *args)
-    if not arrays.is_function(fn):
+    if not numpy_calls.is_function(fn):
         graph_break("native_call", f"{fn.__module__}.{fn.__name__}")
-    return arrays.call(ev, fn, args, kwargs)
+    return numpy_calls.call(ev, fn, args, kwargs)
 
 
 for _kind in (*ELEMENTWISE, *DISPATCHERS):
@@ -157,7 +159,7 @@ def _on_literals(fn: Callable[..., Any]) -> None:
             except Exception as exc:
                 raise Raised(exc) from None
             finally:
-                warned.issue(ev, ev.warnings.filter.take()[0])  # what `re` has compiled it keeps, and does not warn again
+                program_warnings.issue(ev, ev.warnings.filter.take()[0])  # what `re` has compiled it keeps, and does not warn again
         return calls.inline_function(ev, fn, args, kwargs)  # type: ignore[arg-type]  # a Python function
 
 

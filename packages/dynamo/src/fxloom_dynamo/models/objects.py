@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_dynamo import attributes, classes, frame_locals, operations, special_methods, subclasses, subscripts, tensor_state, texts
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import HEAPTYPE, LITERALS
-from fxloom_dynamo.marks import ABSENT, Address, Raised
-from fxloom_dynamo.model_tables import Args, Kwargs, constructor, function, method
+from fxloom_dynamo.guard.guards import GuardKind
+from fxloom_dynamo.interpreter import frame_locals, special_methods
+from fxloom_dynamo.interpreter.model_tables import Args, Kwargs, constructor, function, method
+from fxloom_dynamo.objects.sentinels import ABSENT, Address, Raised
+from fxloom_dynamo.objects.value_types import HEAPTYPE, LITERALS
+from fxloom_dynamo.semantics import attributes, classes, operators, subscripts, texts
+from fxloom_dynamo.tensors import attached_state, subclasses
 from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @function(builtins.isinstance, arity=(2, 2))
@@ -47,9 +49,9 @@ def is_instance(ev: Interpreter, value: Any, wanted: Any) -> bool:
         device = "cuda" if legacy.is_cuda else "cpu"
         return bool((value.dtype, value.layout, value.device.type) == (legacy.dtype, legacy.layout, device))
     if wanted is torch.nn.Buffer and type(value) is FakeTensor:
-        return tensor_state.is_marked(ev, value, "_is_buffer")
+        return attached_state.is_marked(ev, value, "_is_buffer")
     if wanted is torch.nn.Parameter and type(value) is FakeTensor and cls is not torch.Tensor:
-        return issubclass(cls, wanted) or tensor_state.is_marked(ev, value, "_is_param")
+        return issubclass(cls, wanted) or attached_state.is_marked(ev, value, "_is_param")
     if type(value) is FakeTensor or cls is not type(value):
         return issubclass(cls, wanted)
     if meta is type or wanted is torch.nn.Parameter or meta.__module__.startswith("torch"):
@@ -197,7 +199,7 @@ def _object_eq(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @method(object, "__ne__", arity=(2, 2))
 def _object_ne(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return not ev.truth(operations.compare(ev, "==", args[0], args[1]))
+    return not ev.truth(operators.compare(ev, "==", args[0], args[1]))
 
 
 @method(object, "__str__", arity=(1, 1))

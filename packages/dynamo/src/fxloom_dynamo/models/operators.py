@@ -7,40 +7,41 @@ import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import operations, subscripts, symbolic, symbolic_values
-from fxloom_dynamo.model_tables import FUNCTIONS, OBJECT_CALLS, OPERATOR_ARITY, OPERATOR_FUNCTIONS, Args, Kwargs, Model
+from fxloom_dynamo.interpreter.model_tables import FUNCTIONS, OBJECT_CALLS, OPERATOR_ARITY, OPERATOR_FUNCTIONS, Args, Kwargs, Model
+from fxloom_dynamo.semantics import numbers, operators, subscripts
+from fxloom_dynamo.symbolic_numbers import values
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 def _binary_function(text: str) -> Model:
-    return lambda ev, args, kwargs: operations.binary(ev, text, args[0], args[1])
+    return lambda ev, args, kwargs: operators.binary(ev, text, args[0], args[1])
 
 
-for _text, (_function, *_) in operations.BINARY.items():
+for _text, (_function, *_) in operators.BINARY.items():
     OPERATOR_FUNCTIONS[_function.__name__] = _binary_function(_text)
 
 
 def _compare_function(text: str) -> Model:
-    return lambda ev, args, kwargs: operations.compare(ev, text, args[0], args[1])
+    return lambda ev, args, kwargs: operators.compare(ev, text, args[0], args[1])
 
 
-for _text, (_function, *_) in operations.COMPARISONS.items():
+for _text, (_function, *_) in operators.COMPARISONS.items():
     OPERATOR_FUNCTIONS[_function.__name__] = _compare_function(_text)
 OPERATOR_FUNCTIONS.update(
     {
         "getitem": lambda ev, args, kwargs: subscripts.subscript(ev, *args),
         "setitem": lambda ev, args, kwargs: subscripts.store_subscript(ev, *args),
         "delitem": lambda ev, args, kwargs: subscripts.delete_subscript(ev, *args),
-        "contains": lambda ev, args, kwargs: operations.contains(ev, args[1], args[0]),
+        "contains": lambda ev, args, kwargs: operators.contains(ev, args[1], args[0]),
         "not_": lambda ev, args, kwargs: not ev.truth(args[0]),
         "truth": lambda ev, args, kwargs: ev.truth(args[0]),
         "is_": lambda ev, args, kwargs: args[0] is args[1],
         "is_not": lambda ev, args, kwargs: args[0] is not args[1],
-        "neg": lambda ev, args, kwargs: operations.unary(ev, "__neg__", args[0]),
-        "pos": lambda ev, args, kwargs: operations.unary(ev, "__pos__", args[0]),
-        "invert": lambda ev, args, kwargs: operations.unary(ev, "__invert__", args[0]),
+        "neg": lambda ev, args, kwargs: operators.unary(ev, "__neg__", args[0]),
+        "pos": lambda ev, args, kwargs: operators.unary(ev, "__pos__", args[0]),
+        "invert": lambda ev, args, kwargs: operators.unary(ev, "__invert__", args[0]),
     }
 )
 OPERATOR_ARITY.update({name: len(inspect.signature(getattr(operator, name)).parameters) for name in OPERATOR_FUNCTIONS})
@@ -78,9 +79,9 @@ OBJECT_CALLS[operator.methodcaller] = _methodcaller
 
 def _method_of_number(function: Any) -> Model:
     def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        return symbolic_values.settled(ev.torch_native(function, *args, **kwargs))
+        return values.settled(ev.torch_native(function, *args, **kwargs))
 
     return model
 
 
-FUNCTIONS.update({function: _method_of_number(function) for function in symbolic.METHODS.values()})
+FUNCTIONS.update({function: _method_of_number(function) for function in numbers.METHODS.values()})

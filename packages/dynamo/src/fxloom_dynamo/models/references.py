@@ -7,13 +7,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.kinds import referent
-from fxloom_dynamo.marks import ABSENT, Raised
-from fxloom_dynamo.model_tables import OBJECT_CALLS, Args, Kwargs, constructor
+from fxloom_dynamo.interpreter.model_tables import OBJECT_CALLS, Args, Kwargs, constructor
+from fxloom_dynamo.objects.sentinels import ABSENT, Raised
+from fxloom_dynamo.objects.value_types import referent
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @constructor(weakref.ReferenceType)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo._torch_private import TensorBase
-from fxloom_dynamo.model_tables import FUNCTIONS, METHODS, Args, Kwargs, Model
+from fxloom_dynamo.interpreter.model_tables import FUNCTIONS, METHODS, Args, Kwargs, Model
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 def _freedom(x: FakeTensor, args: Args, kwargs: Kwargs) -> tuple[Any, Any, bool] | None:

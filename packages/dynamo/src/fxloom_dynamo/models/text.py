@@ -5,14 +5,15 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo import special_methods, texts
-from fxloom_dynamo.marks import ABSENT
-from fxloom_dynamo.model_tables import CLASSES, Args, Kwargs, Model, constructor, function, method
-from fxloom_dynamo.predictions import number_of, truth_decides
+from fxloom_dynamo.interpreter import special_methods
+from fxloom_dynamo.interpreter.model_tables import CLASSES, Args, Kwargs, Model, constructor, function, method
+from fxloom_dynamo.objects.sentinels import ABSENT
+from fxloom_dynamo.semantics import texts
+from fxloom_dynamo.semantics.predictions import number_of, truth_decides
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
 @constructor(str)

@@ -9,45 +9,41 @@ import torch
 import torch.utils.checkpoint
 import torch.utils.hooks
 
-from fxloom_dynamo import (
-    _torch_private,
-    array_values,
-    arrays,
-    calls,
+from fxloom_dynamo import _torch_private, directives
+from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, set_grad_enabled_raw
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.graph import tensor_classes
+from fxloom_dynamo.guard.guards import GuardKind
+from fxloom_dynamo.interpreter.model_tables import CLASSES, FUNCTIONS, METHODS, NAMED, Args, Kwargs, constructor, function, method
+from fxloom_dynamo.models.objects import is_instance
+from fxloom_dynamo.objects import array_values, setting_queries
+from fxloom_dynamo.objects.sentinels import ABSENT, UNREAD, Raised
+from fxloom_dynamo.objects.value_types import LITERALS
+from fxloom_dynamo.semantics import calls, operators
+from fxloom_dynamo.semantics.construction import make_instance
+from fxloom_dynamo.symbolic_numbers.values import unbacked
+from fxloom_dynamo.tensors import (
+    autograd_functions,
     check_messages,
     checkpoints,
     conditions,
-    custom_functions,
     gradients,
-    labels,
     leaf_state,
     module_hooks,
-    operations,
+    numpy_calls,
     parameters,
-    policy,
-    polyfills,
-    queries,
-    scans,
+    profiler_regions,
     subclasses,
-    tensor_classes,
     transforms,
 )
-from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, set_grad_enabled_raw
-from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.construct import make_instance
-from fxloom_dynamo.guards import GuardKind
-from fxloom_dynamo.kinds import LITERALS
-from fxloom_dynamo.marks import ABSENT, UNREAD, Raised
-from fxloom_dynamo.model_tables import CLASSES, FUNCTIONS, METHODS, NAMED, Args, Kwargs, constructor, function, method
-from fxloom_dynamo.models.objects import is_instance
-from fxloom_dynamo.symbolic_values import unbacked
+from fxloom_dynamo.traced import polyfills, scans
 from fxloom_interfaces import regions, symbolic_math
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.interpreter import Interpreter
+    from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
-@function(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, policy.is_compiling)
+@function(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, directives.is_compiling)
 def _is_compiling(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """True: libraries that branch on it take the branch made for capture. Eager code between graphs answers False.
 
@@ -63,13 +59,13 @@ def _is_exporting(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 
 @constructor(torch.autograd.profiler.record_function)
 def _record_function(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if labels.are_seen(ev):
+    if profiler_regions.are_seen(ev):
         return make_instance(ev, torch.autograd.profiler.record_function, args, kwargs)
     return ev.call(polyfills.UnseenLabel, args, kwargs)
 
 
-FUNCTIONS[torch.autograd.profiler.record_function.__enter__] = labels.enter
-FUNCTIONS[torch.autograd.profiler.record_function.__exit__] = labels.leave
+FUNCTIONS[torch.autograd.profiler.record_function.__enter__] = profiler_regions.enter
+FUNCTIONS[torch.autograd.profiler.record_function.__exit__] = profiler_regions.leave
 
 
 @function(set_grad_enabled_raw)
@@ -150,7 +146,7 @@ def _attention_kernel(name: str, getter: Any, setter: Any) -> None:
     def ask(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         allowed = bool(getter())
         if not ev.modes.sets_attention(name):
-            queries.note(ev.heap, getter, (), {}, allowed)
+            setting_queries.note(ev.heap, getter, (), {}, allowed)
         return allowed
 
     @function(setter, arity=(1, 1))
@@ -348,7 +344,7 @@ for _name, _error in (("index", IndexError), ("value", ValueError), ("type", Typ
 
 @function(torch._check_is_size)
 def _check_is_size(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
-    _check(ev, [operations.compare(ev, ">=", args[0], 0)], {})
+    _check(ev, [operators.compare(ev, ">=", args[0], 0)], {})
 
 
 def _from_array(callee: Any, copied: bool) -> Any:
@@ -357,7 +353,7 @@ def _from_array(callee: Any, copied: bool) -> Any:
             return ev.torch_native(callee, *args, **kwargs)
         if len(args) > 1 or kwargs.keys() - {"dtype", "device"}:
             graph_break("torch_call", f"torch.{callee.__name__} of an array with more than a dtype and a device")
-        made = arrays.to_tensor(ev, args[0], copied)
+        made = numpy_calls.to_tensor(ev, args[0], copied)
         return ev.call(ev.getattr(made, "to"), [], kwargs) if kwargs else made
 
     return model
@@ -371,7 +367,7 @@ for _callee, _copied in ((torch.from_numpy, False), (torch.as_tensor, False), (t
 def _numpy(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 1 or kwargs:
         graph_break("torch_call", "Tensor.numpy(force=...)")
-    return arrays.from_tensor(ev, args[0])
+    return numpy_calls.from_tensor(ev, args[0])
 
 
 @function(torch.utils.swap_tensors)
@@ -403,7 +399,7 @@ NAMED["torch._higher_order_ops.associative_scan", "associative_scan"] = _associa
 FUNCTIONS[torch.autograd.grad] = gradients.grad
 CLASSES[torch.utils.hooks.BackwardHook] = module_hooks.backward_hook
 FUNCTIONS[torch.utils.checkpoint.checkpoint] = checkpoints.checkpoint
-FUNCTIONS[torch.autograd.Function.apply.__func__] = custom_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
+FUNCTIONS[torch.autograd.Function.apply.__func__] = autograd_functions.apply  # type: ignore[attr-defined]  # a classmethod, bound
 
 
 @function(polyfills.FunctionContext.mark_dirty)

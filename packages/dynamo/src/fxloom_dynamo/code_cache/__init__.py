@@ -1,0 +1,1 @@
+"""What happens at run time: misses of the code cache, and the callables that users hold."""

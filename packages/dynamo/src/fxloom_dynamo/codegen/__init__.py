@@ -1,0 +1,1 @@
+"""Replacement code of a frame: calls of graphs, values made again, writes, continuations."""

@@ -1,0 +1,54 @@
+"""Which local variables the rest of a function may still read."""
+
+from __future__ import annotations
+
+import types
+import weakref
+
+from fxloom_dynamo.bytecode.opcodes import CONDITIONAL_JUMPS, NO_FALL_THROUGH
+from fxloom_dynamo.interpreter.frame import CodeInfo, code_info
+
+_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
+_ENDS = NO_FALL_THROUGH - {"JUMP", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT"}
+_cache: dict[int, tuple[weakref.ref[types.CodeType], list[frozenset[str]]]] = {}
+
+
+def live_locals(code: types.CodeType, index: int) -> frozenset[str]:
+    """Names that may be read at or after instruction `index` before they are written."""
+    known = _cache.get(id(code))
+    if known is None or known[0]() is not code:
+        key = id(code)
+        known = (weakref.ref(code, lambda _: _cache.pop(key, None)), _analyse(code_info(code)))
+        _cache[key] = known
+    return known[1][index]
+
+
+def _analyse(info: CodeInfo) -> list[frozenset[str]]:
+    instructions = info.body.instructions
+    count = len(instructions)
+    empty: frozenset[str] = frozenset()
+    live = [empty] * (count + 1)
+    changed = True
+    while changed:
+        changed = False
+        for index in range(count - 1, -1, -1):
+            inst = instructions[index]
+            after = empty
+            if inst.opname not in NO_FALL_THROUGH:
+                after = live[index + 1]
+            if info.targets[index] >= 0:
+                after = after | live[info.targets[index]]
+            region = info.regions[index]
+            if inst.opname == "STORE_FAST":
+                after = after - {inst.argval}
+            elif inst.opname in _READS:
+                after = after | {inst.argval}
+            if region is not None:
+                after = after | live[region.handler]
+            if after != live[index]:
+                live[index] = after
+                changed = True
+    return live[:count]
+
+
+_ = CONDITIONAL_JUMPS

@@ -1,0 +1,687 @@
+"""Instructions that make the program's values again, from the graph's outputs and the frame's inputs.
+
+In: values as the evaluator holds them (stand-ins, fakes, objects made while capturing). Out: instructions that push the
+real ones. Objects that are referred to more than once, and all that can be part of a cycle, are made once and kept in a
+local variable, so identity and sharing are those of the program.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import gc
+import inspect
+import itertools
+import re
+import types
+import warnings
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.bytecode import Instruction, emit
+from fxloom_dynamo.codegen import effects
+from fxloom_dynamo.guard.entries import INPUTS_LOCAL
+from fxloom_dynamo.libraries.numpy_numbers import DTYPES
+from fxloom_dynamo.libraries.pure_functions import CONSTANT_TYPES
+from fxloom_dynamo.objects import iterators
+from fxloom_dynamo.objects.array_values import Array, to_array, to_scalar
+from fxloom_dynamo.objects.changes import _change_of, slot_value, slots_of
+from fxloom_dynamo.objects.sentinels import ABSENT, Mark, own_dict
+from fxloom_dynamo.objects.shadow_heap import Record
+from fxloom_dynamo.objects.unguarded import Growing
+from fxloom_dynamo.objects.value_types import (
+    FROZEN,
+    HEAPTYPE,
+    LITERALS,
+    c_descriptor_of,
+    can_shadow,
+    container_base,
+    exception_layout,
+    exception_state,
+    ordered_keys,
+)
+from fxloom_dynamo.semantics import type_values
+from fxloom_dynamo.semantics.context_variables import Token
+from fxloom_dynamo.symbolic_numbers.values import has_symbolic, run_time_function, run_time_text, unbacked
+from fxloom_dynamo.tensors.numpy_calls import METHOD_NAMES
+from fxloom_dynamo.traced import polyfills
+from fxloom_interfaces.errors import InternalError
+from fxloom_interfaces.sources import ObjectSource, Source
+from fxloom_shapes import FakeTensor
+from fxloom_shapes.symbols.numbers import SYMBOLIC
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.interpreter.frame import Frame
+    from fxloom_dynamo.interpreter.protocol import Interpreter
+
+_CONSTANTS = (
+    type, types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType, enum.Enum,
+    types.CodeType, torch.finfo, torch.iinfo, re.Pattern, re.Match, types.GetSetDescriptorType, types.MemberDescriptorType,
+    types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType,
+)  # fmt: skip
+_PLAIN_CONTAINERS = frozenset({tuple, list, dict, set, frozenset, deque, OrderedDict, types.MethodType})
+_VALUES: tuple[type, ...] = (int, float, str, bytes, complex, frozenset)
+#: polyfill -> the builtin that it stands for, in objects that outlive the graph
+_GENERATOR_BUILTINS: dict[Any, Any] = {
+    polyfills.map_: map, polyfills.filter_: filter, polyfills.groupby_: itertools.groupby, polyfills.accumulate_: itertools.accumulate,
+    polyfills.starmap_: itertools.starmap, polyfills.takewhile_: itertools.takewhile, polyfills.dropwhile_: itertools.dropwhile,
+    polyfills.filterfalse_: itertools.filterfalse, polyfills.iterate_until: iter, polyfills.iterate_by_index: iter,
+    polyfills.reverse_by_index: reversed,
+}  # fmt: skip
+
+
+class Rebuilder:
+    """See the module's docstring. One per replacement code."""
+
+    def __init__(self, ev: Interpreter, frame: Frame) -> None:
+        self.ev = ev
+        self.frame = frame
+        self.out: list[Instruction] = []
+        self.inputs: dict[Source, int] = {}
+        self.outputs: dict[int, tuple[int, Any]] = {}
+        self.temporaries: list[str] = []
+        self._kept: dict[int, str] = {}
+        self._counts: dict[int, int] = {}
+        self._keep_alive: list[Any] = []
+        self._own_cells = {id(frame.locals[name]): name for name in frame.code.co_cellvars if name in frame.locals}
+        self.needed_cells: dict[str, None] = {}
+        self._fill: list[Any] = []
+        self._open: set[int] = set()
+        #: iterators, with their states, of lists that the program has changed: the place is one in the changed list
+        self.late_states: list[tuple[Any, Any]] = []
+
+    def take_inputs(self) -> None:
+        """Number the graph's inputs, which come first. The graph is complete: making its outputs may have added numbers."""
+        if self.inputs:
+            raise InternalError("dynamo.rebuild", f"{next(iter(self.inputs)).name} is read before the graph is complete")
+        for source, _, _ in self.ev.recorder.inputs:
+            self.inputs[source] = len(self.inputs)
+
+    # ------------------------------------------------------------------ first pass
+
+    def scan(self, value: Any) -> None:
+        """Count references to what has an identity; called for every root before anything is emitted."""
+        cls = value if issubclass(type(value), type) else type(value)
+        if self.ev.heap.is_fresh(cls):
+            self._blame(cls)
+            graph_break("class_definition", f"{cls.__qualname__} or an object that refers to it outlives the call's graph")
+        if cls is Token:
+            self._blame(value)
+            graph_break("cannot_rebuild", f"the token of a set() of {value.var!r}")
+        for variable in type_values.variables_of(value):
+            if id(variable) in self.ev.origins.steps:
+                self._blame(variable)
+                graph_break("cannot_rebuild", f"a type with the type variable {variable!r}, which is another one at each call")
+        if _is_constant(value) or issubclass(type(value), Mark) or id(value) in self.ev.heap.namespaces:
+            return
+        if type(value) in SYMBOLIC:
+            if unbacked(value) and id(value) not in self.outputs:
+                self.outputs[id(value)] = (len(self.outputs), value)
+                self._keep_alive.append(value)
+            return
+        count = self._counts.get(id(value), 0)
+        self._counts[id(value)] = count + 1
+        self._keep_alive.append(value)
+        if count:
+            return
+        if type(value) is FakeTensor:
+            if id(value) not in self.ev.recorder.input_info:
+                self.outputs.setdefault(id(value), (len(self.outputs), value))
+                for attribute in self.ev.tensors.dicts.get(id(value), (value, {}))[1].values():
+                    self.scan(attribute)
+            return
+        if self.ev.heap.record(value) is not None:
+            return
+        if id(value) in self._own_cells:
+            self._need_cell(self._own_cells[id(value)])
+            return
+        for part in self._parts(value):
+            self.scan(part)
+
+    def lingers(self, value: Any) -> bool:
+        """True when the program could notice how long `value` lives, and keeping it costs no output of the graph."""
+        found: list[Any] = []
+        return self._can_keep(value, found, set()) and bool(found)
+
+    def _can_keep(self, value: Any, found: list[Any], around: set[int]) -> bool:
+        """Whether `value` can be made again without more outputs; what has an end that can be noticed goes to `found`."""
+        heap, cls = self.ev.heap, type(value)
+        if issubclass(type(value), Mark) or id(value) in heap.namespaces or cls in SYMBOLIC:
+            return False
+        if _is_constant(value):
+            return True
+        if cls is FakeTensor:
+            found.append(value)
+            return id(value) in self.ev.recorder.input_info or id(value) in self.outputs
+        if heap.record(value) is not None or id(value) in self._counts or id(value) in self._own_cells:
+            found.append(value)
+            return True
+        if heap.is_fresh(cls) or id(value) in around:
+            return False
+        if cls not in _PLAIN_CONTAINERS:
+            if not heap.is_fresh(value) or not (cls in (types.FunctionType, types.CellType) or can_shadow(cls)):
+                return False
+            found.append(value)
+        return all(self._can_keep(part, found, around | {id(value)}) for part in self._parts(value))
+
+    def _blame(self, value: Any) -> None:
+        """`value` is why the frame can't end here: the next attempt breaks where it was made."""
+        step = self.ev.origins.steps.get(id(value))
+        if step is not None:
+            self.ev.origins.not_rebuilt.append(step)
+
+    def _need_cell(self, name: str) -> None:
+        if name not in self.needed_cells:
+            self.needed_cells[name] = None
+            content = self.ev.heap.cell_get(self.frame.locals[name])
+            if content is not ABSENT:
+                self.scan(content)
+
+    def _parts(self, value: Any) -> list[Any]:
+        """What an object made while capturing refers to."""
+        cls = type(value)
+        if cls is types.FunctionType and not self.ev.heap.is_fresh(value):
+            return []
+        if cls is types.FunctionType:
+            return [*(value.__closure__ or ()), *self._function_state(value).values()]
+        if cls is types.CellType:
+            content = self.ev.heap.cell_get(value)
+            return [] if content is ABSENT else [content]
+        if cls is types.MethodType and type(value.__self__) in (Array, Growing):
+            return [value.__self__]
+        if cls is types.MethodType:
+            own = type(value.__self__).__name__ == "TracedGenerator"
+            return [value.__self__] if own else [value.__func__, value.__self__]
+        if cls is types.BuiltinFunctionType or cls is types.MethodWrapperType:
+            return [value.__self__]
+        if cls is functools.partial:
+            return [value.func, *value.args, *value.keywords.values()]
+        if cls is super:
+            return [value.__thisclass__, value.__self__]
+        if cls.__name__ in iterators.REBUILT:
+            return list(self._reduced(value)[1:])
+        if cls is weakref.ReferenceType:
+            return [value()]
+        if cls is slice:
+            return [value.start, value.stop, value.step]
+        if cls is Array:
+            return [value.tensor]
+        if cls.__name__ == "TracedGenerator":
+            if value.started:
+                return []
+            function, args, named = self._generator_call(value)
+            return [function, *args, *named.values()]
+        parts: list[Any] = []
+        if issubclass(type(value), dict):
+            for key, item in dict.items(value):
+                parts += (key, item)
+            if issubclass(type(value), defaultdict):
+                parts.append(value.default_factory)
+        elif issubclass(type(value), (list, set, frozenset, deque)):
+            parts += list(value) if not issubclass(type(value), list) else list.__iter__(value)
+        elif issubclass(type(value), tuple):
+            parts += tuple.__iter__(value)
+        elif issubclass(type(value), (staticmethod, classmethod)):
+            parts.append(value.__func__)
+        elif issubclass(type(value), BaseException):
+            parts += [*value.args, value.__cause__, value.__context__]
+            parts += [held for _, held in exception_state(value)]
+            if issubclass(type(value), BaseExceptionGroup):
+                parts += [value.message, value.exceptions]
+        if cls.__dictoffset__ and not issubclass(type(value), (type, types.ModuleType)):
+            parts += own_dict(value).values()
+        for slot in slots_of(cls):
+            held = slot_value(slot, value)
+            if held is not ABSENT:
+                parts.append(held)
+        return parts
+
+    def _function_state(self, fn: types.FunctionType) -> dict[str, Any]:
+        state: dict[str, Any] = {"__name__": fn.__name__, "__qualname__": fn.__qualname__}
+        if fn.__defaults__:
+            state["__defaults__"] = fn.__defaults__
+        if fn.__kwdefaults__:
+            state["__kwdefaults__"] = fn.__kwdefaults__
+        if fn.__annotations__:
+            state["__annotations__"] = fn.__annotations__
+        if fn.__doc__ is not None:
+            state["__doc__"] = fn.__doc__
+        state["__module__"] = fn.__module__
+        state.update(fn.__dict__)
+        return state
+
+    def _reduced(self, value: Any) -> tuple[Any, Any, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                reduced = value.__reduce__()
+            except RuntimeError as error:  # what it goes over has changed, which the program may still find out
+                graph_break("cannot_rebuild", f"a {type(value).__qualname__}: {error}")
+        place = self._place(value, reduced[1][0])
+        if place is not None:
+            return iterators.iterator_at, place, ABSENT
+        # None is no state, as for pickle: from 3.12 on a range's iterator says so
+        state = reduced[2] if len(reduced) > 2 and reduced[2] is not None else ABSENT
+        return reduced[0], tuple(reduced[1]), state
+
+    def _place(self, value: Any, rest: Any) -> tuple[Any, ...] | None:
+        """For an iterator of a dict or set that still is one: its kind, the container, and how many items it has given.
+
+        A copy of the rest would do, were it not that changing the container has to be noticed at the next item.
+        """
+        kind = type(value).__name__
+        if kind not in iterators.ITERATORS:
+            return None
+        container = next((held for held in gc.get_referents(value) if issubclass(type(held), (dict, set, frozenset))), None)
+        if container is None:
+            return None  # it has ended
+        record = self.ev.heap.by_stand_in.get(id(container))
+        if record is not None and issubclass(type(container), dict) and ordered_keys(container) != record.keys:
+            graph_break("cannot_rebuild", f"a {kind} over what has changed since")
+        if kind == "set_iterator":
+            if type(container) is frozenset:
+                return None
+            if record is None or _change_of(record) is not None or list(record.original) != list(container):
+                graph_break("cannot_rebuild", "a set_iterator over a set that the program made or changed")
+        return kind, container, len(container) - len(rest)
+
+    # ------------------------------------------------------------------ second pass
+
+    def load(self, value: Any) -> None:
+        """Emit instructions that push `value`."""
+        if issubclass(type(value), Mark):
+            raise InternalError("dynamo.rebuild", f"{value!r} as a value")
+        if _is_constant(value) or id(value) in self.ev.heap.namespaces:
+            source = self._source_of_local_class(value)
+            if source is not None:
+                self.load_input(source)
+            else:
+                self.out += emit.load_const(value)
+            return
+        kept = self._kept.get(id(value))
+        if kept is not None:
+            self.out += emit.load_fast(kept)
+            return
+        if type(value) is FakeTensor:
+            self._tensor(value)
+            return
+        if type(value) in SYMBOLIC:
+            self._number(value)
+            return
+        record = self.ev.heap.record(value)
+        if record is not None:
+            self._existing(record)
+            return
+        if id(value) in self._own_cells:
+            self.out += emit.load_cell(self._own_cells[id(value)])
+            return
+        if id(value) in self._open:
+            graph_break("cannot_rebuild", f"a cycle through a {type(value).__qualname__}")
+        self._open.add(id(value))
+        self._make(value)
+        self._open.discard(id(value))
+        if id(value) not in self._kept and self._counts.get(id(value), 0) > 1:
+            self.out += emit.copy(1)
+            self._keep(value)
+
+    def _source_of_local_class(self, value: Any) -> Source | None:
+        """Where a class that may end before the code does was found: as a constant the code would keep it alive."""
+        if not issubclass(type(value), type) or not value.__flags__ & HEAPTYPE or "<locals>" not in value.__qualname__:
+            return None
+        record = self.ev.heap.record(value)
+        if record is None:
+            return None
+        source = record.source
+        while source.parent is not None:
+            source = source.parent
+        return None if isinstance(source, ObjectSource) else record.source
+
+    def _keep(self, value: Any) -> None:
+        """Store the top of the stack as the one object that stands for `value`."""
+        name = self.temporary()
+        self.out += emit.store_fast(name)
+        self._kept[id(value)] = name
+
+    def temporary(self) -> str:
+        name = f"__kept_{len(self.temporaries)}"
+        self.temporaries.append(name)
+        return name
+
+    def keep_as(self, value: Any, name: str) -> None:
+        """`value` can be loaded from local `name`."""
+        self._kept[id(value)] = name
+
+    def load_input(self, source: Source) -> None:
+        """Push what the guard tree read at `source`."""
+        if isinstance(source, ObjectSource):
+            self.out += emit.load_const(source.value)
+            return
+        index = self.inputs.setdefault(source, len(self.inputs))
+        self.out += [*emit.load_fast(INPUTS_LOCAL), *emit.load_const(index), *emit.subscript()]
+
+    def _number(self, value: Any) -> None:
+        """A number worked out from the sizes and numbers of the call."""
+        if type(value) is torch.SymBool:
+            self.out += emit.load_const(bool(value))
+            return
+        text, names = run_time_text(value)
+        symbols = self.ev.recorder.fake_mode.env.symbols  # type: ignore[union-attr]  # a symbolic value has one
+        if text in names:
+            self.load_input(symbols[text].sources[0])
+            return
+        self.begin_call(run_time_function(text, names))
+        for name in names:
+            self.load_input(symbols[name].sources[0])
+        self.out += emit.call(len(names))
+
+    def _tensor(self, fake: FakeTensor) -> None:
+        info = self.ev.recorder.input_info.get(id(fake))
+        if info is None:
+            raise InternalError("dynamo.rebuild", f"a graph output that was not scanned: {fake!r}")
+        self.load_input(info[2])
+
+    def _existing(self, record: Record) -> None:
+        if record.stand_in is record.original and isinstance(record.original, (types.FunctionType, types.BuiltinFunctionType)):
+            if record.kind != "closure":
+                self.out += emit.load_const(record.original)
+                return
+        self.load_input(record.source)
+
+    def call(self, fn: Any, *values: Any) -> None:
+        """Push fn(*values); fn is one of ours or a builtin."""
+        self.begin_call(fn)
+        for value in values:
+            self.load(value)
+        self.out += emit.call(len(values))
+
+    def begin_call(self, fn: Any) -> None:
+        self.out += emit.push_callable(emit.load_const(fn))
+
+    def _many(self, values: Any) -> int:
+        count = 0
+        for value in values:
+            self.load(value)
+            count += 1
+        return count
+
+    def load_tuple(self, values: Any) -> None:
+        self.out += emit.build_tuple(self._many(values))
+
+    def load_dict(self, items: dict[Any, Any]) -> None:
+        for key, value in items.items():
+            self.load(key)
+            self.load(value)
+        self.out += emit.build_map(len(items))
+
+    def _make(self, value: Any) -> None:
+        """Push an object that the program made, made again from its parts. What can have a part in itself is kept first."""
+        cls = type(value)
+        if cls is tuple:
+            self.load_tuple(value)
+        elif cls is list:
+            self.out += emit.build_list(self._many(value))
+        elif cls is dict:
+            self.load_dict(value)
+        elif cls is set:
+            self.out += emit.build_set(self._many(value))
+        elif cls is frozenset:
+            self.call(frozenset, list(value))
+        elif cls is OrderedDict:
+            self.begin_call(OrderedDict)
+            self.load_dict(dict(value))
+            self.out += emit.call(1)
+            if own_dict(value):
+                self._keep(value)
+                self._fill_instance(value, cls, None)
+        elif cls is defaultdict:
+            self.begin_call(defaultdict)
+            self.load(value.default_factory)
+            self.load_dict(dict(value))
+            self.out += emit.call(2)
+        elif cls is deque:
+            self.call(deque, list(value), value.maxlen)
+        elif cls is Array:
+            self.call(to_scalar if value.scalar else to_array, value.tensor)
+        elif cls is weakref.ReferenceType:
+            self.call(weakref.ref, value())
+        elif cls is slice:
+            self.call(slice, value.start, value.stop, value.step)
+        elif cls is types.MethodType and type(value.__self__).__name__ == "TracedGenerator":
+            self.call(getattr, value.__self__, value.__func__.__name__)
+        elif cls is types.MethodType and type(value.__self__) is Array:
+            self.call(getattr, value.__self__, METHOD_NAMES[value.__func__])
+        elif cls is types.MethodType and type(value.__self__) is Growing:
+            self.call(getattr, value.__self__, value.__func__.__name__)
+        elif cls is types.MethodType:
+            self.call(types.MethodType, value.__func__, value.__self__)
+        elif cls is types.FunctionType:
+            if not self.ev.heap.is_fresh(value):
+                self.out += emit.load_const(value)  # a library's, reached through C code
+                return
+            self._function(value)
+        elif cls is types.CellType:
+            self._cell(value)
+        elif cls is types.MethodWrapperType or cls is types.BuiltinFunctionType:
+            descriptor = c_descriptor_of(value)
+            if descriptor is None:
+                graph_break("cannot_rebuild", f"a bound method {value.__name__} of a {type(value.__self__).__qualname__}")
+            self.call(descriptor.__get__, value.__self__, type(value.__self__))
+        elif cls is functools.partial:
+            self._partial(value)
+        elif cls is super:
+            self.call(super, value.__thisclass__, value.__self__)
+        elif cls.__name__ == "TracedGenerator" and (value.finished or not value.started):
+            self._generator(value)
+        elif cls in (staticmethod, classmethod):
+            self.call(cls, value.__func__)
+        elif cls in FROZEN:
+            self.out += emit.load_const(value)
+        elif cls.__name__ in iterators.REBUILT and cls.__flags__ & (1 << 9) == 0:
+            self._reduced_call(value)
+        elif issubclass(type(value), tuple):
+            self._tuple_subclass(value, cls)
+        elif issubclass(type(value), BaseException):
+            self._exception(value, cls)
+        elif self.ev.heap.is_fresh(value) and (can_shadow(cls) or issubclass(cls, _VALUES)):
+            self._instance(value, cls)
+        elif issubclass(type(value), tuple(CONSTANT_TYPES)) and not cls.__flags__ & HEAPTYPE:
+            self.out += emit.load_const(value)
+        else:
+            self._blame(value)
+            graph_break("cannot_rebuild", f"a {cls.__module__}.{cls.__qualname__}")
+
+    def _function(self, fn: types.FunctionType) -> None:
+        state = self._function_state(fn)
+        self.begin_call(effects.new_function)
+        self.out += [*emit.load_const(fn.__code__), *emit.load_const(fn.__globals__)]
+        if fn.__closure__:
+            self.load_tuple(fn.__closure__)
+        else:
+            self.out += emit.load_const(None)
+        self.load_dict({"__name__": fn.__name__})
+        self.out += emit.call(4)
+        self._keep(fn)
+        self.begin_call(effects.fill_function)
+        self.out += emit.load_fast(self._kept[id(fn)])
+        self.load_dict(state)
+        self.out += [*emit.call(2), *emit.pop(), *emit.load_fast(self._kept[id(fn)])]
+
+    def _cell(self, cell: types.CellType) -> None:
+        self.call(types.CellType)
+        self._keep(cell)
+        content = self.ev.heap.cell_get(cell)
+        if content is not ABSENT:
+            self.begin_call(effects.write_cell)
+            self.out += emit.load_fast(self._kept[id(cell)])
+            self.load(content)
+            self.out += [*emit.call(2), *emit.pop()]
+        self.out += emit.load_fast(self._kept[id(cell)])
+
+    def _partial(self, value: functools.partial[Any]) -> None:
+        self.begin_call(functools.partial)
+        self.load(value.func)
+        self._many(value.args)
+        self._many(value.keywords.values())
+        self.out += emit.call(1 + len(value.args), tuple(value.keywords))
+
+    def _reduced_call(self, value: Any) -> None:
+        function, args, state = self._reduced(value)
+        if state is not ABSENT and any(self._will_be_written(part) for part in args):
+            self.call(function, *args)
+            self._keep(value)
+            self.late_states.append((value, state))
+            self.out += emit.load_fast(self._kept[id(value)])
+            return
+        self.begin_call(effects.call_reduced)
+        self.load(function)
+        self.load_tuple(args)
+        self.load(None if state is ABSENT else state)
+        self.load(state is not ABSENT)
+        self.out += emit.call(4)
+
+    def _will_be_written(self, part: Any) -> bool:
+        record = self.ev.heap.record(part)
+        return record is not None and _change_of(record) is not None
+
+    def _generator_call(self, value: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+        """The call that made a generator which has not started: function, positional and keyword arguments."""
+        frame = value.frame
+        code = frame.code
+
+        def held(name: str) -> Any:
+            content = frame.locals[name]
+            return self.ev.heap.cell_get(content) if name in code.co_cellvars else content
+
+        names = code.co_varnames
+        count, keyword_only = code.co_argcount, code.co_kwonlyargcount
+        args = [held(name) for name in names[:count]]
+        named = {name: held(name) for name in names[count : count + keyword_only]}
+        at = count + keyword_only
+        if code.co_flags & inspect.CO_VARARGS:
+            args += held(names[at])
+            at += 1
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            named.update(held(names[at]))
+        return _GENERATOR_BUILTINS.get(frame.function, frame.function), args, named
+
+    def _generator(self, value: Any) -> None:
+        if value.finished:
+            self.call(effects.finished_generator)
+            return
+        function, args, named = self._generator_call(value)
+        self.load(function)
+        self.out += emit.push_null_below()
+        self._many(args)
+        self._many(named.values())
+        self.out += emit.call(len(args), tuple(named))
+
+    def _tuple_subclass(self, value: tuple[Any, ...], cls: type) -> None:
+        if not cls.__flags__ & (1 << 9):  # a struct sequence
+            self.begin_call(cls)
+            self.load_tuple(tuple.__iter__(value))
+            self.out += emit.call(1)
+            return
+        self.begin_call(tuple.__new__)
+        self.out += emit.load_const(cls)
+        self.load_tuple(tuple.__iter__(value))
+        self.out += emit.call(2)
+        if cls.__dictoffset__ and own_dict(value):
+            self._keep(value)
+            self._fill_instance(value, cls, None)
+
+    def _exception(self, value: BaseException, cls: type) -> None:
+        self.begin_call(effects.new_exception)
+        self.out += [*emit.load_const(cls), *emit.load_const(exception_layout(cls))]
+        self.load_tuple((value.message, value.exceptions) if isinstance(value, BaseExceptionGroup) else ())
+        self.load_tuple(value.args)
+        state = exception_state(value)
+        for member, held in state:
+            self.out += emit.load_const(member)
+            self.load(held)
+        self.out += [*emit.build_tuple(2 * len(state)), *emit.call(5)]
+        self._keep(value)
+        traceback = self.ev.traceback_of(value)
+        if traceback is not None:
+            self._blame(traceback)
+            graph_break("cannot_rebuild", f"a {cls.__qualname__} that was raised, with its traceback")
+        self._fill_instance(value, cls, None)
+        links: list[tuple[str, Any]] = []
+        if value.__context__ is not None:
+            links.append(("__context__", value.__context__))
+        if value.__cause__ is not None:
+            links.append(("__cause__", value.__cause__))  # sets the next one, too
+        if value.__suppress_context__ != (value.__cause__ is not None):
+            links.append(("__suppress_context__", value.__suppress_context__))
+        for name, link in links:
+            self.begin_call(setattr)
+            self.out += [*emit.load_fast(self._kept[id(value)]), *emit.load_const(name)]
+            self.load(link)
+            self.out += [*emit.call(3), *emit.pop()]
+        # what `_fill_instance` left on the stack is the exception
+
+    def _instance(self, value: Any, cls: type) -> None:
+        base = container_base(cls)
+        args: tuple[Any, ...] = ()
+        root: type = base or object
+        if base is None:
+            for literal in _VALUES:
+                if issubclass(cls, literal):
+                    root, args = literal, (literal(value),)
+                    break
+        self.begin_call(effects.new_instance)
+        self.out += [*emit.load_const(cls), *emit.load_const(root)]
+        self.load_tuple(args)
+        self.out += emit.call(3)
+        self._keep(value)
+        self._fill_instance(value, cls, base)
+
+    def _fill_instance(self, value: Any, cls: type, base: type | None) -> None:
+        name = self._kept[id(value)]
+        attributes = own_dict(value) if cls.__dictoffset__ else None
+        if attributes is not None and self.ev.heap.record(attributes) is not None:
+            self._blame(value)
+            graph_break("cannot_rebuild", f"a {cls.__qualname__} whose __dict__ is another object's")
+        slots = [(slot, slot_value(slot, value)) for slot in slots_of(cls)]
+        filled = [(slot, held) for slot, held in slots if held is not ABSENT]
+        if attributes or filled or (base is not None and len(list(_contents(value)))):
+            self.begin_call(effects.fill_instance)
+            self.out += emit.load_fast(name)
+            if attributes:
+                self.load_dict(attributes)
+            else:
+                self.out += emit.load_const(None)
+            for slot, held in filled:
+                self.out += emit.load_const(slot)
+                self.load(held)
+            self.out += emit.build_tuple(2 * len(filled))
+            if base is None:
+                self.out += emit.load_const(None)
+            elif issubclass(base, dict):
+                self.load_dict({key: dict.__getitem__(value, key) for key in ordered_keys(value)})
+            else:
+                self.out += emit.build_list(self._many(_contents(value)))
+            self.out += [*emit.call(4), *emit.pop()]
+        self.out += emit.load_fast(name)
+
+
+def _is_constant(value: Any) -> bool:
+    """True for what may stand in the constants of replacement code."""
+    if type(value) is types.BuiltinFunctionType:
+        owner = value.__self__
+        return owner is None or issubclass(type(owner), (types.ModuleType, type)) or type(owner).__name__.startswith("pybind11_")
+    if type(value) is torch.Size:
+        return not has_symbolic(value)
+    if type_values.is_value(value) and not isinstance(value, type_values.VARIABLES):
+        return True
+    return type(value) in LITERALS or issubclass(type(value), (*_CONSTANTS, *DTYPES))
+
+
+def _contents(value: Any) -> Any:
+    if issubclass(type(value), dict):
+        return dict.__iter__(value)
+    return list.__iter__(value) if issubclass(type(value), list) else iter(value)

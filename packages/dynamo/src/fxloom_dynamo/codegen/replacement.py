@@ -1,0 +1,705 @@
+"""Replacement code: run the graph, write the side effects, make the live values again, and return or go on.
+
+In: the evaluator after it finished a frame or stopped at an instruction. Out: a code object with the original's
+signature. At a break it executes the instruction natively and hands stack and locals to a continuation. Where the
+instruction lies in a `try` or `with`, the original body follows, so that an exception finds its handler; also where the
+graph was made on a prediction, which may turn out wrong.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fxloom_dynamo import _native
+from fxloom_dynamo.breaks import graph_break
+from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
+from fxloom_dynamo.bytecode.continuations import body_start, first_parameter, make_continuation, origin_of
+from fxloom_dynamo.bytecode.control_flow import exhausted_index
+from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
+from fxloom_dynamo.bytecode.instruction import NOWHERE
+from fxloom_dynamo.bytecode.opcode_table import stack_effect
+from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
+from fxloom_dynamo.codegen import effects
+from fxloom_dynamo.codegen.liveness import live_locals
+from fxloom_dynamo.codegen.rebuild import Rebuilder
+from fxloom_dynamo.graph import raising, random_state
+from fxloom_dynamo.graph.modes import set_modes
+from fxloom_dynamo.graph.tensor_classes import to_class
+from fxloom_dynamo.guard.dynamic_shapes import Order
+from fxloom_dynamo.guard.entries import INPUTS_LOCAL, without_capture
+from fxloom_dynamo.interpreter.frame import Frame, Lazy
+from fxloom_dynamo.interpreter.frame_locals import unbound_error
+from fxloom_dynamo.objects import iterators
+from fxloom_dynamo.objects.changes import added_items, changed_records, changed_slots
+from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, NULL, CaptureAgain
+from fxloom_dynamo.objects.value_types import ordered_keys, same_keys
+from fxloom_dynamo.semantics import context_variables
+from fxloom_dynamo.tensors import attached_state, gradients, leaf_state
+from fxloom_dynamo.tensors.parameters import to_leaf
+from fxloom_interfaces.backend import writes_last
+from fxloom_interfaces.errors import Site
+from fxloom_interfaces.sources import Source
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.interpreter.protocol import Interpreter
+    from fxloom_dynamo.objects.shadow_heap import Record
+    from fxloom_shapes import FakeTensor
+
+#: makes the compiled callable from the graph's output values, in order
+Compile = Callable[[list["FakeTensor"]], Callable[..., Any] | None]
+
+_TWO_WAY = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE"})
+#: what the graph raised, in words; bound where the function's own body runs again, and no temporary, which the other way lets go of
+_RAISED = "__raised"
+_NO_WAY_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
+
+
+class Residual:
+    """Builds the replacement code of one frame."""
+
+    def __init__(self, ev: Interpreter, frame: Frame, compile_graph: Compile) -> None:
+        self.ev = ev
+        self.frame = frame
+        self.compile_graph = compile_graph
+        self.survived: Callable[[], None] | None = None
+        self.rebuilder = Rebuilder(ev, frame)
+        self.code = frame.code
+        self.regions: list[ExceptionRegion] = []
+        self.stopped_at: int | None = None  # index of the instruction before which the frame stopped
+        self.body: Body | None = None
+        self.handlers: list[Instruction] = []  # of exceptions, between our own code and the function's
+        self.tail: list[Instruction] = []
+        self.tail_regions: list[ExceptionRegion] = []
+        self.rerun: list[Instruction] = []  # the function's own body once more, for when its graph has raised
+        self.rerun_regions: list[ExceptionRegion] = []
+        self._held: list[str] = []  # variables that the frame has bound when it runs the instruction
+
+    @property
+    def out(self) -> list[Instruction]:
+        return self.rebuilder.out
+
+    # ------------------------------------------------------------------ the two ends
+
+    def finish_return(self) -> tuple[types.CodeType, tuple[Source, ...]]:
+        """The frame ran to its end."""
+        value = self.frame.result
+        writes = self._collect_writes()
+        self.rebuilder.scan(value)
+        self._run_graph(bool(writes))
+        self._make_calls()
+        self._own_cells()
+        self.rebuilder.load(value)
+        if writes or self.ev.delayed.after_effects:
+            result = self.rebuilder.temporary()
+            self.out.extend(emit.store_fast(result))
+            self._write(writes)
+            self._call_deferred()
+            self.out.extend(emit.load_fast(result))
+        self.out.extend(emit.return_value())
+        return self._assemble()
+
+    def finish_break(
+        self, index: int, survived: Callable[[], None] | None = None
+    ) -> tuple[types.CodeType, tuple[Source, ...]]:
+        """The frame stopped before the instruction (group) at `index`. survived: to be called when that did not raise.
+
+        The order is the meaning: everything that has to be made is found first (`scan`), since what is found decides what the
+        graph returns; the graph runs before any effect, since it may raise; values are loaded before the effects are written,
+        since these change the places that values come from; and what the frame holds itself is let go of last.
+        """
+        self.survived = survived
+        frame, rebuilder = self.frame, self.rebuilder
+        instructions = frame.info.body.instructions
+        start, end = _group(instructions, index)
+        self.stopped_at = end
+        region = frame.info.regions[end]
+        live = self._live_names(start)
+        stack = list(frame.stack)
+        writes = self._collect_writes()
+        for name in frame.code.co_cellvars:
+            if isinstance(frame.locals.get(name), types.CellType):
+                rebuilder._need_cell(name)
+        for value in (*stack, *(frame.locals[name] for name in live)):
+            rebuilder.scan(value)
+        live += self._lingering_names(live)
+        self._run_graph(bool(writes))
+        self._make_calls()
+        loaded = []
+        for name in live:
+            rebuilder.load(frame.locals[name])
+            temporary = rebuilder.temporary()
+            self.out.extend(emit.store_fast(temporary))
+            loaded.append((temporary, name))
+        slots = self._stack_to_temporaries(stack)
+        self._own_cells()
+        self._write(writes)
+        for temporary, name in loaded:
+            self.out.extend([*emit.load_fast(temporary), *emit.store_fast(name)])
+        for slot in slots:
+            self.out.extend([Instruction("PUSH_NULL")] if slot is None else emit.load_fast(slot))
+        self._let_go(live)
+        self._call_deferred()  # the collector finds what the program has let go of
+        self._execute(start, end, [value is NULL for value in stack], region)
+        return self._assemble()
+
+    # ------------------------------------------------------------------ pieces
+
+    def _live_names(self, start: int) -> list[str]:
+        """Locals to be made again: live at a place where the program can go on, bound, and touched by capture."""
+        wanted = set(live_locals(self.frame.code, start))
+        first = first_parameter(origin_of(self.frame.code))
+        return [name for name in self._touched_names() if name in wanted or name == first]
+
+    def _touched_names(self) -> list[str]:
+        return [
+            name
+            for name, value in self.frame.locals.items()
+            if type(value) is not Lazy and not (isinstance(value, types.CellType) and self._is_variable_cell(name))
+        ]
+
+    def _lingering_names(self, live: list[str]) -> list[str]:
+        """Locals that nothing reads any more: the program's frame holds them to its end, which a weak reference can tell.
+
+        Those whose end nothing can tell are left out, and those that would have to be outputs of the graph or that capture
+        can't make again: they die early.
+        """
+        found = []
+        for name in self._touched_names():
+            if name in live:
+                continue
+            value = self.frame.locals[name]
+            if self.rebuilder.lingers(value):
+                self.rebuilder.scan(value)
+                found.append(name)
+        return found
+
+    def _let_go(self, kept: list[str]) -> None:
+        """Unbind what the program's frame does not hold: our own variables, and parameters that it has bound anew or deleted."""
+        parameters = self.code.co_varnames[: _parameter_count(self.code)]
+        gone = [
+            name
+            for name in parameters
+            if name not in kept and name not in self.code.co_cellvars and type(self.frame.locals.get(name)) is not Lazy
+        ]
+        own = list(self.rebuilder.temporaries)
+        if self.rebuilder.inputs:
+            own.append(INPUTS_LOCAL)
+        for name in (*own, *gone):
+            self.out.extend(emit.delete_fast(name))
+        variables = origin_of(self.code).co_varnames
+        self._held = [name for name in variables if name in kept or type(self.frame.locals.get(name)) is Lazy]
+
+    def _is_variable_cell(self, name: str) -> bool:
+        return name in self.frame.code.co_cellvars or name in self.frame.code.co_freevars
+
+    def _stack_to_temporaries(self, stack: list[Any]) -> list[str | None]:
+        slots: list[str | None] = []
+        for value in stack:
+            if value is NULL:
+                slots.append(None)
+                continue
+            self.rebuilder.load(value)
+            name = self.rebuilder.temporary()
+            self.out.extend(emit.store_fast(name))
+            slots.append(name)
+        return slots
+
+    def _run_graph(self, writes: bool) -> None:
+        """Call the compiled graph and keep its outputs in locals. writes: to objects that were there before, after it."""
+        rebuilder = self.rebuilder
+        fakes = [fake for _, fake in sorted(rebuilder.outputs.values(), key=lambda entry: entry[0])]
+        recorder = self.ev.recorder
+        early = bool(writes or self.ev.delayed.after_graph or self.ev.delayed.after_effects or recorder.protected) and self.ev.config.runs
+        writes_first = recorder.writes_inputs() and not writes_last(self.ev.config.backend)
+        undone = self._to_undo() if early and writes_first else ()
+        compiled = self.compile_graph(fakes)
+        rebuilder.take_inputs()
+        goes_back = early and bool(undone or not writes_first)
+        if compiled is not None and goes_back and random_state.draws(recorder):
+            compiled = without_capture(random_state.set_back(compiled, random_state.generators(recorder)))
+        if compiled is not None:
+            count = len(recorder.inputs)
+            kept = self._keep_copies(undone) if undone else ""
+            self.out.extend(emit.push_callable(emit.load_const(compiled)))
+            self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
+            self._slice_at = len(self.out)
+            self.out.extend(emit.call_star())
+            if goes_back:
+                self._go_back_if_raised(self.out[-1], undone, kept)
+            if kept:
+                self.out.extend([*emit.load_const(None), *emit.store_fast(kept)])
+            predicted = self.ev.recorder.predicted is not None
+            if predicted:
+                self.out.extend([*emit.unpack_sequence(len(fakes) + 1), *self._unless_as_predicted(len(fakes))])
+            elif fakes:
+                self.out.extend(emit.unpack_sequence(len(fakes)))
+            if fakes:
+                for number, fake in enumerate(fakes):
+                    name = f"__out_{number}"
+                    rebuilder.temporaries.append(name)
+                    cls = self.ev.recorder.python_type.get(id(fake))
+                    if fake in self.ev.recorder.leaves:
+                        self.out.extend([*emit.store_fast(name), *emit.push_callable(emit.load_const(to_leaf))])
+                        self.out.extend([*emit.load_fast(name), *emit.load_const(cls), *emit.load_const(fake.requires_grad), *emit.call(3)])
+                    elif cls is not None and self.ev.recorder.overriding:
+                        self.out.extend([*emit.store_fast(name), *emit.push_callable(emit.load_const(to_class))])
+                        self.out.extend([*emit.load_fast(name), *emit.load_const(cls), *emit.call(2)])
+                    self.out.extend(emit.store_fast(name))
+                    rebuilder.keep_as(fake, name)
+            elif not predicted:
+                self.out.extend(emit.pop())
+        for fake, attributes in attached_state.of_results(self.ev, fakes):
+            rebuilder.begin_call(attached_state.hang)
+            rebuilder.load(fake)
+            rebuilder.load_dict(attributes)
+            self.out.extend([*emit.call(2), *emit.pop()])
+        modes = self.ev.modes
+        if modes.entry != modes.left:
+            rebuilder.begin_call(set_modes)
+            self.out.extend([*emit.load_const(modes.left), *emit.call(1), *emit.pop()])
+
+    def _unless_as_predicted(self, below: int) -> list[Instruction]:
+        """bool -- : where it is False drop the graph's outputs, `below` values, and run the function as it is."""
+        self._append_body()
+        on = Instruction("NOP")
+        drop = [inst for _ in range(below) for inst in emit.pop()]
+        forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
+        return [*emit.jump_if(True, on), *drop, *forget, *emit.jump(self.tail[0]), on]
+
+    def _to_undo(self) -> tuple[int, ...]:
+        """Which inputs of a graph that writes have to be as they were where it raises; none where nobody can tell."""
+        ev, recorder = self.ev, self.ev.recorder
+        if not any(map(raising.may_raise, recorder.graph.nodes)):
+            return ()
+        if recorder.order is Order.FREE:
+            ev.history.order = Order.NOTED
+            raise CaptureAgain("the order of effects and of what may raise")
+        if not recorder.raises_amid:
+            return ()
+        places = raising.written_inputs(recorder)
+        if places is None and recorder.order is not Order.SPLIT:
+            ev.history.order = Order.SPLIT
+            raise CaptureAgain("writes into inputs amid effects")
+        return tuple(places or ())
+
+    def _keep_copies(self, places: tuple[int, ...]) -> str:
+        """Copy what the graph is going to write to; the variable that holds the copies."""
+        name = self.rebuilder.temporary()
+        self.out.extend([*emit.push_callable(emit.load_const(raising.copies)), *emit.load_fast(INPUTS_LOCAL)])
+        self.out.extend([*emit.load_const(places), *emit.call(2), *emit.store_fast(name)])
+        return name
+
+    def _go_back_if_raised(self, call: Instruction, undone: tuple[int, ...], kept: str) -> None:
+        """What an operator raises amid effects or in a `try`: drop it and run the function as it is, which has all in order.
+
+        Nothing has happened then: the graph had not written to its inputs, or what it wrote is undone from copies.
+        """
+        start, other = Instruction("PUSH_EXC_INFO"), Instruction("SWAP", 2)
+        forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
+        undo: list[Instruction] = []
+        if kept:
+            undo += [*emit.push_callable(emit.load_const(raising.undo)), *emit.load_fast(INPUTS_LOCAL), *emit.load_const(undone)]
+            undo += [*emit.load_fast(kept), *emit.call(3), *emit.pop(), *emit.delete_fast(kept)]
+        tell, begin = self._append_rerun()
+        self.handlers += [
+            start,
+            *emit.push_callable(emit.load_const(effects.goes_back)),
+            *emit.copy(3),
+            *emit.call(1),
+            *emit.jump_if(False, other),
+            *tell,
+            *emit.pop(),
+            Instruction("POP_EXCEPT"),
+            *undo,
+            *forget,
+            *emit.jump(begin),
+            other,
+            Instruction("POP_EXCEPT"),
+            Instruction("RERAISE", 0),
+        ]
+        self.regions.append(ExceptionRegion(call, call, start, 0, False))
+
+    def _append_rerun(self) -> tuple[list[Instruction], Instruction]:
+        """The function's own body, to run since the graph raised: instructions to run before (exception -- exception), and its first.
+
+        A body of its own, since it says at its end that nothing raised there, unless the program has handled something. Where an
+        inlined function may do that, nobody sees it, and nothing is said.
+        """
+        if self.ev.recorder.handled_inside:
+            self._append_body()
+            return [], self.tail[0]
+        body = disassemble(self.code)
+        told = effects.EagerDidNotRaise(Site(self.code.co_filename, self.code.co_firstlineno, self.code.co_qualname))
+        for inst in body.instructions[body_start(body.instructions) :]:
+            self.rerun.append(inst)
+            added: list[Instruction] = []
+            if inst.opname == "PUSH_EXC_INFO":
+                added = [*emit.load_const(""), *emit.store_fast(_RAISED)]
+            elif inst.opname in ("RETURN_VALUE", "RETURN_CONST"):
+                leave = _copy(inst)
+                inst.opname, inst.arg, inst.argval = "NOP", None, None  # jumps come here
+                added = [*emit.push_callable(emit.load_const(told)), *emit.load_fast(_RAISED), *emit.call(1), *emit.pop(), leave]
+            for new in added:
+                new.position = inst.position
+            self.rerun += added
+        self.rerun_regions = body.regions
+        words = [*emit.push_callable(emit.load_const(effects.in_words)), *emit.copy(3), *emit.call(1), *emit.store_fast(_RAISED)]
+        return words, self.rerun[0]
+
+    def _append_body(self) -> Body:
+        """The function's own body, appended (once) to the replacement code."""
+        if self.body is None:
+            self.body = disassemble(self.code)
+            self.tail = self.body.instructions[body_start(self.body.instructions) :]
+            self.tail_regions = self.body.regions
+        return self.body
+
+    def _scan_calls(self) -> None:
+        for call in self.ev.delayed.after_graph:
+            for value in call.args:
+                self.rebuilder.scan(value)
+
+    def _make_calls(self) -> None:
+        """What the program printed and logged."""
+        for call in self.ev.delayed.after_graph:
+            self.rebuilder.begin_call(call.caller)
+            self.out.extend(emit.load_const(call.function))
+            for value in call.args:
+                self.rebuilder.load(value)
+            self.out.extend(emit.build_tuple(len(call.args)))
+            self.rebuilder.load_dict(call.kwargs)
+            self.out.extend([*emit.call(3), *emit.pop()])
+
+    def _own_cells(self) -> None:
+        """Contents of the frame's own cells, where something can still see them."""
+        for name in self.rebuilder.needed_cells:
+            content = self.ev.heap.cell_get(self.frame.locals[name])
+            if content is ABSENT:
+                if name in self.code.co_varnames[: _parameter_count(self.code)]:
+                    self.out.append(Instruction("DELETE_DEREF", argval=name))
+                continue
+            self.rebuilder.load(content)
+            self.out.extend(emit.store_deref(name))
+
+    def _collect_writes(self) -> list[tuple[Any, ...]]:
+        """What has to be written to the real heap; scans the values, and those of calls that were put off."""
+        self._scan_calls()
+        ev, scan = self.ev, self.rebuilder.scan
+        writes: list[tuple[Any, ...]] = []
+        changed = changed_records(ev.heap)
+        for record, kind in changed:
+            if kind in ("list", "deque"):
+                ev.heap.fill(record.stand_in)
+        for record, kind in changed:
+            writes.append((kind, record))
+            if kind == "dict":
+                for key, value in dict.items(record.stand_in):
+                    if value is not record.read.get(key, _UNREAD):
+                        scan(key)
+                        scan(value)
+            elif kind == "cell":
+                content = ev.heap.cell_get(record.stand_in)
+                if content is not ABSENT:
+                    scan(content)
+            elif kind != "iterator":
+                for item in added_items(record) if kind == "added" else list(record.stand_in):
+                    scan(item)
+        for record in list(ev.heap.by_stand_in.values()):
+            if record.slots:
+                for slot, value in changed_slots(record):
+                    writes.append(("slot", record, slot, value))
+                    scan(value)
+        for namespace in ev.heap.namespaces.values():
+            for name in namespace.written:
+                value = namespace.values[name]
+                if value is DELETED and name not in namespace.real:
+                    continue  # written and deleted again
+                writes.append(("name", namespace, name, value))
+                if value is not DELETED:
+                    scan(value)
+        for (cls, name), value in ev.heap.class_writes.items():
+            writes.append(("class", cls, name, value))
+            if value is not DELETED:
+                scan(value)
+        for variable, value in ev.context_variables.values():
+            writes.append(("context", variable, value))
+            scan(value)
+        for tensor, name, value in leaf_state.written(ev):
+            writes.append(("leaf", tensor, name, value))
+            scan(value)
+        for gradient in gradients.written(ev):
+            writes.append(("grad", gradient))
+            scan(gradient.now)
+        return writes
+
+    def _write(self, writes: list[tuple[Any, ...]]) -> None:
+        """Write the effects to the real heap."""
+        advanced = [record for kind, record, *_ in writes if kind == "iterator"]
+        # A dict must not have changed yet when the next item is asked for; a list may have grown what was given.
+        self._catch_up([record for record in advanced if iterators.goes_over_dict(record.original)])
+        self._write_all(writes)
+        self._catch_up([record for record in advanced if not iterators.goes_over_dict(record.original)])
+        for iterator, state in self.rebuilder.late_states:
+            self.rebuilder.call(effects.set_state, iterator, state)
+            self.out.extend(emit.pop())
+
+    def _call_deferred(self) -> None:
+        for function, args in self.ev.delayed.after_effects:
+            self.rebuilder.call(function, *args)
+            self.out.extend(emit.pop())
+
+    def _catch_up(self, records: list[Record]) -> None:
+        """Advance the program's iterators, those that go over others, which were met later, first: they advance these too."""
+        for record in reversed(records):
+            self.rebuilder.begin_call(iterators.catch_up)
+            self.rebuilder.load_input(record.source)
+            self.out.extend([*emit.load_const(iterators.state(record.stand_in)), *emit.call(2), *emit.pop()])
+
+    def _write_all(self, writes: list[tuple[Any, ...]]) -> None:
+        rebuilder, out = self.rebuilder, self.out
+        for kind, target, *rest in writes:
+            if kind == "iterator":
+                continue
+            if kind == "dict":
+                self._write_dict(target)
+                continue
+            if kind == "name":
+                self._write_name(target, *rest)
+                continue
+            if kind == "class":
+                name, value = rest
+                rebuilder.begin_call(effects.delete_class if value is DELETED else effects.write_class)
+                out.extend([*emit.load_const(target), *emit.load_const(name)])
+                if value is not DELETED:
+                    rebuilder.load(value)
+                out.extend([*emit.call(2 if value is DELETED else 3), *emit.pop()])
+                continue
+            if kind == "grad":
+                rebuilder.call(gradients.write_gradient, target.tensor, target.now)
+                out.extend(emit.pop())
+                continue
+            if kind == "context":
+                rebuilder.call(context_variables.write, target, *rest)
+                out.extend(emit.pop())
+                continue
+            if kind == "leaf":
+                rebuilder.call(leaf_state.write, target, *rest)
+                out.extend(emit.pop())
+                continue
+            if kind == "slot":
+                slot, value = rest
+                rebuilder.begin_call(effects.write_slot)
+                rebuilder.load_input(target.source)
+                out.extend(emit.load_const(slot))
+                rebuilder.load(value)
+                out.extend([*emit.call(3), *emit.pop()])
+                continue
+            if kind == "cell":
+                content = self.ev.heap.cell_get(target.stand_in)
+                rebuilder.begin_call(effects.clear_cell if content is ABSENT else effects.write_cell)
+                rebuilder.load_input(target.source)
+                if content is not ABSENT:
+                    rebuilder.load(content)
+                out.extend([*emit.call(1 if content is ABSENT else 2), *emit.pop()])
+                continue
+            rebuilder.begin_call(_WRITERS[kind])
+            rebuilder.load_input(target.source)
+            items = added_items(target) if kind == "added" else list(target.stand_in)
+            for item in items:
+                rebuilder.load(item)
+            out.extend([*emit.build_list(len(items)), *emit.call(2), *emit.pop()])
+
+    def _write_dict(self, record: Any) -> None:
+        rebuilder, out = self.rebuilder, self.out
+        now = record.stand_in
+        keys = ordered_keys(now)
+        kept = [key for key in record.keys if key in now]
+        changed = {key: now_value for key in keys if (now_value := dict.__getitem__(now, key)) is not record.read.get(key, _UNREAD)}
+        if same_keys(keys[: len(kept)], tuple(kept)):
+            removed = tuple(key for key in record.keys if key not in now)
+            rebuilder.begin_call(effects.write_dict)
+            rebuilder.load_input(record.source)
+            rebuilder.load_tuple(removed)
+        else:
+            self.ev.heap.know_keys(now)
+            rebuilder.begin_call(effects.write_dict_in_order)
+            rebuilder.load_input(record.source)
+            rebuilder.load_tuple(keys)
+        rebuilder.load_dict(changed)
+        out.extend([*emit.call(3), *emit.pop()])
+
+    def _write_name(self, namespace: Any, name: str, value: Any) -> None:
+        load = emit.load_const(namespace.real)
+        if value is DELETED:
+            self.out.extend([*load, *emit.load_const(name), *emit.delete_subscript()])
+            return
+        self.rebuilder.load(value)
+        self.out.extend([*load, *emit.load_const(name), *emit.store_subscript()])
+
+    # ------------------------------------------------------------------ going on after a break
+
+    def _execute(self, start: int, end: int, nulls: list[bool], region: Any) -> None:
+        """Run the instructions `start` to `end` natively and go on in continuations."""
+        instructions = self.frame.info.body.instructions
+        inst = instructions[end]
+        native = [_copy(instructions[number]) for number in range(start, end + 1)]
+        if start == end and inst.opname in NEEDS_BOOL:
+            # what was compared may be a tensor still: the evaluator leaves its truth to this instruction
+            native.insert(0, Instruction("TO_BOOL", position=inst.position))
+        missing = start == end and self._misses_own_cell(inst)
+        if missing:
+            native = self._raise(unbound_error(inst.argval, self.code), inst)
+        depth = len(nulls)
+        ways: list[tuple[Instruction | None, int, list[bool]]] = []
+        if inst.opname in _TWO_WAY or "OR_POP" in inst.opname:
+            taken_way = Instruction("NOP")
+            native[-1].target = taken_way
+            target = self.frame.info.targets[end]
+            ways.append((None, end + 1, nulls[:-1]))
+            ways.append((taken_way, target, nulls if "OR_POP" in inst.opname else nulls[:-1]))
+        elif inst.opname == "FOR_ITER":
+            target = self.frame.info.targets[end]
+            after = exhausted_index(instructions, target)
+            exhausted = Instruction("NOP") if instructions[target].opname != "END_FOR" else Instruction("END_FOR")
+            native[-1].target = exhausted
+            ways.append((None, end + 1, [*nulls, False]))
+            ways.append((exhausted, after, nulls[:-1]))
+        elif inst.opname not in _NO_WAY_ON and not missing:
+            untouched, top = depth, depth
+            for number in range(start, end + 1):
+                takes, leaves = stack_effect(instructions[number])
+                untouched, top = min(untouched, top - takes), top - takes + leaves
+            left = [False] * (top - untouched)
+            if _loads_method(inst):
+                # the instruction may push method and receiver; a plain load and a NULL say the same in one way only
+                _make_plain_load(native[-1])
+                left = [True, False] if NULL_FIRST else [False, True]
+            ways.append((None, end + 1, [*nulls[:untouched], *left]))
+        self.out.extend(native)
+        if inst.opname in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR") and inst.argval in self._held:
+            self._held.remove(inst.argval)
+        if _loads_method(inst):
+            self.out.extend(emit.push_null_below())
+        if region is not None:
+            # an exception has to find its handler
+            handler = self._append_body().instructions[region.handler]
+            self.regions.append(ExceptionRegion(native[0], native[-1], handler, region.depth, region.lasti))
+        for label, index, after_nulls in ways:
+            if label is not None:
+                self.out.append(label)
+                if label.opname == "END_FOR":
+                    # the interpreter jumps past END_FOR (and the POP_TOP of 3.13), the iterator popped
+                    extra = exhausted_index(instructions, self.frame.info.targets[end]) - self.frame.info.targets[end] - 1
+                    self.out.extend(Instruction("POP_TOP") for _ in range(extra))
+            self._go_on(index, after_nulls)
+
+    def _misses_own_cell(self, inst: Instruction) -> bool:
+        """True for an instruction that needs the content of a cell of the function's own which is empty.
+
+        In a continuation that is a free variable, for which the interpreter would raise another exception.
+        """
+        if inst.opname not in ("LOAD_DEREF", "DELETE_DEREF") or inst.argval not in self.code.co_freevars:
+            return False
+        cell = self.frame.locals.get(inst.argval)
+        own = inst.argval in origin_of(self.code).co_cellvars
+        return own and isinstance(cell, types.CellType) and self.ev.heap.cell_get(cell) is ABSENT
+
+    def _raise(self, error: BaseException, inst: Instruction) -> list[Instruction]:
+        """`raise error` in the place of an instruction."""
+        native = [*emit.push_callable(emit.load_const(type(error))), *emit.load_const(error.args[0]), *emit.call(1)]
+        native.append(Instruction("RAISE_VARARGS", 1, 1))
+        for made in native:
+            made.position = inst.position
+        return native
+
+    def _go_on(self, index: int, nulls: list[bool]) -> None:
+        """The stack holds `nulls`; call the continuation at `index` with it and the live locals."""
+        frame = self.frame
+        origin = origin_of(frame.code)
+        first = first_parameter(origin)
+        if "__class__" in origin.co_freevars and first is None and origin.co_argcount:
+            graph_break("opaque_object", "super() in a function whose first parameter is captured by an inner function")
+        if self.survived is not None:
+            self.rebuilder.begin_call(self.survived)
+            self.out.extend([*emit.call(0), Instruction("POP_TOP")])
+        names = tuple(self._held)
+        code, made = make_continuation(frame.code, index, tuple(nulls), names)
+        slots = []
+        for null in reversed(nulls):
+            name = self.rebuilder.temporary()
+            self.out.extend(emit.store_fast(name))
+            if not null:
+                slots.append(name)
+        slots.reverse()
+        self.rebuilder.begin_call(_native.TailCall)
+        self.out.extend(emit.make_function(code, closure=made.closure))
+        order = [*slots, *names]
+        if first is not None and first in names:
+            order.remove(first)
+            order.insert(0, first)
+        for name in order:
+            self.out.extend(emit.load_fast(name))
+        self.out.extend([*emit.build_tuple(len(order)), *emit.call(2), *emit.return_value()])
+
+    def _assemble(self) -> tuple[types.CodeType, tuple[Source, ...]]:
+        code, rebuilder = self.code, self.rebuilder
+        inputs = tuple(rebuilder.inputs)
+        count = len(self.ev.recorder.inputs)
+        out = self.out
+        if len(inputs) > count and getattr(self, "_slice_at", None) is not None and count:
+            out[self._slice_at : self._slice_at] = [*emit.load_const(slice(0, count)), *emit.subscript()]
+        head = [_copy(inst) for inst in disassemble(code).instructions]
+        head = head[: body_start(head)]
+        varnames = [*code.co_varnames, *rebuilder.temporaries]
+        if inputs:
+            varnames.append(INPUTS_LOCAL)
+        if self.rerun:
+            varnames.append(_RAISED)
+        place = self.frame.info.body.instructions[max(self.frame.ip - 1, 0) if self.stopped_at is None else self.stopped_at].position
+        for inst in (*out, *self.handlers):
+            if inst.position is NOWHERE:
+                inst.position = place  # tracebacks, warnings and debuggers show the program's line
+        regions = [*self.regions, *self.tail_regions, *self.rerun_regions]
+        body = Body([*head, *out, *self.handlers, *self.tail, *self.rerun], regions)
+        return assemble(body, code, varnames=tuple(dict.fromkeys(varnames))), inputs
+
+
+from fxloom_dynamo.objects.sentinels import UNREAD as _UNREAD  # noqa: E402
+
+#: what writes the items of a list, set or deque, by kind of change
+_WRITERS = {"list": effects.write_list, "set": effects.write_set, "deque": effects.write_deque, "added": effects.add_items}
+
+
+def _loads_method(inst: Instruction) -> bool:
+    return inst.opname == "LOAD_METHOD" or inst.push_null or inst.opname == "LOAD_SUPER_ATTR" and bool((inst.arg or 0) & 1)
+
+
+def _make_plain_load(inst: Instruction) -> None:
+    if inst.opname == "LOAD_METHOD":
+        inst.opname = "LOAD_ATTR"
+    elif inst.opname == "LOAD_SUPER_ATTR":
+        inst.arg = (inst.arg or 0) & ~1
+    inst.push_null = False
+
+
+def _parameter_count(code: types.CodeType) -> int:
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+
+
+def _copy(inst: Instruction) -> Instruction:
+    return Instruction(inst.opname, inst.arg, inst.argval, inst.push_null, inst.target, inst.position, inst.offset)
+
+
+def _group(instructions: list[Instruction], index: int) -> tuple[int, int]:
+    """First and last instruction of what only makes sense together: KW_NAMES, PRECALL, CALL; TO_BOOL and its jump."""
+    start = end = index
+    if instructions[index].opname == "TO_BOOL" and instructions[index + 1].opname in NEEDS_BOOL:
+        return index, index + 1
+    while instructions[end].opname in ("KW_NAMES", "PRECALL"):
+        end += 1
+    while start > 0 and instructions[end].opname == "CALL" and instructions[start - 1].opname in ("KW_NAMES", "PRECALL"):
+        start -= 1
+    return start, end
+

@@ -1,0 +1,1 @@
+"""Facts about the libraries that programs use: Python's, torch's and NumPy's."""

@@ -1,0 +1,63 @@
+"""Models of calls that ask for a tensor's values: answered by the graph where only a `raise` depends on the answer.
+
+Anywhere else, and where the values are known or the number becomes a symbol, they are what the recorder makes of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo._torch_private import TensorBase, assert_tensor
+from fxloom_dynamo.interpreter.model_tables import FUNCTIONS, METHODS, Args, Kwargs, Model, function, method
+from fxloom_dynamo.semantics import operators
+from fxloom_dynamo.semantics.predictions import number_of, truth_decides
+from fxloom_dynamo.traced import polyfills
+from fxloom_shapes import FakeTensor
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.interpreter.protocol import Interpreter
+
+
+@method(TensorBase, "item")
+def _item(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs and type(args[0]) is FakeTensor:
+        number = number_of(ev, args[0], "item")
+        if number is not None:
+            return number
+    return ev.torch_native(torch.Tensor.item, *args, **kwargs)
+
+
+def _alike(callee: Any, name: str, compare: Model) -> Model:
+    """Whether two tensors are alike, by `compare`; a break where the program does more with the answer than raise."""
+
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        if all(type(value) is FakeTensor for value in args[:2]) and len(args) >= 2 and truth_decides(ev, name):
+            return compare(ev, args, kwargs)
+        return ev.torch_native(callee, *args, **kwargs)
+
+    return model
+
+
+def _equal(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 2 or args[0].dtype != args[1].dtype or args[0].device != args[1].device:
+        return ev.torch_native(torch.equal, *args, **kwargs)
+    if operators.compare(ev, "!=", args[0].shape, args[1].shape):
+        return False
+    return ev.torch_native(torch.all, ev.torch_native(torch.eq, *args))
+
+
+def _allclose(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return ev.torch_native(torch.all, ev.torch_native(torch.isclose, *args, **kwargs))
+
+
+for _name, _compare in (("equal", _equal), ("allclose", _allclose)):
+    FUNCTIONS[getattr(torch, _name)] = _alike(getattr(torch, _name), _name, _compare)
+    METHODS[TensorBase, _name] = _alike(getattr(TensorBase, _name), _name, _compare)
+
+
+@function(assert_tensor)
+def _assert(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return ev.call(polyfills.assert_, args, kwargs)
+

@@ -1,0 +1,84 @@
+"""NumPy arrays as values of the program: a stand-in with the fake of its elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_dynamo._torch_private import outside_modes
+from fxloom_dynamo.libraries.numpy_numbers import numpy
+from fxloom_interfaces.errors import GraphBreak
+from fxloom_interfaces.sources import CallSource, Source
+
+if TYPE_CHECKING:
+    from fxloom_dynamo.objects.shadow_heap import Heap
+
+
+_DTYPES = (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
+    torch.complex64, torch.complex128,
+)  # fmt: skip
+#: NumPy's dtypes that tensors have, too
+_TORCH_DTYPES: dict[Any, torch.dtype] = (
+    {} if numpy is None else {numpy.dtype(str(dtype).removeprefix("torch.")): dtype for dtype in _DTYPES}
+)
+
+
+class Array:
+    """The stand-in of an array, or of one of NumPy's numbers (scalar), with the fake of its elements."""
+
+    __slots__ = ("__weakref__", "scalar", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, scalar: bool) -> None:
+        self.tensor = tensor
+        self.scalar = scalar
+
+
+def make(heap: Heap, tensor: torch.Tensor, scalar: bool = False) -> Array:
+    """A new array over `tensor`."""
+    array = Array(tensor, scalar)
+    heap.keep_untraceable(array, GraphBreak("native_call", "a NumPy array where capture does not model it"))
+    return array
+
+
+def stand_in(heap: Heap, real: Any, source: Source) -> Array | None:
+    """The stand-in of an array that existed before; None for arrays that no tensor can be."""
+    if not _is_ordinary(real):
+        return None
+    place = CallSource(source, getter=_as_tensor, label="torch.from_numpy({})")
+    heap.arrays_from_outside = True
+    with outside_modes():
+        tensor = torch.from_numpy(real)
+    return make(heap, heap.translate(tensor, place))
+
+
+def _is_ordinary(real: Any) -> bool:
+    if type(real) is not numpy.ndarray or not real.flags.writeable or not real.dtype.isnative or not real.flags.aligned:
+        return False
+    if any(stride < 0 or stride % max(1, real.itemsize) for stride in real.strides):
+        return False
+    return real.dtype in _TORCH_DTYPES
+
+
+def _as_tensor(array: Any) -> torch.Tensor | None:
+    return torch.from_numpy(array) if _is_ordinary(array) else None
+
+
+def to_array(tensor: torch.Tensor) -> Any:
+    """Runs in replacement code: the array over a tensor's memory."""
+    return tensor.detach().numpy()
+
+
+def to_scalar(tensor: torch.Tensor) -> Any:
+    """Runs in replacement code: NumPy's number of a tensor of no dimensions."""
+    return tensor.detach().numpy()[()]
+
+
+def type_of(array: Array) -> type:
+    """What `type()` says of it."""
+    return _dtype(array).type if array.scalar else numpy.ndarray  # type: ignore[no-any-return]
+
+
+def _dtype(array: Array) -> Any:
+    return next(found for found, dtype in _TORCH_DTYPES.items() if dtype is array.tensor.dtype)

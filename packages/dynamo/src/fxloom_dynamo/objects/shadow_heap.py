@@ -1,0 +1,721 @@
+"""The shadow heap: stand-ins for what existed before the frame, so that running the program changes nothing real.
+
+The evaluator works on ordinary Python objects. What the program makes itself is simply made. What existed before is
+replaced, when the program first reaches it, by a *stand-in*:
+
+- literals stand for themselves, under a guard on their value;
+- functions, classes, modules, other C objects and enum members stand for themselves, under a guard on their identity;
+  writes to them go to an overlay;
+- a tensor's stand-in is its fake;
+- a list, dict, set, deque, tuple or instance of a Python class gets an object of the same type whose contents are read
+  from the original on demand, each read with its guard. Python and C code change the stand-in as they would change the
+  original; what differs from what was read is the side effect (`changes`), written to the original when the graph has
+  run.
+
+`proxies` makes them; this module knows them, their sources and their guards, and reads their contents.
+
+So a rollback is dropping the heap, two names of one object stay two names of one stand-in, and no effect can be
+forgotten by a handler. Invariant: every read of an original leaves a guard on what was read.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import types
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+
+from fxloom_dynamo.guard.dynamic_shapes import Policy
+from fxloom_dynamo.guard.guards import Guard, GuardKind, identity_guard
+from fxloom_dynamo.libraries.numpy_numbers import NUMPY_REALS
+from fxloom_dynamo.objects import proxies
+from fxloom_dynamo.objects.array_values import Array
+from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, UNREAD, Address, CaptureAgain, own_dict
+from fxloom_dynamo.objects.unguarded import UNRELATED_BREAKS, Carried, CarriedNumber, Growing, may_grow
+from fxloom_dynamo.objects.value_types import (
+    FROZEN,
+    FUNCTION_TYPES,
+    HEAPTYPE,
+    IS_EMPTY_CELL,
+    LITERALS,
+    SINGLETONS,
+    WINDOWS,
+    container_base,
+    dict_values,
+    is_mutable_type,
+    is_stand_in_key,
+)
+from fxloom_interfaces.errors import GraphBreak, Site
+from fxloom_interfaces.sources import (
+    AttrSource,
+    CallSource,
+    DictItemSource,
+    InstanceDictSource,
+    ObjectSource,
+    SequenceItemSource,
+    Source,
+)
+from fxloom_shapes import FakeMode, FakeTensor
+
+#: the Python number of one of NumPy's
+_ITEM = operator.methodcaller("item")
+
+#: looked up by C code that searches, sorts or hashes what it finds in containers
+_COMPARISONS = ("__eq__", "__hash__", "__lt__")
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """One original and its stand-in.
+
+    kind: `instance`, a container base's name, `tuple`, `tensor`, `cell` or `opaque` (stands for itself).
+    read: contents as they were read, by key or index; what differs from them was written by the program.
+    keys: of a dict in original order. filled: nothing is UNREAD any more, and the whole contents are guarded.
+    listed: of a dict with keys that have stand-ins (tensors, say): the source of its values in order; number and identity
+    of all keys are guarded then.
+    slots: what C descriptors keep, by name, as it was read; UNREAD where the program wrote without reading.
+    """
+
+    original: Any
+    stand_in: Any
+    source: Source
+    kind: str
+    read: dict[Any, Any] = field(default_factory=dict)
+    keys: tuple[Any, ...] = ()
+    filled: bool = False
+    sources: list[Source] = field(default_factory=list)
+    listed: Source | None = None
+    slots: dict[str, Any] = field(default_factory=dict)
+
+
+class Heap:
+    """See the module's docstring. One per capture attempt."""
+
+    def __init__(
+        self, fake_mode: FakeMode, on_tensor: Callable[[FakeTensor, torch.Tensor, Source], None], policy: Policy
+    ) -> None:
+        self.fake_mode = fake_mode
+        self.policy = policy
+        self.on_tensor = on_tensor
+        self.on_fresh: Callable[[Any], None] = lambda obj: None
+        self.site: Callable[[], Site | None] = lambda: None
+        self.guards: list[Guard] = []
+        self._guarded: set[tuple[Source, GuardKind, Any]] = set()
+        self._sources: dict[Any, Source] = {}
+        self.by_original: dict[int, Record] = {}
+        self.by_stand_in: dict[int, Record] = {}
+        self.fresh: dict[int, Any] = {}
+        self.class_reads: dict[tuple[type, str], Any] = {}
+        self.class_writes: dict[tuple[type, str], Any] = {}
+        self.class_values: dict[tuple[type, str], Any] = {}
+        self.namespaces: dict[int, Namespace] = {}
+        self._object_sources: dict[int, ObjectSource] = {}
+        self.untraceable: dict[int, GraphBreak] = {}
+        self._keep: list[Any] = []
+        self.arrays_from_outside = False
+        self.carried: dict[str, Carried] = {}
+        #: told of an error that C code might drop
+        self.on_lost: Callable[[GraphBreak], None] = lambda error: None
+        self.absent: list[tuple[Any, str]] = []  # attributes that the program asked for in vain, for `testing`
+        #: name and bases of the class that C code is making
+        self.making: tuple[str, tuple[Any, ...]] | None = None
+        #: (class, name) -> what the class itself holds: read for a class of the program's that derives from it
+        self.own_reads: dict[tuple[type, str], Any] = {}
+        self.fresh_namespaces: dict[int, Namespace] = {}
+        self.class_namespaces: dict[type, types.MappingProxyType[str, Any]] = {}
+
+    def close(self) -> None:
+        """Let go of the program's objects, and take apart the cycles that stand-ins and the program's own objects form."""
+        for record in self.by_stand_in.values():
+            if record.stand_in is not record.original:
+                _empty(record.stand_in)
+        for made in self.fresh.values():
+            _empty(made)
+        for held in vars(self).values():
+            if issubclass(type(held), (dict, list, set)) and held is not self.guards:
+                held.clear()
+
+    # ------------------------------------------------------------------ guards and sources
+
+    def guard(self, source: Source, kind: GuardKind, expected: Any, key: Any = None) -> None:
+        """Add a guard once. key tells apart guards of one kind on one source."""
+        entry = (source, kind, key)
+        if entry in self._guarded:
+            return
+        self._guarded.add(entry)
+        if kind is GuardKind.IDENTITY:
+            self.guards.append(identity_guard(source, expected, self.site()))
+        else:
+            self.guards.append(Guard(source, kind, expected, self.site()))
+
+    def object_source(self, obj: Any, label: str = "") -> ObjectSource:
+        """A source for an object that the compiled code keeps alive."""
+        known = self._object_sources.get(id(obj))
+        if known is None:
+            known = ObjectSource(label or _label(obj), obj, id(obj))
+            self._object_sources[id(obj)] = known
+        return known
+
+    def source_of(self, obj: Any) -> Source:
+        """Where a stand-in or self-standing object came from; an object source when it was never seen."""
+        record = self.by_stand_in.get(id(obj))
+        return record.source if record is not None else self.object_source(obj)
+
+    def derive(self, make: Callable[..., Source], base: Source, *key: Any) -> Source:
+        memo = (make, id(base), *(id(part) if not issubclass(type(part), (str, int)) else part for part in key))
+        found = self._sources.get(memo)
+        if found is None:
+            found = self._sources[memo] = make(base, *key)
+            self._keep.append(base)
+        return found
+
+    def attr_source(self, base: Source, attr: str) -> Source:
+        return self.derive(AttrSource, base, attr)
+
+    def item_source(self, base: Source, index: int) -> Source:
+        return self.derive(SequenceItemSource, base, index)
+
+    def key_source(self, base: Source, key: Any) -> Source:
+        return self.derive(DictItemSource, base, key)
+
+    # ------------------------------------------------------------------ what existed before
+
+    def record(self, obj: Any) -> Record | None:
+        """The record of a stand-in; None for what the program made."""
+        return self.by_stand_in.get(id(obj))
+
+    def is_fresh(self, obj: Any) -> bool:
+        return id(obj) in self.fresh
+
+    def add_fresh(self, obj: Any) -> Any:
+        """Note that the program made this instance."""
+        if id(obj) not in self.fresh:
+            self.fresh[id(obj)] = obj
+            self.on_fresh(obj)
+        return obj
+
+    def translate(self, original: Any, source: Source) -> Any:
+        """The stand-in of an object found at `source`, with a guard on what was found."""
+        cls = type(original)
+        if cls in LITERALS:
+            if cls is torch.Size:
+                return proxies.size(self, original, source)
+            policy = self.policy.number(original, source) if cls is int or cls is float else None
+            if policy is not None:
+                number = proxies.number(self, original, source, policy)
+                if type(number) is not cls:
+                    return number
+            if (cls is str or cls is bytes) and self.policy.carries(original, source):
+                return self.carry(original, source)
+            if cls in NUMPY_REALS and (carried := self._carried_number(original, source)) is not None:
+                return carried
+            kind = GuardKind.IDENTITY if cls in SINGLETONS else GuardKind.EQUALITY
+            self.guard(source, kind, original)
+            return original
+        known = self.by_original.get(id(original))
+        if known is not None:
+            return self.again(known, source)
+        if id(original) in self.fresh and issubclass(type(original), type):
+            return original
+        if id(original) in self.by_stand_in:
+            raise AssertionError(f"stand-in of {cls.__name__} found at {source}: something wrote it to the real heap")
+        try:
+            return proxies.stand_in(self, original, source, cls)
+        except GraphBreak as error:
+            return self._untraceable(original, source, error)
+
+    def _untraceable(self, original: Any, source: Source, error: GraphBreak) -> Any:
+        """Something that capture can't follow: it may be moved about, but its use is a break."""
+        record = self.by_original.get(id(original))
+        if record is not None:
+            self.by_stand_in.pop(id(record.stand_in), None)
+        self.add(original, original, source, "untraceable")
+        self.untraceable[id(original)] = error
+        if not isinstance(source, ObjectSource):
+            self.guard(source, GuardKind.TYPE, type(original))
+        return original
+
+    def _carried_number(self, original: Any, source: Source) -> Carried | None:
+        """A number of NumPy's that changes and that only operators of torch look at; None where it is to be compiled for."""
+        if not self.policy.may_carry(source):
+            return None
+        value = original.item()
+        policy = self.policy.number(value, source)
+        if policy is None:
+            return None
+        number = proxies.number(self, value, self.derive(CallSource, source, _ITEM, "{}.item()"), policy)
+        return None if type(number) is type(value) else self.carry(original, source, number)
+
+    def carry(self, original: Any, source: Source, number: Any = None) -> Carried:
+        """A text that is not looked at, a list that only grows, or NumPy's form of a symbolic number."""
+        known = self.carried.get(source.name)
+        if known is not None:
+            return known
+
+        def ask() -> NoReturn:
+            self.reveal(source.name)
+
+        cls = type(original)
+        made = CarriedNumber(cls, ask, number) if number is not None else (Growing if may_grow(original) else Carried)(cls, ask)
+        self.guard(source, GuardKind.TYPE, cls)
+        record = Record(original, made, source, "growing" if type(made) is Growing else "carried")
+        self.by_stand_in[id(made)] = record
+        if type(made) is Growing:
+            self.by_original[id(original)] = record  # a text is its value: there may be many of one
+        self.keep_untraceable(made, GraphBreak("capture_fault", f"looks at what {source.name} holds"))
+        self.carried[source.name] = made
+        return made
+
+    def reveal(self, name: str | None = None) -> NoReturn:
+        """The program may look at what is carried at `name` (None: at any such place): capture again for what it holds."""
+        names = tuple(self.carried) if name is None else (name,)
+        self.policy.reveal(names)
+        error = CaptureAgain(f"what {', '.join(sorted(names))} holds")
+        self.on_lost(error)
+        raise error
+
+    def reveal_for(self, key: str) -> None:
+        """After a break that may be there because of what is carried: capture again without."""
+        if self.carried and key not in UNRELATED_BREAKS:
+            self.reveal()
+
+    def expose(self, namespace: Namespace) -> dict[str, Any]:
+        """A module's dict as an object. It stays the real one, so only what looks a name up in the overlay may use it."""
+        real = namespace.real
+        if real is not namespace.values and id(real) not in self.untraceable:
+            error = GraphBreak("opaque_object", f"the namespace of module {real.get('__name__', '?')}")
+            self.untraceable[id(real)] = error
+        return real
+
+    def exposed(self, obj: Any) -> Namespace | None:
+        """The overlay of a module's dict that the program holds as an object."""
+        return self.namespaces.get(id(obj)) if self.untraceable and issubclass(type(obj), dict) else None
+
+    def make_address(self, obj: Any) -> Address:
+        """id() of an object that the program made. It may be compared and be a key; any other use is a break."""
+        found = Address(id(obj))
+        self._keep.extend((obj, found))
+        self.untraceable[id(found)] = GraphBreak("identity", f"id() of a {type(obj).__qualname__}")
+        return found
+
+    def class_namespace(self, cls: type) -> types.MappingProxyType[str, Any]:
+        """A class's `__dict__`, read whole."""
+        known = self.class_namespaces.get(cls)
+        if known is not None:
+            return known
+        own: dict[str, Any] = {}
+        if is_mutable_type(cls):
+            source = self.derive(InstanceDictSource, self.object_source(cls))
+            self.guard(source, GuardKind.DICT_KEYS, tuple(cls.__dict__))
+        for name, raw in cls.__dict__.items():
+            value = self.class_writes.get((cls, name), UNREAD)
+            if value is UNREAD:
+                value = raw if not is_mutable_type(cls) else self.class_value(cls, name, self.class_lookup(cls, name))
+            if value is not DELETED:
+                own[name] = value
+        found = self.class_namespaces[cls] = types.MappingProxyType(own)
+        return found
+
+    def keep_untraceable(self, obj: Any, error: GraphBreak) -> None:
+        """Something made while capturing that only the code that made it understands; any other use is a break."""
+        self.untraceable[id(obj)] = error
+        self._keep.append(obj)
+
+    def refuse(self, obj: Any) -> None:
+        """Break if `obj` is something that capture can't follow."""
+        error = self.untraceable.get(id(obj))
+        if error is not None:
+            if isinstance(obj, Carried):
+                obj.ask()
+            raise GraphBreak(error.key, error.details)
+
+    def adopt(self, obj: Any) -> Any:
+        """The stand-in of an object that native code handed out and that nothing of ours made."""
+        if id(obj) in self.by_stand_in or id(obj) in self.fresh or type(obj) in FROZEN:
+            return obj
+        known = self.by_original.get(id(obj))
+        if known is not None:
+            return known.stand_in
+        return self.translate(obj, self.object_source(obj))
+
+    def again(self, known: Record, source: Source) -> Any:
+        """A second way to an object."""
+        if source is known.source or source == known.source:
+            return known.stand_in
+        if isinstance(source, ObjectSource):
+            return known.stand_in
+        if known.kind in ("opaque", "function"):
+            self.guard(source, GuardKind.IDENTITY, known.original)
+        else:
+            self.guard(source, GuardKind.SAME_OBJECT, (known.source,), known.source)
+        known.sources.append(source)
+        return known.stand_in
+
+    def add(self, original: Any, stand_in: Any, source: Source, kind: str) -> Record:
+        """Know an original under its stand-in."""
+        record = Record(original, stand_in, source, kind)
+        self.by_original[id(original)] = record
+        self.by_stand_in[id(stand_in)] = record
+        return record
+
+    # ------------------------------------------------------------------ contents of containers
+
+    def dict_get(self, container: dict[Any, Any], key: Any) -> Any:
+        """The value under a hashable key, ABSENT if there is none. `container` is a dict made or stood in for."""
+        return self.dict_value(container, key, dict.get(container, key, ABSENT))
+
+    def dict_value(self, container: dict[Any, Any], key: Any, value: Any) -> Any:
+        """The same, where the lookup has given `value`."""
+        if value is not ABSENT and value is not UNREAD:
+            return value
+        record = self.by_stand_in.get(id(container))
+        if record is None:
+            return value
+        if value is UNREAD:
+            return self._read_key(record, key)
+        if not record.filled and key not in record.read and not _has_key(record, key):
+            self._guard_key(record, key, False)
+        return ABSENT
+
+    def _guard_key(self, record: Record, key: Any, present: bool) -> None:
+        """Whether a dict that is not read whole has a key."""
+        if record.listed is not None:
+            return  # all keys are known
+        if is_stand_in_key(key):
+            self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
+        else:
+            self.guard(record.source, GuardKind.CONTAINS, (key, present), key)
+
+    def _read_key(self, record: Record, key: Any) -> Any:
+        if record.listed is not None:
+            index = next(at for at, known in enumerate(record.keys) if known is key or not is_stand_in_key(known) and known == key)
+            found = self.translate(dict_values(record.original)[index], self.item_source(record.listed, index))
+        else:
+            found = self.translate(dict.__getitem__(record.original, key), self.key_source(record.source, key))
+        record.read[key] = found
+        dict.__setitem__(record.stand_in, key, found)
+        return found
+
+    def dict_presence(self, container: dict[Any, Any], key: Any, present: bool) -> bool:
+        """Whether a dict has a key, where the lookup has said `present`."""
+        record = self.by_stand_in.get(id(container))
+        if record is None or record.filled or record.listed is not None or key in record.read:
+            return present
+        if present == _has_key(record, key):  # as it was before the frame
+            self._guard_key(record, key, present)
+        return present
+
+    def note_deletion(self, container: dict[Any, Any], key: Any) -> None:
+        """The program deletes a key, which it may have set without looking whether it was there.
+
+        Set again, the key has another place, which depends on all others.
+        """
+        record = self.by_stand_in.get(id(container))
+        if record is not None and _has_key(record, key):
+            self.know_keys(container)
+        elif record is not None and not record.filled:
+            self._guard_key(record, key, False)
+
+    def list_get(self, container: list[Any], index: int) -> Any:
+        """container[index] of a list; IndexError as Python raises it."""
+        value = list.__getitem__(container, index)
+        if value is not UNREAD:
+            return value
+        record = self.by_stand_in[id(container)]
+        if index < 0:
+            index += len(container)
+        found = self.translate(list.__getitem__(record.original, index), self.item_source(record.source, index))
+        record.read[index] = found
+        list.__setitem__(container, index, found)
+        return found
+
+    def fill(self, container: Any) -> None:
+        """Read what is still unread of one container, so that C code can work on it."""
+        record = self.by_stand_in.get(id(container))
+        if self.untraceable:
+            self.refuse(container)
+        if record is None or record.filled or record.kind in ("opaque", "function", "closure", "tensor", "method", "carried", "growing"):
+            return
+        record.filled = True
+        if record.kind == "iterator":
+            for part in record.read["over"]:
+                self.fill(part)
+        elif issubclass(type(container), dict):
+            if record.listed is None:
+                self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
+            for key, value in list(dict.items(container)):
+                if value is UNREAD:
+                    self._read_key(record, key)
+        elif issubclass(type(container), list):
+            for index in range(list.__len__(container)):
+                if list.__getitem__(container, index) is UNREAD:
+                    self.list_get(container, index)
+
+    def know_keys(self, container: dict[Any, Any]) -> None:
+        """The program looks at the keys (or their number) of a dict."""
+        record = self.by_stand_in.get(id(container))
+        if record is not None and not record.filled and record.listed is None:
+            self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
+
+    def fill_deep(self, value: Any, seen: set[int] | None = None) -> None:
+        """Fill every container reachable through containers, for C code that looks into them."""
+        if type(value) in LITERALS:
+            return
+        seen = set() if seen is None else seen
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if type(value) is Address or type(value) is Array:
+            self.refuse(value)
+        if issubclass(type(value), (list, tuple, set, frozenset, deque)):
+            self.fill(value)
+            for item in tuple.__iter__(value) if issubclass(type(value), tuple) else list(value):
+                self.fill_deep(item, seen)
+        elif issubclass(type(value), dict):
+            self.fill(value)
+            for key, item in dict.items(value):
+                self.fill_deep(key, seen)
+                self.fill_deep(item, seen)
+        elif hasattr(type(value), "__next__"):
+            self.fill(value)
+            record = self.by_stand_in.get(id(value))
+            for part in record.read["over"] if record is not None and record.kind == "iterator" else ():
+                self.fill_deep(part, seen)
+        elif type(value) in WINDOWS:
+            for viewed in gc.get_referents(value):
+                self.fill_deep(viewed, seen)
+        elif is_mutable_type(type(value)) and not issubclass(type(value), type):
+            for name in _COMPARISONS:
+                self.class_lookup(type(value), name)
+
+    # ------------------------------------------------------------------ classes
+
+    def class_lookup(self, cls: type, name: str) -> Any:
+        """What the MRO of `cls` has under `name`, raw and not translated; ABSENT if nothing."""
+        if id(cls) in self.fresh:
+            return self._fresh_class_lookup(cls, name)
+        key = (cls, name)
+        found = self.class_reads.get(key, UNREAD)
+        if found is not UNREAD and not self.class_writes:
+            return found
+        if self.class_writes:
+            return self._rewritten_lookup(cls, name)
+        found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+        self.class_reads[key] = found
+        return found
+
+    def _rewritten_lookup(self, cls: type, name: str) -> Any:
+        """The same where the program has written to classes; what is guarded is what was there before."""
+        for base in cls.__mro__:
+            written = self.class_writes.get((base, name), UNREAD)
+            if written is DELETED:
+                continue
+            if written is not UNREAD:
+                return written
+            if name in base.__dict__:
+                found = base.__dict__[name]
+                break
+        else:
+            found = ABSENT
+        before = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+        self.class_reads.setdefault((cls, name), before)
+        return found
+
+    def _fresh_class_lookup(self, cls: type, name: str) -> Any:
+        for base in cls.__mro__:
+            written = self.class_writes.get((base, name), UNREAD) if self.class_writes else UNREAD
+            if written is DELETED:
+                continue
+            found = base.__dict__.get(name, ABSENT) if written is UNREAD else written
+            if id(base) not in self.fresh:
+                self.own_reads[base, name] = found
+            if found is not ABSENT:
+                return found
+        return ABSENT
+
+    def class_value(self, cls: type, name: str, raw: Any) -> Any:
+        """The stand-in for what `class_lookup` found."""
+        if id(cls) in self.fresh:
+            owner = next((base for base in cls.__mro__ if name in base.__dict__), cls)
+            return raw if id(owner) in self.fresh else self.class_value(owner, name, raw)
+        if self.class_writes and any((base, name) in self.class_writes for base in cls.__mro__):
+            return raw
+        key = (cls, name)
+        found = self.class_values.get(key, UNREAD)
+        if found is UNREAD:
+            if type(raw) in LITERALS:
+                found = raw  # guarded by the class's lookups
+            else:
+                source = self.class_item_source(cls, name)
+                known = self.by_original.get(id(raw))
+                if known is not None:
+                    found = known.stand_in
+                elif issubclass(type(raw), (types.FunctionType, staticmethod, classmethod, property)):
+                    self.add(raw, raw, source, "function")  # identity is guarded by the class's lookups
+                    found = raw
+                else:
+                    found = self.translate(raw, source)
+            self.class_values[key] = found
+        return found
+
+    def class_item_source(self, cls: type, name: str) -> Source:
+        """Where the MRO of `cls` has `name`: an item of the dict of the class that defines it."""
+        owner = next(base for base in cls.__mro__ if name in base.__dict__)
+        return self.key_source(self.derive(InstanceDictSource, self.object_source(owner)), name)
+
+    def guard_classes(self) -> None:
+        """What was looked up in classes still is what their MROs hold."""
+        for (cls, name), found in self.own_reads.items():
+            if is_mutable_type(cls):
+                source = self.derive(InstanceDictSource, self.object_source(cls))
+                if found is ABSENT:
+                    self.guard(source, GuardKind.CONTAINS, (name, False), name)
+                else:
+                    kind = GuardKind.EQUALITY if type(found) in LITERALS else GuardKind.IDENTITY
+                    self.guard(self.key_source(source, name), kind, found)
+        for cls in dict.fromkeys(cls for cls, _ in self.class_reads):
+            if is_mutable_type(cls):
+                self.guard(self.attr_source(self.object_source(cls), "__mro__"), GuardKind.IDENTITY, cls.__mro__)
+        for (cls, name), found in self.class_reads.items():
+            for base in cls.__mro__:
+                if not is_mutable_type(base):
+                    if name in base.__dict__:
+                        break
+                    continue
+                source = self.derive(InstanceDictSource, self.object_source(base))
+                if name not in base.__dict__:
+                    self.guard(source, GuardKind.CONTAINS, (name, False), name)
+                    continue
+                kind = GuardKind.EQUALITY if type(found) in LITERALS else GuardKind.IDENTITY
+                self.guard(self.key_source(source, name), kind, found)
+                break
+
+    # ------------------------------------------------------------------ namespaces that can't be replaced
+
+    def namespace(self, real: dict[str, Any], source: Source | None = None) -> Namespace:
+        """The overlay of a module's dict (or of another dict that stays what it is)."""
+        if id(real) in self.fresh_namespaces:
+            return self.fresh_namespaces[id(real)]
+        known = self.namespaces.get(id(real))
+        if known is None:
+            known = self.namespaces[id(real)] = Namespace(real, source or self.object_source(real, _namespace_label(real)))
+        return known
+
+    def own_namespace(self, names: dict[str, Any]) -> None:
+        """Let code run in a dict that the program made: names are read and written there directly."""
+        if id(names) not in self.fresh_namespaces:
+            self.fresh_namespaces[id(names)] = Namespace(names, self.object_source(names), names)
+
+    def name_get(self, namespace: Namespace, name: str) -> Any:
+        """The value under `name`, ABSENT if there is none."""
+        value = namespace.values.get(name, UNREAD)
+        if value is UNREAD:
+            real = namespace.real
+            if real is namespace.values:
+                value = ABSENT
+            elif name in real:
+                value = self.translate(namespace.behind.get(name, real[name]), self.key_source(namespace.source, name))
+            else:
+                self.guard(namespace.source, GuardKind.CONTAINS, (name, False), name)
+                value = ABSENT
+            if real is not namespace.values:
+                namespace.values[name] = value
+        return ABSENT if value is DELETED else value
+
+    # ------------------------------------------------------------------ cells
+
+    def cell_get(self, cell: types.CellType) -> Any:
+        """A cell's content; ABSENT when it is empty."""
+        record = self.by_stand_in.get(id(cell))
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            value = ABSENT
+        if record is None or value is not UNREAD:
+            return value
+        value = self.translate(record.original.cell_contents, record.read["source"])
+        record.read["value"] = value
+        cell.cell_contents = value
+        return value
+
+    def translate_cell(self, cell: types.CellType, cell_source: Source, content_source: Source) -> types.CellType:
+        """The stand-in of a cell that existed before."""
+        known = self.by_original.get(id(cell))
+        if known is not None:
+            stand_in: types.CellType = self.again(known, cell_source)
+            return stand_in
+        if id(cell) in self.by_stand_in or id(cell) in self.fresh:
+            return cell
+        try:
+            _ = cell.cell_contents
+            stand_in = types.CellType(UNREAD)
+            empty = False
+        except ValueError:
+            stand_in = types.CellType()
+            empty = True
+        record = self.add(cell, stand_in, cell_source, "cell")
+        record.read["source"] = content_source
+        record.read["value"] = ABSENT if empty else UNREAD
+        if empty:
+            self.guard(CallSource(cell_source, getter=IS_EMPTY_CELL, label="is_empty({})"), GuardKind.TRUTH, True)
+        return stand_in
+
+
+@dataclass(slots=True, eq=False)
+class Namespace:
+    """A dict that can't be replaced (a module's globals): reads are cached, writes kept aside.
+
+    behind: what the program would find under a name where capture has put something else.
+    """
+
+    real: dict[str, Any]
+    source: Source
+    values: dict[str, Any] = field(default_factory=dict)
+    written: dict[str, None] = field(default_factory=dict)
+    behind: dict[str, Any] = field(default_factory=dict)
+
+    def set(self, name: str, value: Any) -> None:
+        if self.real is self.values:  # a dict of the program's own
+            if value is DELETED:
+                del self.values[name]
+            else:
+                self.values[name] = value
+            return
+        self.values[name] = value
+        self.written[name] = None
+
+
+def _has_key(record: Record, key: Any) -> bool:
+    """Whether a dict had a key before the frame."""
+    return not is_stand_in_key(key) and key in record.keys
+
+
+def _empty(obj: Any) -> None:
+    """Take everything out of a stand-in, or an object that the program made while capturing."""
+    kind = type(obj)
+    if kind is types.CellType:
+        with suppress(ValueError):  # is empty
+            del obj.cell_contents
+        return
+    base = container_base(kind)
+    if base is not None:
+        base.clear(obj)  # type: ignore[attr-defined]  # a container
+    if kind.__flags__ & HEAPTYPE and kind.__dictoffset__ and not issubclass(type(obj), type):
+        own_dict(obj).clear()
+
+
+def _label(obj: Any) -> str:
+    if issubclass(type(obj), types.ModuleType):
+        return f"module({obj.__name__!r})"
+    name = getattr(obj, "__qualname__", None) if issubclass(type(obj), (type, *FUNCTION_TYPES)) else None
+    return f"{obj.__module__}.{name}" if isinstance(name, str) else f"object({type(obj).__qualname__})"
+
+
+def _namespace_label(real: dict[str, Any]) -> str:
+    return f"globals({real.get('__name__', '?')!r})"

@@ -1,0 +1,1 @@
+"""Calls of torch functions with symbolic numbers, said with operators that take them."""

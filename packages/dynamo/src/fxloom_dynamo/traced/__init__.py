@@ -1,0 +1,1 @@
+"""Python of ours that is evaluated like the program's own: every file in this folder is traced."""
