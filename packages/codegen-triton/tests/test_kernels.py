@@ -382,8 +382,26 @@ CASES = [(op, "float32") for op in {**FLOAT, **COMPARE}] + [(op, "int64") for op
 CASES += [(op, dtype) for op in INTEGER for dtype in ("int32", "int8", "uint8")] + [(op, "bool") for op in BOOL] + [("div", "float64"), ("exp", "float64"), ("tanh", "float64")]
 
 
-if DEVICE == "cpu":
-    CASES.remove(("bitwise_not", "uint8"))  # the interpreter takes -1 for the ones of an unsigned type, which NumPy refuses
+@pytest.mark.parametrize("op", ["floor_div", "trunc_div", "remainder", "fmod"])
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8"])
+def test_a_division_by_zero_spoils_nothing_else(op: str, dtype: str, tmp_path: Path) -> None:
+    """A compiler may take it that no divisor is 0, and leave out what the kernel does where one is: shows on a GPU only."""
+    zero = (Constant(2, 0, dtype), Compute(3, "eq", (1, 2), "bool"), Store("is_zero", X, 3))
+    divided = (Compute(4, op, (0, 1), dtype), Store("quotient", X, 4), Compute(5, "where", (3, 0, 4), dtype), Store("chosen", X, 5))
+    loads = (Load(0, "a", X, dtype), Load(1, "b", X, dtype))
+    outs = (KernelBuffer("is_zero", "bool", "out"), KernelBuffer("quotient", dtype, "out"), KernelBuffer("chosen", dtype, "out"))
+    buffers = (KernelBuffer("a", dtype, "in"), KernelBuffer("b", dtype, "in"), *outs)
+    kernel = Kernel((Axis("x0", 64),), (), (Stage(False, (*loads, *zero, *divided)),), buffers)
+    a, b = torch.arange(64).to(torch_dtype(dtype)), (torch.arange(64) % 4).to(torch_dtype(dtype))
+    made = [torch.zeros(64, dtype=torch.bool), torch.zeros_like(a), torch.zeros_like(a)]
+    built = PLUGIN.build([PLUGIN.emit(kernel, "kernel_0")], FileStore(tmp_path))
+    given = [tensor.to(DEVICE) for tensor in (a, b, *made)]
+    built.callables["kernel_0"](*given)
+    is_zero, _, chosen = (tensor.cpu() for tensor in given[2:])
+    meant = {"floor_div": "floor", "trunc_div": "trunc"}
+    filled = torch.where(b == 0, 1, b)
+    rest = torch.div(a, filled, rounding_mode=meant[op]) if op in meant else (torch.remainder if op == "remainder" else torch.fmod)(a, filled)
+    assert torch.equal(is_zero, b == 0) and torch.equal(chosen, torch.where(b == 0, a, rest))
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES)

@@ -7,6 +7,7 @@ compiled for. Invariant: a compiled form is loaded while its device is current, 
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,7 @@ class Launcher:
         self.sizes: tuple[str, ...] = details["sizes"]
         self.outer_tile: int = details["outer_tile"]
         self.constants = (details["outer_tile"], details["inner_tile"]) if details["inner_tile"] else (details["outer_tile"],)
-        self.keywords = {"num_warps": details["num_warps"]}
+        self.keywords: dict[str, Any] = {"num_warps": details["num_warps"]}
         self._outer_count: str = details["outer_count"]
         self._static_grid = None if self.sizes else self.grid({})
         self._compiled: Any = None
@@ -50,6 +51,7 @@ class Launcher:
 
         # Sizes as Triton types them: an int that fits 32 bits. 17 has none of the properties that Triton specialises on.
         arguments = [getattr(torch, dtype) for dtype in self.buffers] + [17] * len(self.sizes)
+        self.keywords.update(_options())
         try:
             self._compiled = self.function.warmup(*arguments, *self.constants, grid=(1,), **self.keywords)
         except Exception as error:
@@ -75,6 +77,16 @@ class Launcher:
         grid = self._static_grid or self.grid(dict(zip(self.sizes, args[len(self.buffers) :], strict=True)))
         with _LOADING:  # it may be the first of its kind
             self.function[grid](*args, *self.constants, **self.keywords)
+
+
+@functools.cache
+def _options() -> dict[str, Any]:
+    """Of Triton's compiler for the device that there is: subnormal results of functions are kept, as eager's kernels keep them."""
+    from triton.compiler import make_backend
+    from triton.runtime import driver
+
+    known = make_backend(driver.active.get_current_target()).parse_options({})
+    return {"enable_reflect_ftz": False} if hasattr(known, "enable_reflect_ftz") else {}
 
 
 def run_on(index: int, run: Callable[..., None], *args: Any) -> None:

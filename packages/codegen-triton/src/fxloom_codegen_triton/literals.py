@@ -18,6 +18,11 @@ _REST = "((({0}) % ({1}) + ({1})) % ({1}))"
 _SIGNED = {**_EXTREMES, "FloorDiv": "((({0}) - " + _REST + ") // ({1}))", "Mod": _REST}
 
 
+#: Through which type floats become integers of few bits, as torch does it: it keeps the low bits of what does not fit, and to LLVM
+#: the direct conversion of such a float means nothing
+_WRAPPING = {"int8": "tl.int32", "int16": "tl.int32", "uint8": "tl.int64"}
+
+
 def accumulated(dtype: str) -> str:
     """The dtype in which values of `dtype` are compared and folded."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
@@ -54,6 +59,8 @@ def converted_text(text: str, source: str, target: str) -> str | None:
         return f"{text} != 0"
     if target in ("float16", "bfloat16") and source not in ("float32", "float16", "bfloat16"):
         text = f"({text}).to(tl.float32)"  # in two steps, as torch does it
+    if is_float(source) and target in _WRAPPING:
+        text = f"({text}).to({_WRAPPING[target]})"
     return f"{text}.to({type_text(target)})" if re.fullmatch(r"[\w.]+|[\w.]+\(.*\)", text) else f"({text}).to({type_text(target)})"
 
 

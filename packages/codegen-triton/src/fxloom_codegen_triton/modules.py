@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from fxloom_codegen_triton.spelling import HELPERS
+from fxloom_codegen_triton.spelling import HELPERS, with_helpers_of
 from fxloom_interfaces.artifacts import ArtifactStore, artifact_key
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.errors import ToolchainError
@@ -35,7 +35,7 @@ def module_text(sources: Sequence[KernelSource]) -> str:
     """The module that holds all kernels and the helpers they use."""
     helpers = dict.fromkeys(helper for source in sources for helper in source.details["helpers"])
     return (
-        "\n\n".join([_HEADER.rstrip(), *(HELPERS[helper].strip() for helper in sorted(helpers)), *(s.text.rstrip() for s in sources)])
+        "\n\n".join([_HEADER.rstrip(), *(HELPERS[name].strip() for name in with_helpers_of(helpers)), *(s.text.rstrip() for s in sources)])
         + "\n"
     )
 

@@ -6,7 +6,8 @@ Division and square root are the correctly rounded ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 
 Spell = Callable[..., str]
 
@@ -59,9 +60,9 @@ INTEGER: dict[str, Spell] = {
     "sub": _infix("-"),
     "mul": _infix("*"),
     "floor_div": _call("floor_div"),
-    "trunc_div": _infix("//"),
+    "trunc_div": _call("trunc_div"),
     "remainder": _call("remainder_integer"),
-    "fmod": _infix("%"),
+    "fmod": _call("fmod_integer"),
     "neg": lambda a: f"0 - {a}",
     "abs": _call("tl.abs"),
     "sign": lambda a: f"({a} > 0).to({a}.dtype) - ({a} < 0).to({a}.dtype)",
@@ -70,7 +71,7 @@ INTEGER: dict[str, Spell] = {
     "bitwise_and": _infix("&"),
     "bitwise_or": _infix("|"),
     "bitwise_xor": _infix("^"),
-    "bitwise_not": lambda a: f"~{a}",
+    "bitwise_not": _call("invert"),
     "shift_left": _call("shift_left"),
     "shift_right": _call("shift_right"),
 }
@@ -133,17 +134,44 @@ def remainder_float(a, b):  # sign of b, as Python's %
     r = libdevice.fmod(a, b)
     return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
 """,
+    # LLVM takes it that neither a division by 0 nor one of the lowest number by -1 happens: where one did, it would leave out
+    # the program's own tests for 0
+    "trunc_div": """
+@triton.jit
+def trunc_div(a, b):  # toward zero; b == 0 gives -1
+    if a.dtype.is_int_signed():
+        simple = (b == 0) | (b == -1)
+        quotient = a // tl.where(simple, 1, b).to(a.dtype)
+        return tl.where(b == 0, -1, tl.where(b == -1, 0 - a, quotient)).to(a.dtype)
+    else:
+        return tl.where(b == 0, (b & 0) - 1, a // tl.where(b == 0, 1, b).to(a.dtype)).to(a.dtype)
+""",
+    "fmod_integer": """
+@triton.jit
+def fmod_integer(a, b):  # sign of a, as C's %; b == 0 gives -1
+    if a.dtype.is_int_signed():
+        simple = (b == 0) | (b == -1)
+        rest = a % tl.where(simple, 1, b).to(a.dtype)
+        return tl.where(b == 0, -1, tl.where(b == -1, 0, rest)).to(a.dtype)
+    else:
+        return tl.where(b == 0, (b & 0) - 1, a % tl.where(b == 0, 1, b).to(a.dtype)).to(a.dtype)
+""",
     "floor_div": """
 @triton.jit
 def floor_div(a, b):  # toward minus infinity
-    q = a // b
-    return tl.where((a % b != 0) & ((a < 0) != (b < 0)), q - 1, q)
+    q = trunc_div(a, b)
+    return tl.where((b != 0) & (fmod_integer(a, b) != 0) & ((a < 0) != (b < 0)), q - 1, q)
 """,
     "remainder_integer": """
 @triton.jit
 def remainder_integer(a, b):  # sign of b, as Python's %
-    r = a % b
-    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+    r = fmod_integer(a, b)
+    return tl.where((b != 0) & (r != 0) & ((r < 0) != (b < 0)), r + b, r)
+""",
+    "invert": """
+@triton.jit
+def invert(a):  # ~a, which Triton's interpreter has for signed integers only
+    return a ^ ((a & 0) - 1)
 """,
     "shift_left": """
 @triton.jit
@@ -210,3 +238,15 @@ def philox_randint64(seed, position, low, high):
     return low + (((second & 0x7FFFFFFF).to(tl.int64) << 32) | first.to(tl.int64)) % (high - low)
 """,
 }
+
+
+def with_helpers_of(helpers: Iterable[str]) -> list[str]:
+    """`helpers` and those that they call, in the order of their names."""
+    found: set[str] = set()
+    waiting = list(helpers)
+    while waiting:
+        helper = waiting.pop()
+        if helper not in found:
+            found.add(helper)
+            waiting += [word for word in re.findall(r"\w+", HELPERS[helper]) if word in HELPERS]
+    return sorted(found)
