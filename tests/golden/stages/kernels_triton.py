@@ -1,10 +1,9 @@
 # add amax sub exp sum div
 # in in0: f32
 # in in1: f32
-# inout out0: f32
-# out out1: f32
+# out out0: f32
 @triton.jit
-def fused_add_amax_sub_exp_sum_div_0(in0_ptr, in1_ptr, out0_ptr, out1_ptr, OUTER_TILE: tl.constexpr, INNER_TILE: tl.constexpr):
+def fused_add_amax_sub_exp_sum_div_0(in0_ptr, in1_ptr, out0_ptr, OUTER_TILE: tl.constexpr, INNER_TILE: tl.constexpr):
     outer_count = 4096
     outer = tl.program_id(0).to(tl.int32) * OUTER_TILE + tl.arange(0, OUTER_TILE)[:, None]
     outer_mask = outer < outer_count
@@ -18,9 +17,6 @@ def fused_add_amax_sub_exp_sum_div_0(in0_ptr, in1_ptr, out0_ptr, out1_ptr, OUTER
     max_0 = tl.reduce(add, 1, maximum_nan)[:, None]
     sub = add - max_0
     exp = libdevice.exp(sub)
-    tl.store(out0_ptr + r0 + 512 * x0, exp, outer_mask)
     sum = tl.sum(exp, 1)[:, None]
-    tl.debug_barrier()
-    out0 = tl.load(out0_ptr + r0 + 512 * x0, outer_mask, other=0)
-    div = tl.div_rn(out0, sum)
-    tl.store(out1_ptr + r0 + 512 * x0, div, outer_mask)
+    div = tl.div_rn(exp, sum)
+    tl.store(out0_ptr + r0 + 512 * x0, div, outer_mask)

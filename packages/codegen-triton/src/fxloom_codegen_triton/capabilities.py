@@ -18,6 +18,7 @@ CAPABILITIES = Capabilities(
     dtypes=frozenset(_DTYPES),
     atomic_add=True,
     random=True,
+    max_scratch_nbytes=PERSISTENT_NUMEL,  # of elements of one byte, so that such rows always stay in registers
     two_pass_numel=PERSISTENT_NUMEL,
     parallelism=132 * 8,
     templates=frozenset({"mm"}),

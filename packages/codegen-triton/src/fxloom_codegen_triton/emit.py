@@ -13,7 +13,8 @@ Three shapes of kernel:
 
 - pointwise (no inner axes): values are tiles [OUTER_TILE];
 - persistent (a static, short inner range): tiles [OUTER_TILE, INNER_TILE] with all of the inner range in one tile. Every stage
-  sees the same points, so equal loads and computations of different stages are done once. Scans run in these only;
+  sees the same points, so equal loads and computations of different stages are done once, and what a kernel keeps in scratch memory
+  stays the tile that it is. Scans and kernels with scratch memory run in these only;
 - looped: each inner stage is a loop over tiles of the inner range, folds keep a tile of partial results.
 
 Invariant: values of outer stages and results of folds have shape [OUTER_TILE, 1] in kernels with inner axes.
@@ -91,8 +92,9 @@ class _Emitter:
         self.pointers = {buffer.name: self.namer.name(f"{buffer.name}_ptr") for buffer in kernel.arguments}
         self.dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
         self.roles = {buffer.name: buffer.role for buffer in kernel.buffers}
-        if "scratch" in self.roles.values():
-            raise PluginError("triton", f"kernel {name} asks for scratch memory, which this plugin says it doesn't have")
+        if "scratch" in self.roles.values() and not tiles.persistent:
+            raise PluginError("triton", f"kernel {name} asks for scratch memory for more than the plugin says it has room for")
+        self.scratch: dict[tuple[str, Expr], _Value] = {}
         self.values: dict[int, _Value] = {}
         self.known: dict[tuple[Any, ...], _Value] = {}  # value numbering, within what sees the same points
         self.symbols: dict[str, _Value] = {}  # indirect indices
@@ -260,6 +262,9 @@ class _Emitter:
         return " & ".join(parts)
 
     def load(self, instruction: Load) -> None:
+        if self.roles[instruction.buffer] == "scratch":
+            self.values[instruction.result] = self.scratch[(instruction.buffer, instruction.index)]
+            return
         extra = self.values[instruction.mask] if instruction.mask is not None else None
         inner = self.varies(instruction.index) or (extra is not None and extra.inner)
         address = self.address(instruction.buffer, instruction.index)
@@ -278,6 +283,9 @@ class _Emitter:
         self.assign(instruction.result, text, instruction.dtype, wish, inner, reuse=unchanging)
 
     def store(self, buffer: str, index: Expr, value: _Value, mode: str | None, inner: bool) -> None:
+        if self.roles[buffer] == "scratch":
+            self.scratch[(buffer, index)] = value
+            return
         wide = inner and (self.varies(index) or value.inner)
         text = self.tile(value, wide)
         address = self.address(buffer, index)
