@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -33,3 +34,14 @@ def test_memory_of_cpu_kernels(when: str) -> None:
     assert found.device.type == "cpu"
     torch.set_default_device(None)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_tensors_of_sizes_lie_on_it(make: Any, dynamic: bool | None) -> None:
+    program: Any = lambda x: (make(x.shape[0]), make([x.shape[0], 2.5]))  # noqa: E731
+    compiled = fxloom.compile(program, backend="aot_eager", fullgraph=dynamic is True, dynamic=dynamic)
+    torch.set_default_device("meta")
+    for rows in (3, 4, 5):
+        x = torch.ones(rows, device="cpu")
+        assert [(t.device, t.dtype, t.shape) for t in compiled(x)] == [(t.device, t.dtype, t.shape) for t in program(x)]

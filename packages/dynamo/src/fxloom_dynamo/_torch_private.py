@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode, resolve_name
+from torch.utils import _device as torchs_default
 from torch.utils._device import DeviceContext
 from torch.utils._device import _device_constructors as device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
@@ -138,6 +139,7 @@ __all__ = [
     "set_version",
     "storage_id",
     "tensor_numpy",
+    "torchs_default",
 ]
 
 

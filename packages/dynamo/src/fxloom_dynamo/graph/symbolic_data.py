@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxloom_dynamo._torch_private import torchs_default
 from fxloom_interfaces import symbolic_math
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
@@ -37,7 +38,7 @@ def tensor(recorder: Recorder, data: Any, options: dict[str, Any]) -> Any:
         return NotImplemented
     leaves = list(_leaves(data))
     dtype = options.get("dtype") or _dtype(leaves)
-    keywords = {"dtype": dtype, "device": options.get("device") or torch.get_default_device()}
+    keywords = {"dtype": dtype, "device": options.get("device") or torchs_default.CURRENT_DEVICE or torch.device("cpu")}
     leaves = [symbolic_math.as_int(leaf) if isinstance(leaf, torch.SymBool) else leaf for leaf in leaves]
     parts = [recorder.call_function(torch.scalar_tensor, (leaf,), keywords) for leaf in leaves]
     if not shape:
