@@ -16,7 +16,7 @@ PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
 #: Prints the headings of the recipes that fail, after their tracebacks.
 RUN = '''
 import os, re, sys, traceback
-import torch, fxloom, fxloom_aot, fxloom_decomp, fxloom_inductor_core
+import torch, fxloom, fxloom_aot, fxloom_decomp, fxloom_dynamo, fxloom_inductor_core
 
 page = open(sys.argv[1]).read()
 recipes = page[page.index("## Recipes"):]
@@ -55,5 +55,5 @@ def test_recipe(recipe: str, failed: tuple[list[str], str]) -> None:
 
 
 def test_recipes_are_all_that_a_newcomer_is_promised() -> None:
-    kinds = ("decomposition", "lowering", "graph pass", "fusion rule", "op to the loop IR")
+    kinds = ("opcode handler", "guard", "decomposition", "lowering", "graph pass", "fusion rule", "op to the loop IR")
     assert [kind for kind in kinds if not any(kind in heading for heading in headings())] == []
