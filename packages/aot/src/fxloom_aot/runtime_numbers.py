@@ -16,6 +16,11 @@ from fxloom_shapes.symbols.float_nodes import FloatNode
 from fxloom_shapes.symbols.nodes import IntNode
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
+
+class SymbolMissing(InternalError):
+    """A number is made of a symbol that no input holds, an unbacked one for example."""
+
+
 RuntimeValue = Callable[[Sequence[Any]], Any]
 
 
@@ -42,7 +47,7 @@ def _number_at_runtime(number: Any, places: Mapping[str, int]) -> RuntimeValue:
     names, text = _as_python(number)
     missing = [name for name in names if name not in places]
     if missing:
-        raise InternalError("aot", f"{number} needs {', '.join(missing)}, which no input holds")
+        raise SymbolMissing("aot", f"{number} needs {', '.join(missing)}, which no input holds")
     # an expression of the environment, as its own printer writes it: nothing of the user's is in it
     function = eval(f"lambda {', '.join(names)}: {text}", {"math": math})
     at = [places[name] for name in names]

@@ -26,12 +26,11 @@ from fxloom_aot.double_backward.graph_link import History, double_backward_error
 from fxloom_aot.double_backward.held_inputs import HeldInputs, InputHolder
 from fxloom_aot.double_backward.log_matching import match_logs
 from fxloom_aot.double_backward.recompute import RecomputedValues, ValueUnavailable
-from fxloom_aot.double_backward.retrace import NotDifferentiable, retrace
+from fxloom_aot.double_backward.retrace import REFUSALS, NotDifferentiable, retrace
 from fxloom_aot.functional.functional_log import FunctionalLog
 from fxloom_aot.runtime_numbers import runtime_value
 from fxloom_aot.storages import whole_storage
 from fxloom_aot.trace_result import Boundary, Program, Stage
-from fxloom_interfaces.errors import FxloomError
 from fxloom_interfaces.signature import FromConstant, GraphSignature, InputKind, OutputKind
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
@@ -211,7 +210,7 @@ class DifferentiableGradients:
                     plan = self._planned(numbers)
                 except NotDifferentiable as reason:
                     plan = str(reason)
-                except FxloomError as error:
+                except REFUSALS as error:
                     plan = f"it can't be recorded again: {error}"
                 self._plans[key] = plan
         if isinstance(plan, str):

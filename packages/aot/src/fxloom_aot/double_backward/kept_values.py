@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxloom_aot.double_backward.log_matching import match_logs
-from fxloom_aot.double_backward.retrace import NotDifferentiable, retrace
+from fxloom_aot.double_backward.retrace import REFUSALS, NotDifferentiable, retrace
 from fxloom_aot.functional.functional_log import inputs_of
 from fxloom_aot.nests import values_of
 from fxloom_aot.trace_result import Program
-from fxloom_interfaces.errors import FxloomError
 from fxloom_shapes import FakeTensor
 
 
@@ -25,7 +24,7 @@ def saved_in_eager(program: Program, symbols: Mapping[str, Any], numbers: Sequen
     try:
         retraced = retrace(program, symbols, numbers, {})
         matched = match_logs(program, retraced.state.log, retraced.found.values, symbols, ())
-    except (NotDifferentiable, FxloomError):
+    except (NotDifferentiable, *REFUSALS):
         return []
     retraced.recording.close()
     log, old = retraced.state.log, program.log

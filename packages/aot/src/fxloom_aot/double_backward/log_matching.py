@@ -13,9 +13,10 @@ import torch
 
 from fxloom_aot.double_backward.retrace import NotDifferentiable
 from fxloom_aot.functional.functional_log import Call, FunctionalLog, has_effect, key_of_values
+from fxloom_aot.nests import numbers_of, values_of
 from fxloom_aot.runtime_numbers import runtime_value
 from fxloom_aot.trace_result import Program
-from fxloom_interfaces.errors import FxloomError
+from fxloom_interfaces.errors import GraphBreak, GraphRejected
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC, symbol_names
 
@@ -93,10 +94,13 @@ def _emit_matching(
             return runtime_value(nest, places)(list(symbols.values()))
         return nest
 
+    given = [call.args, call.kwargs]
+    if any(id(value) not in matched for value in values_of(given)) or not set(symbol_names(numbers_of(given))) <= set(places):
+        return None
     try:
         with torch.no_grad():
             return new.emit(call.op, filled(call.args), {name: filled(value) for name, value in call.kwargs.items()})
-    except (KeyError, FxloomError):
+    except (GraphBreak, GraphRejected):
         return None
 
 

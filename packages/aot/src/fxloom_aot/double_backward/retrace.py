@@ -14,12 +14,16 @@ import torch
 import torch.fx
 
 from fxloom_aot.double_backward.eager_nodes import PackedTensor, Recording, concrete_inputs, new_recorder, record_eager_nodes
-from fxloom_aot.functional.functionalize import Functionalizer
+from fxloom_aot.functional.functionalize import Functionalizer, RejectedInBackward, UnknownTensor
 from fxloom_aot.functional.memory import ProgramInput
 from fxloom_aot.functional.outputs import ForwardOutputs, classify_outputs
+from fxloom_aot.runtime_numbers import SymbolMissing
 from fxloom_aot.trace_result import Program
-from fxloom_interfaces.errors import FxloomError
+from fxloom_interfaces.errors import GraphBreak, GraphRejected
 from fxloom_shapes import FakeTensor, symbolic_kernels
+
+#: what recording a program once more, with the sizes of a call, may raise
+REFUSALS = (GraphBreak, GraphRejected, RejectedInBackward, SymbolMissing)
 
 
 class NotDifferentiable(Exception):
@@ -88,6 +92,6 @@ def _values_saved(state: Functionalizer, entries: Sequence[Any], saved: Sequence
 def _read(state: Functionalizer, fake: FakeTensor) -> FakeTensor | None:
     try:
         value = state.read(fake)
-    except FxloomError:
+    except (UnknownTensor, GraphBreak, GraphRejected):
         return None
     return value if type(value) is FakeTensor else None

@@ -59,6 +59,14 @@ _WIDEST = {
 }  # fmt: skip
 
 
+class RejectedInBackward(InternalError):
+    """An operator of the backward part can't be functionalized, and no node of the program is known that it belongs to."""
+
+
+class UnknownTensor(InternalError):
+    """A fake that is neither an input, nor a constant, nor the result of a logged operator."""
+
+
 @dataclass(slots=True)
 class Functionalizer:
     """State of the pass. `start` once, then `run` over stretches of the log, `read` in between.
@@ -149,7 +157,7 @@ class Functionalizer:
         if known is None:
             constant = self.constants.get(id(fake))
             if constant is None:
-                raise InternalError("aot functionalize", f"a tensor that no logged operator made: {fake!r}")
+                raise UnknownTensor("aot functionalize", f"a tensor that no logged operator made: {fake!r}")
             value = self.log.constant(constant[1])
             memory = Memory(value, self.desc_of(fake), fake, constant=True)
             self.memories[fake.storage_token.ident] = memory
@@ -227,7 +235,7 @@ class Functionalizer:
     def reject(self, entry: Entry, reason: str, cause: Exception | None = None) -> None:
         """Raise GraphRejected at the node that caused `entry`."""
         if entry.node is None:
-            raise InternalError("aot functionalize", f"in the backward part: {reason}", node=str(entry.op)) from cause
+            raise RejectedInBackward("aot functionalize", f"in the backward part: {reason}", node=str(entry.op)) from cause
         raise GraphRejected(entry.node, reason) from cause
 
     def _treat(self, entry: Entry) -> None:

@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from fxloom_aot.functional.functional_log import FunctionalLog
+from fxloom_aot.runtime_numbers import SymbolMissing
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.meta import copy_origin, get_fake, set_fake, set_source, set_static_address
@@ -62,7 +63,7 @@ def build_graph(
             node = symbols[name] = graph.call_function(torch.ops.aten.sym_size.int, (source, place[-1]))
             set_fake(node, get_fake(source).shape[place[-1]])
             return node
-        raise InternalError("aot build_graph", f"no input holds the size {name}")
+        raise SymbolMissing("aot build_graph", f"no input holds the size {name}")
 
     numbers = SizeNodes(lambda target, args: graph.call_function(target, args), symbol)
 

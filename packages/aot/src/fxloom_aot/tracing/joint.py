@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from fxloom_aot.functional.functional_log import inputs_of
-from fxloom_aot.functional.functionalize import Functionalizer
+from fxloom_aot.functional.functionalize import Functionalizer, RejectedInBackward
 from fxloom_aot.functional.outputs import ForwardOutputs
 from fxloom_aot.functional.views import UnsupportedView
 from fxloom_aot.nests import values_of
 from fxloom_aot.partitioning.partition import Joint, Partition, Partitioner, backward_from, check_partition, made_for_checkpoints
 from fxloom_aot.recording.recorder import Recorder
+from fxloom_aot.runtime_numbers import SymbolMissing
 from fxloom_aot.storages import StorageCheck
 from fxloom_aot.trace_result import Boundary, IncomingGradients, NoBackwardGraph, SavedAs, Stage, Traced, TracedGraph, WatchedTensor
 from fxloom_aot.tracing.backward_engine import BackwardEngine, Rejecting
@@ -194,7 +195,7 @@ class Differentiation:
                     raise NoBackwardGraph(f"the values kept do not suffice for {given}")
                 placed = [*kept, *[(specs[n], value) for (n, _), value in zip(chosen, came, strict=True)], *sizes]
                 return self.maker.backward(placed, some, gradients, gradient_of), descs
-            except (GraphBreak, GraphRejected, InternalError) as error:  # it needs to know of sizes what no guard says
+            except (GraphBreak, GraphRejected, RejectedInBackward, SymbolMissing) as error:  # it needs to know of sizes what no guard says
                 raise NoBackwardGraph(str(error)) from error
 
         at_leaves = plan.reached.leaves([source.leaf for source in plan.sources])

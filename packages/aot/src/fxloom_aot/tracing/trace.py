@@ -28,12 +28,12 @@ from fxloom_aot.recording.autograd_graph import flows_to, has_history
 from fxloom_aot.recording.modes import anomalies_unseen, autocast_state, devices_as_captured, restoring_modes
 from fxloom_aot.recording.recorder import Recorder
 from fxloom_aot.recording.run_graph import run_graph
-from fxloom_aot.runtime_numbers import runtime_value
+from fxloom_aot.runtime_numbers import SymbolMissing, runtime_value
 from fxloom_aot.storages import StorageCheck
 from fxloom_aot.trace_result import InputMetadata, Program, Traced
 from fxloom_aot.tracing.graph_maker import GraphMaker
 from fxloom_aot.tracing.joint import Differentiation
-from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
+from fxloom_interfaces.errors import GraphBreak, GraphRejected
 from fxloom_interfaces.meta import get_fake, get_source, has_fake
 from fxloom_interfaces.telemetry import phase
 from fxloom_shapes import FakeMode, FakeTensor, SymbolEnv, saved_tensors_hooks_off, symbolic_kernels, trace_context
@@ -142,7 +142,7 @@ class _Tracer:
         places = {name: place for place, name in enumerate(symbols)}
         try:
             plain = runtime_value(numbers, places)(list(symbols.values()))
-        except InternalError:  # unbacked numbers
+        except SymbolMissing:  # of unbacked numbers
             return []
         return saved_in_eager(program, symbols, plain)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from fxloom_interfaces.errors import OPERATOR_ERRORS
 from fxloom_ops.schema import Op, schema_info
 from fxloom_shapes._torch_private import disable_torch_dispatch, disable_torch_function
 from fxloom_shapes.fake.descriptor import usable
@@ -230,6 +231,6 @@ def _keep_in_range(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], name: 
     changed = tuple(outside if n == name and given is value else given for n, given in zip(names, args))
     try:
         _ask(op, changed, {n: outside if given is value else given for n, given in kwargs.items()})
-    except Exception:
+    except OPERATOR_ERRORS:  # the kernel refuses the number
         if not (value <= high and value >= low):
             value.__int__() if type(value) is torch.SymInt else value.__float__()  # inf, which some dtypes have
