@@ -8,17 +8,17 @@ import pytest
 import torch
 
 import fxloom_dynamo
-from fxloom_dynamo.objects.shadow_heap import Heap
+from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 
 
 def test_a_fault_while_the_stack_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The frame runs as it is: a break there would skip the instruction that the continuation begins with."""
-    translate = Heap.translate
+    translate = ShadowHeap.translate
 
     class Odd(dict):  # type: ignore[type-arg]  # any class will do
         pass
 
-    def faulty(self: Heap, original: Any, source: Any) -> Any:
+    def faulty(self: ShadowHeap, original: Any, source: Any) -> Any:
         if type(original) is Odd:
             raise RuntimeError("a fault of capture's")
         return translate(self, original, source)
@@ -26,7 +26,7 @@ def test_a_fault_while_the_stack_is_set_up(monkeypatch: pytest.MonkeyPatch) -> N
     def make(x: torch.Tensor) -> Any:
         return Odd(value=x.sum().item())
 
-    monkeypatch.setattr(Heap, "translate", faulty)
+    monkeypatch.setattr(ShadowHeap, "translate", faulty)
 
     def fn(x: torch.Tensor) -> Any:
         return x * len(fxloom_dynamo.disable(make)(x + 1))

@@ -14,8 +14,8 @@ from fxloom_interfaces.plugins import BACKENDS
 
 
 @pytest.fixture(autouse=True)
-def _wishes_end_with_the_test(monkeypatch):
-    monkeypatch.setattr(directives, "_WISHES", {})
+def _directives_end_with_the_test(monkeypatch):
+    monkeypatch.setattr(directives, "_DIRECTIVES", {})
 
 
 def hidden(x, scale):

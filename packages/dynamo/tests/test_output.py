@@ -14,7 +14,7 @@ from fxloom_interfaces.errors import Unsupported
 logger = logging.getLogger(__name__)
 
 
-def test_prints_of_texts_and_numbers_are_put_off_in_order(capsys):
+def test_prints_of_texts_and_numbers_are_delayed_in_order(capsys):
     def f(x):
         print("first", x.shape, end="!\n")
         y = x + 1
@@ -61,7 +61,7 @@ def warn_once(log, text):
     log.warning(text)
 
 
-def test_logging_is_put_off(caplog):
+def test_logging_is_delayed(caplog):
     def f(x):
         logger.warning("seen %d of %s", 3, "four")
         logger.debug("not shown")

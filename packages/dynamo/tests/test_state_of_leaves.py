@@ -238,7 +238,7 @@ def test_what_needs_a_gradient_through_new_data_is_a_graph_of_its_own():
     assert "after its .data was set" in count.breaks[0]
 
 
-class Lazy(nn.Module):
+class UnreadParameter(nn.Module):
     def __init__(self):
         super().__init__()
         self.first = nn.Linear(3, 4)
@@ -251,7 +251,7 @@ class Lazy(nn.Module):
 
 
 def initializes_itself(compiled):
-    module = Lazy()
+    module = UnreadParameter()
     run = compiled(module)
     results = [run(torch.ones(5, 3)).tolist() for _ in range(3)]
     return results, [type(part) for part in module.modules()], state(module), list(module.state_dict())

@@ -10,7 +10,7 @@ import enum
 from typing import Any
 
 
-class Wish(enum.Enum):
+class Directive(enum.Enum):
     """ALLOW: one opaque call in the graph. DISALLOW: a graph break. CONSTANT: called once, while capturing."""
 
     ALLOW = "allow_in_graph"
@@ -18,24 +18,24 @@ class Wish(enum.Enum):
     CONSTANT = "assume_constant_result"
 
 
-#: function -> wish; functions that someone marked are kept alive, as their registration would be by a decorator
-_WISHES: dict[Any, Wish] = {}
+#: function -> directive; functions that someone marked are kept alive, as their registration would be by a decorator
+_DIRECTIVES: dict[Any, Directive] = {}
 
 
-def express(function: Any, wish: Wish | None) -> None:
-    """Note or, with None, forget what is wished for a function."""
-    if wish is None:
-        _WISHES.pop(function, None)
+def set_directive(function: Any, directive: Directive | None) -> None:
+    """Note or, with None, forget the directive for a function."""
+    if directive is None:
+        _DIRECTIVES.pop(function, None)
     else:
-        _WISHES[function] = wish
+        _DIRECTIVES[function] = directive
 
 
-def wish_for(function: Any) -> Wish | None:
+def directive_for(function: Any) -> Directive | None:
     """What was said about `function`, if anything."""
-    if not _WISHES:
+    if not _DIRECTIVES:
         return None
     try:
-        return _WISHES.get(function)
+        return _DIRECTIVES.get(function)
     except TypeError:  # a bound method of something unhashable
         return None
 

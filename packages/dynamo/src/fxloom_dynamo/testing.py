@@ -34,7 +34,7 @@ import torch
 from fxloom_dynamo.code_cache.misses import compile_callable
 from fxloom_dynamo.config import Backend, CaptureConfig
 from fxloom_dynamo.objects.sentinels import ABSENT
-from fxloom_dynamo.objects.shadow_heap import Heap
+from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 from fxloom_dynamo.objects.value_types import is_mutable_type
 from fxloom_interfaces.errors import FallbackWarning
 
@@ -151,7 +151,7 @@ class _World:
         self.fn, args = make()
         self.args = list(args)
         self.captures = 0
-        self.heaps: list[Heap] = []
+        self.heaps: list[ShadowHeap] = []
         config = CaptureConfig(backend=backend, on_capture=self._count, on_heap=self.heaps.append)
         self.compiled = compile_callable(self.fn, config)
         with warnings.catch_warnings():  # a program that runs in eager anyway would pass every test
@@ -191,7 +191,7 @@ class _Change:
     apply: Callable[[], Undo]
 
 
-def _all_changes(fn: Callable[..., Any], args: list[Any], heaps: Sequence[Heap]) -> Iterator[_Change]:
+def _all_changes(fn: Callable[..., Any], args: list[Any], heaps: Sequence[ShadowHeap]) -> Iterator[_Change]:
     yield from _argument_changes(args)
     done: set[Any] = set()
     for heap in heaps:

@@ -28,7 +28,7 @@ from fxloom_dynamo._torch_private import MODULE_CALLS, foreign_modes
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.evaluation.attempts import GENERATORS, capture_frame, tell_uncaptured
+from fxloom_dynamo.evaluation.attempts import GENERATORS, capture_frame, report_uncaptured
 from fxloom_dynamo.guard.dynamic_shapes import History, by_parameter
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL, CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.guard.guards import FrameNames, Guard, build_tree, deduplicate, explain, global_state_guard, remedy
@@ -293,7 +293,7 @@ def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[.
 
     root = getattr(function, "__code__", None)
     if isinstance(root, types.CodeType) and root.co_flags & GENERATORS:  # a call of it makes an object, no frame
-        tell_uncaptured(root, config, "a generator or coroutine")
+        report_uncaptured(root, config, "a generator or coroutine")
     if isinstance(root, types.CodeType) and root not in skipped:
         _native.look_at_code(root)  # a library's, perhaps met before inside another region, which runs those as they are
     region = Region(config, root)

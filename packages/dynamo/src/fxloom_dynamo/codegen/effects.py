@@ -98,11 +98,11 @@ def goes_back(error: BaseException) -> bool:
     """Whether the function runs from its start after a graph of it raised this: no interrupt, no refusal of ours."""
     if not isinstance(error, Exception) or isinstance(error, FxloomError):
         return False
-    telemetry.emit(telemetry.GraphRaised(in_words(error)))
+    telemetry.emit(telemetry.GraphRaised(describe_exception(error)))
     return True
 
 
-def in_words(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -1,6 +1,6 @@
 """Instructions that make the program's values again, from the graph's outputs and the frame's inputs.
 
-In: values as the evaluator holds them (stand-ins, fakes, objects made while capturing). Out: instructions that push the
+In: values as the evaluator holds them (proxies, fakes, objects made while capturing). Out: instructions that push the
 real ones. Objects that are referred to more than once, and all that can be part of a cycle, are made once and kept in a
 local variable, so identity and sharing are those of the program.
 """
@@ -31,9 +31,9 @@ from fxloom_dynamo.libraries.pure_functions import CONSTANT_TYPES
 from fxloom_dynamo.objects import iterators
 from fxloom_dynamo.objects.array_values import Array, to_array, to_scalar
 from fxloom_dynamo.objects.changes import _change_of, slot_value, slots_of
-from fxloom_dynamo.objects.sentinels import ABSENT, Mark, own_dict
+from fxloom_dynamo.objects.sentinels import ABSENT, Sentinel, own_dict
 from fxloom_dynamo.objects.shadow_heap import Record
-from fxloom_dynamo.objects.unguarded import Growing
+from fxloom_dynamo.objects.unguarded import AppendOnly
 from fxloom_dynamo.objects.value_types import (
     FROZEN,
     HEAPTYPE,
@@ -93,7 +93,7 @@ class Rebuilder:
         self._fill: list[Any] = []
         self._open: set[int] = set()
         #: iterators, with their states, of lists that the program has changed: the place is one in the changed list
-        self.late_states: list[tuple[Any, Any]] = []
+        self.delayed_states: list[tuple[Any, Any]] = []
 
     def take_inputs(self) -> None:
         """Number the graph's inputs, which come first. The graph is complete: making its outputs may have added numbers."""
@@ -117,7 +117,7 @@ class Rebuilder:
             if id(variable) in self.ev.origins.steps:
                 self._blame(variable)
                 graph_break("cannot_rebuild", f"a type with the type variable {variable!r}, which is another one at each call")
-        if _is_constant(value) or issubclass(type(value), Mark) or id(value) in self.ev.heap.namespaces:
+        if _is_constant(value) or issubclass(type(value), Sentinel) or id(value) in self.ev.heap.namespaces:
             return
         if type(value) in SYMBOLIC:
             if unbacked(value) and id(value) not in self.outputs:
@@ -151,7 +151,7 @@ class Rebuilder:
     def _can_keep(self, value: Any, found: list[Any], around: set[int]) -> bool:
         """Whether `value` can be made again without more outputs; what has an end that can be noticed goes to `found`."""
         heap, cls = self.ev.heap, type(value)
-        if issubclass(type(value), Mark) or id(value) in heap.namespaces or cls in SYMBOLIC:
+        if issubclass(type(value), Sentinel) or id(value) in heap.namespaces or cls in SYMBOLIC:
             return False
         if _is_constant(value):
             return True
@@ -192,7 +192,7 @@ class Rebuilder:
         if cls is types.CellType:
             content = self.ev.heap.cell_get(value)
             return [] if content is ABSENT else [content]
-        if cls is types.MethodType and type(value.__self__) in (Array, Growing):
+        if cls is types.MethodType and type(value.__self__) in (Array, AppendOnly):
             return [value.__self__]
         if cls is types.MethodType:
             own = type(value.__self__).__name__ == "TracedGenerator"
@@ -280,7 +280,7 @@ class Rebuilder:
         container = next((held for held in gc.get_referents(value) if issubclass(type(held), (dict, set, frozenset))), None)
         if container is None:
             return None  # it has ended
-        record = self.ev.heap.by_stand_in.get(id(container))
+        record = self.ev.heap.by_proxy.get(id(container))
         if record is not None and issubclass(type(container), dict) and ordered_keys(container) != record.keys:
             graph_break("cannot_rebuild", f"a {kind} over what has changed since")
         if kind == "set_iterator":
@@ -294,7 +294,7 @@ class Rebuilder:
 
     def load(self, value: Any) -> None:
         """Emit instructions that push `value`."""
-        if issubclass(type(value), Mark):
+        if issubclass(type(value), Sentinel):
             raise InternalError("dynamo.rebuild", f"{value!r} as a value")
         if _is_constant(value) or id(value) in self.ev.heap.namespaces:
             source = self._source_of_local_class(value)
@@ -386,7 +386,7 @@ class Rebuilder:
         self.load_input(info[2])
 
     def _existing(self, record: Record) -> None:
-        if record.stand_in is record.original and isinstance(record.original, (types.FunctionType, types.BuiltinFunctionType)):
+        if record.proxy is record.original and isinstance(record.original, (types.FunctionType, types.BuiltinFunctionType)):
             if record.kind != "closure":
                 self.out += emit.load_const(record.original)
                 return
@@ -455,7 +455,7 @@ class Rebuilder:
             self.call(getattr, value.__self__, value.__func__.__name__)
         elif cls is types.MethodType and type(value.__self__) is Array:
             self.call(getattr, value.__self__, METHOD_NAMES[value.__func__])
-        elif cls is types.MethodType and type(value.__self__) is Growing:
+        elif cls is types.MethodType and type(value.__self__) is AppendOnly:
             self.call(getattr, value.__self__, value.__func__.__name__)
         elif cls is types.MethodType:
             self.call(types.MethodType, value.__func__, value.__self__)
@@ -534,7 +534,7 @@ class Rebuilder:
         if state is not ABSENT and any(self._will_be_written(part) for part in args):
             self.call(function, *args)
             self._keep(value)
-            self.late_states.append((value, state))
+            self.delayed_states.append((value, state))
             self.out += emit.load_fast(self._kept[id(value)])
             return
         self.begin_call(effects.call_reduced)

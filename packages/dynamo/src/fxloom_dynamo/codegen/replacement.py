@@ -27,13 +27,13 @@ from fxloom_dynamo.codegen.rebuild import Rebuilder
 from fxloom_dynamo.graph import raising, random_state
 from fxloom_dynamo.graph.modes import set_modes
 from fxloom_dynamo.graph.tensor_classes import to_class
-from fxloom_dynamo.guard.dynamic_shapes import Order
+from fxloom_dynamo.guard.dynamic_shapes import EffectOrder
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL, without_capture
-from fxloom_dynamo.interpreter.frame import Frame, Lazy
+from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter
 from fxloom_dynamo.interpreter.frame_locals import unbound_error
 from fxloom_dynamo.objects import iterators
 from fxloom_dynamo.objects.changes import added_items, changed_records, changed_slots
-from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, NULL, CaptureAgain
+from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, NULL, RestartCapture
 from fxloom_dynamo.objects.value_types import ordered_keys, same_keys
 from fxloom_dynamo.semantics import context_variables
 from fxloom_dynamo.tensors import attached_state, gradients, leaf_state
@@ -56,7 +56,7 @@ _RAISED = "__raised"
 _NO_WAY_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
 
 
-class Residual:
+class ReplacementCode:
     """Builds the replacement code of one frame."""
 
     def __init__(self, ev: Interpreter, frame: Frame, compile_graph: Compile) -> None:
@@ -156,7 +156,7 @@ class Residual:
         return [
             name
             for name, value in self.frame.locals.items()
-            if type(value) is not Lazy and not (isinstance(value, types.CellType) and self._is_variable_cell(name))
+            if type(value) is not UnreadParameter and not (isinstance(value, types.CellType) and self._is_variable_cell(name))
         ]
 
     def _lingering_names(self, live: list[str]) -> list[str]:
@@ -181,7 +181,7 @@ class Residual:
         gone = [
             name
             for name in parameters
-            if name not in kept and name not in self.code.co_cellvars and type(self.frame.locals.get(name)) is not Lazy
+            if name not in kept and name not in self.code.co_cellvars and type(self.frame.locals.get(name)) is not UnreadParameter
         ]
         own = list(self.rebuilder.temporaries)
         if self.rebuilder.inputs:
@@ -189,7 +189,7 @@ class Residual:
         for name in (*own, *gone):
             self.out.extend(emit.delete_fast(name))
         variables = origin_of(self.code).co_varnames
-        self._held = [name for name in variables if name in kept or type(self.frame.locals.get(name)) is Lazy]
+        self._held = [name for name in variables if name in kept or type(self.frame.locals.get(name)) is UnreadParameter]
 
     def _is_variable_cell(self, name: str) -> bool:
         return name in self.frame.code.co_cellvars or name in self.frame.code.co_freevars
@@ -273,15 +273,15 @@ class Residual:
         ev, recorder = self.ev, self.ev.recorder
         if not any(map(raising.may_raise, recorder.graph.nodes)):
             return ()
-        if recorder.order is Order.FREE:
-            ev.history.order = Order.NOTED
-            raise CaptureAgain("the order of effects and of what may raise")
+        if recorder.order is EffectOrder.FREE:
+            ev.history.order = EffectOrder.NOTED
+            raise RestartCapture("the order of effects and of what may raise")
         if not recorder.raises_amid:
             return ()
         places = raising.written_inputs(recorder)
-        if places is None and recorder.order is not Order.SPLIT:
-            ev.history.order = Order.SPLIT
-            raise CaptureAgain("writes into inputs amid effects")
+        if places is None and recorder.order is not EffectOrder.SPLIT:
+            ev.history.order = EffectOrder.SPLIT
+            raise RestartCapture("writes into inputs amid effects")
         return tuple(places or ())
 
     def _keep_copies(self, places: tuple[int, ...]) -> str:
@@ -345,7 +345,7 @@ class Residual:
                 new.position = inst.position
             self.rerun += added
         self.rerun_regions = body.regions
-        words = [*emit.push_callable(emit.load_const(effects.in_words)), *emit.copy(3), *emit.call(1), *emit.store_fast(_RAISED)]
+        words = [*emit.push_callable(emit.load_const(effects.describe_exception)), *emit.copy(3), *emit.call(1), *emit.store_fast(_RAISED)]
         return words, self.rerun[0]
 
     def _append_body(self) -> Body:
@@ -391,22 +391,22 @@ class Residual:
         changed = changed_records(ev.heap)
         for record, kind in changed:
             if kind in ("list", "deque"):
-                ev.heap.fill(record.stand_in)
+                ev.heap.fill(record.proxy)
         for record, kind in changed:
             writes.append((kind, record))
             if kind == "dict":
-                for key, value in dict.items(record.stand_in):
+                for key, value in dict.items(record.proxy):
                     if value is not record.read.get(key, _UNREAD):
                         scan(key)
                         scan(value)
             elif kind == "cell":
-                content = ev.heap.cell_get(record.stand_in)
+                content = ev.heap.cell_get(record.proxy)
                 if content is not ABSENT:
                     scan(content)
             elif kind != "iterator":
-                for item in added_items(record) if kind == "added" else list(record.stand_in):
+                for item in added_items(record) if kind == "added" else list(record.proxy):
                     scan(item)
-        for record in list(ev.heap.by_stand_in.values()):
+        for record in list(ev.heap.by_proxy.values()):
             if record.slots:
                 for slot, value in changed_slots(record):
                     writes.append(("slot", record, slot, value))
@@ -441,7 +441,7 @@ class Residual:
         self._catch_up([record for record in advanced if iterators.goes_over_dict(record.original)])
         self._write_all(writes)
         self._catch_up([record for record in advanced if not iterators.goes_over_dict(record.original)])
-        for iterator, state in self.rebuilder.late_states:
+        for iterator, state in self.rebuilder.delayed_states:
             self.rebuilder.call(effects.set_state, iterator, state)
             self.out.extend(emit.pop())
 
@@ -455,7 +455,7 @@ class Residual:
         for record in reversed(records):
             self.rebuilder.begin_call(iterators.catch_up)
             self.rebuilder.load_input(record.source)
-            self.out.extend([*emit.load_const(iterators.state(record.stand_in)), *emit.call(2), *emit.pop()])
+            self.out.extend([*emit.load_const(iterators.state(record.proxy)), *emit.call(2), *emit.pop()])
 
     def _write_all(self, writes: list[tuple[Any, ...]]) -> None:
         rebuilder, out = self.rebuilder, self.out
@@ -497,7 +497,7 @@ class Residual:
                 out.extend([*emit.call(3), *emit.pop()])
                 continue
             if kind == "cell":
-                content = self.ev.heap.cell_get(target.stand_in)
+                content = self.ev.heap.cell_get(target.proxy)
                 rebuilder.begin_call(effects.clear_cell if content is ABSENT else effects.write_cell)
                 rebuilder.load_input(target.source)
                 if content is not ABSENT:
@@ -506,14 +506,14 @@ class Residual:
                 continue
             rebuilder.begin_call(_WRITERS[kind])
             rebuilder.load_input(target.source)
-            items = added_items(target) if kind == "added" else list(target.stand_in)
+            items = added_items(target) if kind == "added" else list(target.proxy)
             for item in items:
                 rebuilder.load(item)
             out.extend([*emit.build_list(len(items)), *emit.call(2), *emit.pop()])
 
     def _write_dict(self, record: Any) -> None:
         rebuilder, out = self.rebuilder, self.out
-        now = record.stand_in
+        now = record.proxy
         keys = ordered_keys(now)
         kept = [key for key in record.keys if key in now]
         changed = {key: now_value for key in keys if (now_value := dict.__getitem__(now, key)) is not record.read.get(key, _UNREAD)}

@@ -26,7 +26,7 @@ from fxloom_dynamo._torch_private import storage_id, under_fake_mode
 from fxloom_dynamo.breaks import CATALOGUE, describe_break
 from fxloom_dynamo.bytecode.continuations import continuation_count, first_own, origin_of
 from fxloom_dynamo.bytecode.source_lines import source_line
-from fxloom_dynamo.codegen.replacement import Residual
+from fxloom_dynamo.codegen.replacement import ReplacementCode
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.evaluation.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.evaluation.tensor_reach import may_use_tensors
@@ -39,10 +39,10 @@ from fxloom_dynamo.guard.entries import CapturedFrame, FrameView, Skip, without_
 from fxloom_dynamo.guard.guards import Guard, GuardKind
 from fxloom_dynamo.guard.sizes import size_guards
 from fxloom_dynamo.interpreter import budget
-from fxloom_dynamo.interpreter.frame import Frame, Lazy, code_info
+from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter, code_info
 from fxloom_dynamo.libraries import files
 from fxloom_dynamo.objects.changes import changed_records
-from fxloom_dynamo.objects.sentinels import CaptureAgain, Raised, own_dict
+from fxloom_dynamo.objects.sentinels import Raised, RestartCapture, own_dict
 from fxloom_dynamo.tensors.module_hooks import runs_backward_hooks
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.backend import takes_integers
@@ -105,7 +105,7 @@ def capture_frame(
     reason = _skip_reason(code, root) or _of_torchs_class(view, root)
     if reason is not None:
         if root:
-            tell_uncaptured(code, config, reason)
+            report_uncaptured(code, config, reason)
         return Skip(reason, for_good=not root)
     if root and config.dynamic_shapes:
         check_nested(parse_dynamic_shapes(config.dynamic_shapes), view.locals)
@@ -135,7 +135,7 @@ def capture_frame(
     return found
 
 
-def tell_uncaptured(code: types.CodeType, config: CaptureConfig, reason: str) -> None:
+def report_uncaptured(code: types.CodeType, config: CaptureConfig, reason: str) -> None:
     """Report that the function which the user had compiled is none to be captured; Unsupported with `fullgraph`."""
     report = Break("not_captured", f"{code.co_qualname} is {reason}", _place(code))
     if config.fullgraph:
@@ -182,7 +182,7 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
             if restart.step in breaks:
                 return Skip(f"{restart.report.key}: {restart.report.details}", restart.report)
             breaks[restart.step] = restart.report
-        except CaptureAgain:
+        except RestartCapture:
             continue
         except ConstraintViolated:
             raise  # what the user promised of a size does not hold
@@ -298,7 +298,7 @@ class _Attempt:
 
     def run(self) -> CapturedFrame:
         view, ev = self.view, self.ev
-        local_values = {name: Lazy(value, LocalSource(name)) for name, value in view.locals.items()}
+        local_values = {name: UnreadParameter(value, LocalSource(name)) for name, value in view.locals.items()}
         frame = Frame(view.code, view.function, view.globals, view.closure, local_values, 0)
         frame.builtins = view.builtins
         broke: Break | None = None
@@ -310,7 +310,7 @@ class _Attempt:
                 broke = self.breaks[ev.steps]
                 if frame.ip < first_own(view.code, frame.info.body.instructions):
                     raise _GiveUp(broke) from None
-            except CaptureAgain:
+            except RestartCapture:
                 raise
             except GraphBreak as error:
                 _refuse_a_look(error)
@@ -346,9 +346,9 @@ class _Attempt:
             self._check_generators(frame)
             try:
                 ev.recorder.bind_symbols()
-                residual = Residual(ev, frame, self._compile)
+                residual = ReplacementCode(ev, frame, self._compile)
                 code, inputs = residual.finish_return() if broke is None else residual.finish_break(frame.ip, self._unless_it_raises(broke))
-            except CaptureAgain:
+            except RestartCapture:
                 raise
             except GraphBreak as error:
                 _refuse_a_look(error)
@@ -487,7 +487,7 @@ class _Attempt:
                 given_back = foreign_backends.offer(call, gm, len(example_inputs))
             if given_back is None:
                 self.history.only_tensors = True
-                raise CaptureAgain("a backend that gets graphs of tensors only")
+                raise RestartCapture("a backend that gets graphs of tensors only")
             return given_back
         try:
             with telemetry.phase("dynamo.backend"):
@@ -524,7 +524,7 @@ class _Attempt:
         if not written:
             return
         groups: dict[type, list[Any]] = {}
-        for record in heap.by_stand_in.values():
+        for record in heap.by_proxy.values():
             if record.kind in ("list", "dict", "set", "deque", "OrderedDict", "defaultdict", "instance", "iterator"):
                 groups.setdefault(type(record.original), []).append(record)
         for records in groups.values():

@@ -1,4 +1,4 @@
-"""The evaluator: runs a frame's bytecode on stand-ins and fakes, inlining what it calls.
+"""The evaluator: runs a frame's bytecode on proxies and fakes, inlining what it calls.
 
 In: a frame whose parameters have sources. Out: either the frame's result, or where and why it had to stop; what was
 recorded lies in the recorder, what was read and changed in the heap.
@@ -27,8 +27,8 @@ from fxloom_dynamo.graph.modes import Modes
 from fxloom_dynamo.graph.recorder import Recorder
 from fxloom_dynamo.guard.dynamic_shapes import Policy
 from fxloom_dynamo.guard.guards import GuardKind
-from fxloom_dynamo.interpreter.budget import SAMPLE, Effort
-from fxloom_dynamo.interpreter.frame import Frame, Lazy
+from fxloom_dynamo.interpreter.budget import SAMPLE, InstructionBudget
+from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter
 from fxloom_dynamo.interpreter.generators import TracedGenerator
 from fxloom_dynamo.interpreter.state import DelayedCalls, Exceptions, Origins, TensorState, Warnings
 from fxloom_dynamo.interpreter.warning_filter import WarningFilter
@@ -36,9 +36,9 @@ from fxloom_dynamo.libraries import files, torch_functions
 from fxloom_dynamo.objects import array_values
 from fxloom_dynamo.objects.array_values import Array
 from fxloom_dynamo.objects.changes import changed_records, changed_slots
-from fxloom_dynamo.objects.sentinels import ABSENT, YIELD, Address, CaptureAgain, FrameObject, Raised, Traceback
-from fxloom_dynamo.objects.shadow_heap import Heap
-from fxloom_dynamo.objects.unguarded import CONFUSIONS, Carried, as_numbers
+from fxloom_dynamo.objects.sentinels import ABSENT, YIELD, Address, FrameObject, Raised, RestartCapture, Traceback
+from fxloom_dynamo.objects.shadow_heap import ShadowHeap
+from fxloom_dynamo.objects.unguarded import CONFUSIONS, Unguarded, as_numbers
 from fxloom_dynamo.objects.value_types import LITERALS, has_finalizer
 from fxloom_dynamo.semantics import attributes, calls, iteration, operators, program_warnings
 from fxloom_dynamo.semantics.output import delay
@@ -65,14 +65,14 @@ class Evaluator:
         self.config = config
         self.history = policy.history
         self.recorder = Recorder(fake_mode)
-        self.heap = Heap(fake_mode, self.recorder.know_input, policy)
+        self.heap = ShadowHeap(fake_mode, self.recorder.know_input, policy)
         self.modes = Modes()
         self.exceptions = Exceptions(before=sys.exception())
         self.tensors = TensorState()
         self.delayed = DelayedCalls()
         self.origins = Origins()
         self.warnings = Warnings(WarningFilter(), self.history.warned)
-        self.budget = Effort(config.step_limit, lambda: self.recorder.calls)
+        self.budget = InstructionBudget(config.step_limit, lambda: self.recorder.calls)
         self.break_at = break_at
         self.break_site: Site | None = None
         self.frames: list[Frame] = []
@@ -122,7 +122,7 @@ class Evaluator:
         """Capture again with numbers in the graph where an optimizer's update reads one: it only computes with them."""
         if method == "item" and not self.history.updates_by_numbers and torch_functions.is_update(self.frames[-1].code):
             self.history.updates_by_numbers = True
-            raise CaptureAgain(self.frames[-1].code.co_qualname)
+            raise RestartCapture(self.frames[-1].code.co_qualname)
 
     def _in_protected_block(self) -> bool:
         return any(frame.info.regions[frame.ip - 1] is not None for frame in self.frames)
@@ -148,7 +148,7 @@ class Evaluator:
                 return True
         except GraphBreak:  # over an iterator that can't be made again
             return True
-        return any(changed_slots(record) for record in list(heap.by_stand_in.values()) if record.slots)
+        return any(changed_slots(record) for record in list(heap.by_proxy.values()) if record.slots)
 
     def sites(self) -> tuple[Site, ...]:
         """The program's stack, innermost last."""
@@ -255,7 +255,7 @@ class Evaluator:
         None is entered with what an operator raised on fakes: whether the real one does, and what it says, the run tells.
         """
         exc = raised.exc
-        if self.heap.carried and isinstance(exc, CONFUSIONS):
+        if self.heap.unguarded and isinstance(exc, CONFUSIONS):
             self.heap.reveal()
         if not raised.settled:
             raised.settled = True
@@ -422,7 +422,7 @@ class Evaluator:
 
     def torch_native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function of torch; its operators are recorded by the mode."""
-        if self.heap.carried:
+        if self.heap.unguarded:
             args, kwargs = as_numbers(fn, args), as_numbers(fn, kwargs)
         self.heap.fill_deep(args)
         if kwargs:
@@ -446,7 +446,7 @@ class Evaluator:
         """Record a call of `fn` itself (an operator, a class), run on fakes."""
         if self.recorder.overriding:
             return self.torch_native(fn, *args, **kwargs)
-        if self.heap.carried:
+        if self.heap.unguarded:
             args, kwargs = as_numbers(fn, args), as_numbers(fn, kwargs)
         self.heap.fill_deep(args)
         try:
@@ -477,7 +477,7 @@ class Evaluator:
         cls = type(value)
         if cls is Array:
             return array_values.type_of(value)
-        if issubclass(cls, Carried):
+        if issubclass(cls, Unguarded):
             return value.cls  # type: ignore[no-any-return]  # a class
         if cls is FakeTensor:
             return self.recorder.python_type.get(id(value), torch.Tensor)
@@ -545,10 +545,10 @@ class Evaluator:
         frame = self.frames[0]
         held = {id(value) for value in (*frame.locals.values(), *frame.stack)}
         for name, value in self.parameters.items():
-            if type(value) in LITERALS or isinstance(value, torch.Tensor) or type(frame.locals.get(name)) is Lazy:
+            if type(value) in LITERALS or isinstance(value, torch.Tensor) or type(frame.locals.get(name)) is UnreadParameter:
                 continue
             record = self.heap.by_original.get(id(value))
-            if record is None or id(record.stand_in) not in held:
+            if record is None or id(record.proxy) not in held:
                 return True
         return False
 
@@ -557,7 +557,7 @@ class Evaluator:
     def load_local(self, frame: Frame, name: str) -> Any:
         """A local variable, ABSENT if unbound."""
         value = frame.locals.get(name, ABSENT)
-        if type(value) is Lazy:
+        if type(value) is UnreadParameter:
             value = frame.locals[name] = self.heap.translate(value.original, value.source)
         return value
 

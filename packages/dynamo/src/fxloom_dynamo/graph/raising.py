@@ -1,7 +1,7 @@
 """Graphs that write into their inputs and raise while they run, amid what the program does in Python.
 
 What an operator raises belongs between the effects before it and those behind it. A graph that writes into none of its inputs is
-dropped then, and the function runs as it is (`Residual._go_back_if_raised`). One that does write has to undo that first: where what
+dropped then, and the function runs as it is (`ReplacementCode._go_back_if_raised`). One that does write has to undo that first: where what
 it writes to is small, copies are kept while it runs; else the graph ends before the first such write. Neither is needed with a
 backend that writes last (`fxloom_interfaces.backend`).
 

@@ -26,15 +26,15 @@ from torch.utils._pytree import tree_leaves
 import fxloom_dynamo.symbolic_numbers.families  # noqa: F401  # fills the table of rules
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.directives import Wish, wish_for
+from fxloom_dynamo.directives import Directive, directive_for
 from fxloom_dynamo.graph import number_arguments, raising, symbolic_data, symbolic_float_calls, symbolic_index
 from fxloom_dynamo.graph.leaves import Leaves
 from fxloom_dynamo.graph.symbolic_data import is_symbolic_data
 from fxloom_dynamo.graph.symbolic_index import is_symbolic_index
 from fxloom_dynamo.graph.tensor_classes import overrides
-from fxloom_dynamo.guard.dynamic_shapes import Order
+from fxloom_dynamo.guard.dynamic_shapes import EffectOrder
 from fxloom_dynamo.libraries.numpy_numbers import NUMPY_SCALARS, to_number
-from fxloom_dynamo.objects.sentinels import Mark
+from fxloom_dynamo.objects.sentinels import Sentinel
 from fxloom_dynamo.objects.unguarded import LOOK_AT_TYPES
 from fxloom_dynamo.objects.value_types import is_buffer
 from fxloom_dynamo.symbolic_numbers import registry
@@ -103,7 +103,7 @@ class Recorder:
         self.in_protected_block: Callable[[], bool] = lambda: False
         self.in_transform: Callable[[], bool] = lambda: False  # whether a function that torch.func transforms is evaluated
         self.on_unknown: Callable[[str], None] = lambda method: None  # before a break at a method that asks for values
-        self.order = Order.FREE
+        self.order = EffectOrder.FREE
         self.amid_effects: Callable[[], bool] = lambda: False
         self.raises_amid = False  # whether an operator may raise after an effect, or where the program handles it
         self.protected = False  # whether some operator is called in a `try` or `with` of the program's
@@ -447,7 +447,7 @@ class Recorder:
             return slice(self._argument(value.start), self._argument(value.stop), self._argument(value.step))
         if kind is range:
             return list(value)
-        if isinstance(value, Mark):
+        if isinstance(value, Sentinel):
             raise InternalError("dynamo.record", f"{value!r} as an argument")
         if isinstance(value, (torch.Generator, torch.Tensor)):
             graph_break("torch_call", f"an argument of type {kind.__qualname__} that is no traced value")
@@ -529,7 +529,7 @@ class Recorder:
                 made = symbolic_data.tensor(self, args[0], kwargs)
             if made is not NotImplemented:
                 return made
-        if func in _REFUSED or wish_for(func) is Wish.DISALLOW:
+        if func in _REFUSED or directive_for(func) is Directive.DISALLOW:
             graph_break("torch_call", f"{getattr(func, '__module__', 'torch')}.{name}")
         return self._record("call_function", func, func, args, kwargs)
 
@@ -628,9 +628,9 @@ class Recorder:
         if self.in_protected_block():
             self.protected = True
             self.handled_inside = self.handled_inside or self.may_be_handled_inside()
-        if self.order is Order.NOTED and not self.raises_amid:
+        if self.order is EffectOrder.NOTED and not self.raises_amid:
             self.raises_amid = raising.may_raise(node) and (self.in_protected_block() or self.amid_effects())
-        elif self.order is Order.SPLIT and self.writes_inputs():
+        elif self.order is EffectOrder.SPLIT and self.writes_inputs():
             name = node.target if node.op == "call_method" else node.name
             graph_break("writes_and_raises", f"{name} writes into a tensor that is too large to be copied first, or has a history")
         for name, place in symbols_made(self.fake_mode.env, value).items():

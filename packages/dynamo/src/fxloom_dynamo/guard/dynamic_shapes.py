@@ -241,7 +241,7 @@ def _dim_of(real: torch.Tensor, dim: int, source: Source) -> int:
 # --- history ---------------------------------------------------------------------------------------------------------
 
 
-class Order(enum.Enum):
+class EffectOrder(enum.Enum):
     """What a capture has to know of the order of writes, effects and operators that may raise; learned from the one before."""
 
     FREE = "nothing"
@@ -280,7 +280,7 @@ class History:
     warned: set[tuple[str, type[Warning]]] = field(default_factory=set)
     #: whether the backend may make constants of numbers (`graph.foreign_backends`)
     only_tensors: bool = False
-    order: Order = Order.FREE
+    order: EffectOrder = EffectOrder.FREE
     #: whether an optimizer's update was met that reads numbers out of tensors: these stay in the graph then
     updates_by_numbers: bool = False
     #: place -> the first text there, or the first length of a list; `CHANGES` once another was met
@@ -359,7 +359,7 @@ class Policy:
         changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
         return DimPolicy() if changed or self.dynamic and not _is_setting(source) else None
 
-    def carries(self, value: Any, source: Source) -> bool:
+    def leaves_unguarded(self, value: Any, source: Source) -> bool:
         """Whether the text, or the number of items, at `source` changes, and nothing is known to look at it (`objects.unguarded`)."""
         held = self.history.held
         if held.setdefault(source.name, value) != value:

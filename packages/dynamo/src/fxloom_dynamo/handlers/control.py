@@ -9,7 +9,7 @@ from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.control_flow import exhausted_index
 from fxloom_dynamo.bytecode.opcode_table import opcode
 from fxloom_dynamo.bytecode.opcodes import POPS_AFTER_END_FOR
-from fxloom_dynamo.objects.sentinels import ABSENT, RETURN, Mark
+from fxloom_dynamo.objects.sentinels import ABSENT, RETURN, Sentinel
 from fxloom_dynamo.semantics.predictions import branch
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ def end_for(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
 
 
 @opcode("RETURN_VALUE", "value --")
-def return_value(ev: Interpreter, frame: Frame, inst: Instruction) -> Mark:
+def return_value(ev: Interpreter, frame: Frame, inst: Instruction) -> Sentinel:
     frame.result = frame.stack.pop()
     return RETURN
 
 
 @opcode("RETURN_CONST", "--", first=(3, 12))
-def return_const(ev: Interpreter, frame: Frame, inst: Instruction) -> Mark:
+def return_const(ev: Interpreter, frame: Frame, inst: Instruction) -> Sentinel:
     frame.result = inst.argval
     return RETURN
 

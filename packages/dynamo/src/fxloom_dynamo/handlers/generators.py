@@ -9,7 +9,7 @@ from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.opcode_table import opcode
 from fxloom_dynamo.interpreter import special_methods
 from fxloom_dynamo.interpreter.generators import TracedGenerator
-from fxloom_dynamo.objects.sentinels import ABSENT, RETURN, YIELD, Mark, Raised
+from fxloom_dynamo.objects.sentinels import ABSENT, RETURN, YIELD, Raised, Sentinel
 
 if TYPE_CHECKING:
     from fxloom_dynamo.interpreter.frame import Frame
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 @opcode("RETURN_GENERATOR", "-- value")
-def return_generator(ev: Interpreter, frame: Frame, inst: Instruction) -> Mark:
+def return_generator(ev: Interpreter, frame: Frame, inst: Instruction) -> Sentinel:
     frame.result = TracedGenerator(ev, frame)
     return RETURN
 
 
 @opcode("YIELD_VALUE", "value -- sent")
-def yield_value(ev: Interpreter, frame: Frame, inst: Instruction) -> Mark:
+def yield_value(ev: Interpreter, frame: Frame, inst: Instruction) -> Sentinel:
     frame.result = frame.stack.pop()
     return YIELD
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.opcode_table import opcode
-from fxloom_dynamo.interpreter.frame import Lazy
+from fxloom_dynamo.interpreter.frame import UnreadParameter
 from fxloom_dynamo.interpreter.frame_locals import unbound_error
 from fxloom_dynamo.models import interpreter
 from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, NULL, Raised
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @opcode("LOAD_CLOSURE", "-- cell", last=(3, 12))
 def load_fast(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value = frame.locals.get(inst.argval, ABSENT)
-    if type(value) is Lazy:
+    if type(value) is UnreadParameter:
         value = ev.load_local(frame, inst.argval)
     elif value is ABSENT:
         raise Raised(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.opcode_table import opcode
-from fxloom_dynamo.objects.unguarded import Carried
+from fxloom_dynamo.objects.unguarded import Unguarded
 from fxloom_dynamo.semantics import operators, subscripts, texts
 from fxloom_dynamo.semantics.predictions import branch
 
@@ -31,7 +31,7 @@ def compare_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
 @opcode("IS_OP", "left right -- bool")
 def is_op(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     left, right = frame.pop_many(2)
-    if left is not right and Carried in (type(left), type(right)) and ev.type_of(left) is ev.type_of(right):
+    if left is not right and Unguarded in (type(left), type(right)) and ev.type_of(left) is ev.type_of(right):
         ev.heap.reveal()  # two texts may be one object
     frame.stack.append((left is right) != bool(inst.arg))
 

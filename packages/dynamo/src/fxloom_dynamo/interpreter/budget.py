@@ -31,7 +31,7 @@ def reset() -> None:
     _LONG.clear()
 
 
-class Effort:
+class InstructionBudget:
     """What one attempt has spent since it last met an operator. operators: how many it has recorded by now."""
 
     def __init__(self, limit: int, operators: Callable[[], int]) -> None:

@@ -160,7 +160,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Lazy:
+class UnreadParameter:
     """A parameter of the captured frame that the program has not used yet."""
 
     original: Any

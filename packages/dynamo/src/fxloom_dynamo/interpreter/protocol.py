@@ -15,8 +15,8 @@ from fxloom_dynamo.graph.modes import Modes
 from fxloom_dynamo.graph.recorder import Recorder
 from fxloom_dynamo.guard.dynamic_shapes import History
 from fxloom_dynamo.interpreter.state import DelayedCalls, Exceptions, Origins, TensorState, Warnings
-from fxloom_dynamo.objects.sentinels import Mark, Raised
-from fxloom_dynamo.objects.shadow_heap import Heap
+from fxloom_dynamo.objects.sentinels import Raised, Sentinel
+from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 from fxloom_interfaces.errors import Site
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Interpreter(Protocol):
     config: CaptureConfig
     history: History
     recorder: Recorder
-    heap: Heap
+    heap: ShadowHeap
     modes: Modes
     exceptions: Exceptions
     tensors: TensorState
@@ -118,7 +118,7 @@ class Interpreter(Protocol):
     def resume(self, frame: Frame) -> Any:
         """Run an inlined frame from where it stands to its next signal: RETURN or YIELD."""
 
-    def throw_into(self, frame: Frame, exc: BaseException) -> Mark:
+    def throw_into(self, frame: Frame, exc: BaseException) -> Sentinel:
         """Resume a suspended generator frame by raising at its yield; the loop's signal."""
         ...
 

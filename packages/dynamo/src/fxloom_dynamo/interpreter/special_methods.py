@@ -11,7 +11,7 @@ import torch
 
 from fxloom_dynamo.libraries.pure_functions import CONSTANT_TYPES, PURE_TYPES, STATEFUL_TYPES
 from fxloom_dynamo.objects.sentinels import ABSENT
-from fxloom_dynamo.objects.unguarded import Carried
+from fxloom_dynamo.objects.unguarded import Unguarded
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def python_method(ev: Interpreter, value: Any, name: str) -> Any:
     cls = type(value)
     if not cls.__flags__ & _PYTHON_HEAP or cls is FakeTensor:
         return ABSENT
-    if issubclass(cls, Carried):
-        value.ask()
+    if issubclass(cls, Unguarded):
+        value.reveal()
     raw = ev.heap.class_lookup(cls, name)
     if raw is ABSENT or raw is None or isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType)):
         return ABSENT

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo.libraries import files
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.objects.shadow_heap import Heap
+    from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 
 
 class WarningFilter:
@@ -29,7 +29,7 @@ class WarningFilter:
         self._off = 0
 
     @contextmanager
-    def taking(self, heap: Heap) -> Iterator[None]:
+    def taking(self, heap: ShadowHeap) -> Iterator[None]:
         self.filters = before = warnings.filters
         mine = [("ignore", self, self, None, 0), *before]
         vars(warnings)["filters"] = mine

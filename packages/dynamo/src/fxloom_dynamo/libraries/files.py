@@ -28,7 +28,7 @@ def in_stdlib(filename: str) -> bool:
     return filename.startswith(_STDLIB) and "site-packages" not in filename and not filename.startswith(_STDLIB + "test/")
 
 
-def is_the_programs(value: Any) -> bool:
+def is_program_code(value: Any) -> bool:
     """True for a Python function that is neither the standard library's nor an installed library's."""
     filename = getattr(getattr(value, "__code__", None), "co_filename", "<")
     return not filename.startswith("<") and not in_stdlib(filename) and not _is_installed(filename)

@@ -34,7 +34,7 @@ def _make(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     known = ev.heap.by_original.get(id(made))
     if known is None:
         known = ev.heap.add(made, made, CallSource(record.source, getter=weakref.ref, label="weakref.ref({})"), "opaque")
-    return known.stand_in
+    return known.proxy
 
 
 def _dereference(ev: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:

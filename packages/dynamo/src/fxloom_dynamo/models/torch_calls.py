@@ -200,7 +200,7 @@ def _module_call(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _is_empty_hook_table(ev: Interpreter, record: Any, name: str) -> bool:
-    value = record.stand_in.get(name, ABSENT)
+    value = record.proxy.get(name, ABSENT)
     original = record.original.get(name)
     if value is UNREAD and isinstance(original, dict) and not original:
         ev.heap.guard(ev.heap.key_source(record.source, name), GuardKind.TRUTH, False)

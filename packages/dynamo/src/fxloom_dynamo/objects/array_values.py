@@ -1,4 +1,4 @@
-"""NumPy arrays as values of the program: a stand-in with the fake of its elements."""
+"""NumPy arrays as values of the program: a proxy with the fake of its elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fxloom_interfaces.errors import GraphBreak
 from fxloom_interfaces.sources import CallSource, Source
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.objects.shadow_heap import Heap
+    from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 
 
 _DTYPES = (
@@ -26,7 +26,7 @@ _TORCH_DTYPES: dict[Any, torch.dtype] = (
 
 
 class Array:
-    """The stand-in of an array, or of one of NumPy's numbers (scalar), with the fake of its elements."""
+    """The proxy of an array, or of one of NumPy's numbers (scalar), with the fake of its elements."""
 
     __slots__ = ("__weakref__", "scalar", "tensor")
 
@@ -35,15 +35,15 @@ class Array:
         self.scalar = scalar
 
 
-def make(heap: Heap, tensor: torch.Tensor, scalar: bool = False) -> Array:
+def make(heap: ShadowHeap, tensor: torch.Tensor, scalar: bool = False) -> Array:
     """A new array over `tensor`."""
     array = Array(tensor, scalar)
     heap.keep_untraceable(array, GraphBreak("native_call", "a NumPy array where capture does not model it"))
     return array
 
 
-def stand_in(heap: Heap, real: Any, source: Source) -> Array | None:
-    """The stand-in of an array that existed before; None for arrays that no tensor can be."""
+def proxy_of(heap: ShadowHeap, real: Any, source: Source) -> Array | None:
+    """The proxy of an array that existed before; None for arrays that no tensor can be."""
     if not _is_ordinary(real):
         return None
     place = CallSource(source, getter=_as_tensor, label="torch.from_numpy({})")

@@ -1,4 +1,4 @@
-"""What the program has changed by now: stand-ins that differ from what was read of their originals."""
+"""What the program has changed by now: proxies that differ from what was read of their originals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.objects import iterators
 from fxloom_dynamo.objects.sentinels import ABSENT, UNREAD
 from fxloom_dynamo.objects.shadow_heap import Record
-from fxloom_dynamo.objects.unguarded import Growing
+from fxloom_dynamo.objects.unguarded import AppendOnly
 from fxloom_dynamo.objects.value_types import ordered_keys, same_keys
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.objects.shadow_heap import Heap
+    from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 
 
 def slots_of(cls: type) -> list[Any]:
@@ -36,10 +36,10 @@ def slot_value(slot: Any, obj: Any) -> Any:
         return ABSENT
 
 
-def changed_records(heap: Heap) -> list[tuple[Record, str]]:
-    """Records whose stand-in differs from what was read, with the kind of write that they need."""
+def changed_records(heap: ShadowHeap) -> list[tuple[Record, str]]:
+    """Records whose proxy differs from what was read, with the kind of write that they need."""
     found = []
-    for record in list(heap.by_stand_in.values()):
+    for record in list(heap.by_proxy.values()):
         kind = _change_of(record)
         if kind is not None:
             found.append((record, kind))
@@ -47,35 +47,35 @@ def changed_records(heap: Heap) -> list[tuple[Record, str]]:
 
 
 def _change_of(record: Record) -> str | None:
-    stand_in = record.stand_in
-    if record.kind in ("carried", "growing"):
-        return "added" if record.kind == "growing" and stand_in.added else None
-    if stand_in is record.original and record.kind != "cell":
+    proxy = record.proxy
+    if record.kind in ("unguarded", "append-only"):
+        return "added" if record.kind == "append-only" and proxy.added else None
+    if proxy is record.original and record.kind != "cell":
         return None
     if record.kind == "cell":
         try:
-            value = stand_in.cell_contents
+            value = proxy.cell_contents
         except ValueError:
             value = ABSENT
         return None if value is record.read["value"] else "cell"
     if record.kind == "iterator":
-        now = iterators.state(stand_in)
+        now = iterators.state(proxy)
         if now == -1:
-            graph_break("cannot_rebuild", f"a {type(stand_in).__qualname__} over what has changed since")
+            graph_break("cannot_rebuild", f"a {type(proxy).__qualname__} over what has changed since")
         return None if now == record.read["state"] else "iterator"
-    if issubclass(type(stand_in), dict):
-        if same_keys(ordered_keys(stand_in), record.keys) and all(
-            value is record.read.get(key, UNREAD) for key, value in dict.items(stand_in)
+    if issubclass(type(proxy), dict):
+        if same_keys(ordered_keys(proxy), record.keys) and all(
+            value is record.read.get(key, UNREAD) for key, value in dict.items(proxy)
         ):
             return None
         return "dict"
-    if issubclass(type(stand_in), list):
-        items = list(list.__iter__(stand_in))
+    if issubclass(type(proxy), list):
+        items = list(list.__iter__(proxy))
         return _change_of_items(record, items, list.__len__(record.original), "list")
-    if issubclass(type(stand_in), set):
-        return None if set(stand_in) == set(record.read) else "set"
-    if issubclass(type(stand_in), deque):
-        return _change_of_items(record, list(stand_in), len(record.original), "deque")
+    if issubclass(type(proxy), set):
+        return None if set(proxy) == set(record.read) else "set"
+    if issubclass(type(proxy), deque):
+        return _change_of_items(record, list(proxy), len(record.original), "deque")
     return None
 
 
@@ -90,19 +90,19 @@ def _change_of_items(record: Record, items: list[Any], count: int, kind: str) ->
 
 def added_items(record: Record) -> list[Any]:
     """What the program has added at the end of a list or deque."""
-    stand_in = record.stand_in
-    if type(stand_in) is Growing:
-        return stand_in.added
-    items = list(stand_in) if isinstance(stand_in, deque) else list(list.__iter__(stand_in))
+    proxy = record.proxy
+    if type(proxy) is AppendOnly:
+        return proxy.added
+    items = list(proxy) if isinstance(proxy, deque) else list(list.__iter__(proxy))
     return items[len(record.original) :]
 
 
 def changed_slots(record: Record) -> list[tuple[Any, Any]]:
-    """Slots of a stand-in that the program wrote: (descriptor, value)."""
+    """Slots of a proxy that the program wrote: (descriptor, value)."""
     found = []
     for name, value in record.slots.items():
-        slot = next(base.__dict__[name] for base in type(record.stand_in).__mro__ if name in base.__dict__)
-        now = slot_value(slot, record.stand_in)
+        slot = next(base.__dict__[name] for base in type(record.proxy).__mro__ if name in base.__dict__)
+        now = slot_value(slot, record.proxy)
         if now is not value and now is not ABSENT:
             found.append((slot, now))
     return found

@@ -2,7 +2,7 @@
 the real ones catch up.
 
 In: an iterator of a builtin kind. Out: its `state`, a constant that says how far it is, and its `parts`, the objects that
-it goes over; `stand_in` makes an iterator of the same kind over other parts. Asking changes nothing and runs no code of the
+it goes over; `proxy_of` makes an iterator of the same kind over other parts. Asking changes nothing and runs no code of the
 program's. Generators, `map`, `filter` and itertools are not here: they run code of the program's, or can't say where they are.
 """
 
@@ -34,7 +34,7 @@ def is_readable(iterator: Any) -> bool:
     """True for iterators that this module knows, all the way down."""
     kind = type(iterator)
     if kind in _CONSTANT:
-        return type(stand_in(iterator, ())) is kind
+        return type(proxy_of(iterator, ())) is kind
     if kind in _INDEXED:
         return kind is not reversed or all(type(over) is tuple for over in _over(iterator))
     if kind.__name__ in ITERATORS and kind.__name__ != "set_iterator":
@@ -73,7 +73,7 @@ def state(iterator: Any) -> Any:
     if kind in _CONSTANT:
         return _rest(iterator)
     if not _is_sound(iterator):
-        return -1  # no place that a stand-in could be at
+        return -1  # no place that a proxy could be at
     over = _dicts(iterator)
     return len(over[0]) - iterator.__length_hint__() if over else None
 
@@ -85,7 +85,7 @@ def goes_over_dict(iterator: Any) -> bool:
     return type(iterator).__name__ in ITERATORS
 
 
-def stand_in(iterator: Any, over: tuple[Any, ...]) -> Any:
+def proxy_of(iterator: Any, over: tuple[Any, ...]) -> Any:
     """An iterator of the same kind and state over other parts."""
     kind, now = type(iterator), state(iterator)
     if kind is enumerate:
@@ -104,7 +104,7 @@ def stand_in(iterator: Any, over: tuple[Any, ...]) -> Any:
 
 
 def catch_up(iterator: Iterator[Any], wanted: Any) -> None:
-    """Advance a real iterator to the state that its stand-in came to. Nested ones: from the outermost in."""
+    """Advance a real iterator to the state that its proxy came to. Nested ones: from the outermost in."""
     if type(iterator) in _INDEXED and wanted is not None:
         iterator.__setstate__(wanted)  # type: ignore[attr-defined]
         return

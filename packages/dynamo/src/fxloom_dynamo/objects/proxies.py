@@ -1,7 +1,7 @@
-"""Stand-ins by kind: what replaces a tensor, function, tuple, container or instance that existed before the frame.
+"""Proxies by kind: what replaces a tensor, function, tuple, container or instance that existed before the frame.
 
-In: the heap, an original and its source. Out: the stand-in, known to the heap under a record, with guards on what was read
-to make it; contents are read later, on demand (`Heap.dict_get` and its kin). What can't be followed raises GraphBreak.
+In: the heap, an original and its source. Out: the proxy, known to the heap under a record, with guards on what was read
+to make it; contents are read later, on demand (`ShadowHeap.dict_get` and its kin). What can't be followed raises GraphBreak.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fxloom_dynamo.guard.guards import GuardKind, TensorProperties, stride_code
 from fxloom_dynamo.libraries.numpy_numbers import numpy
 from fxloom_dynamo.objects import array_values, iterators
 from fxloom_dynamo.objects.sentinels import UNREAD, own_dict
-from fxloom_dynamo.objects.unguarded import Growing, growing_method, may_grow
+from fxloom_dynamo.objects.unguarded import AppendOnly, append_only_method, may_be_append_only
 from fxloom_dynamo.objects.value_types import (
     EXACT_CONTAINERS,
     FROZEN,
@@ -38,7 +38,7 @@ from fxloom_dynamo.objects.value_types import (
     container_base,
     dict_values,
     has_finalizer,
-    has_stand_in,
+    has_proxy,
     is_bound,
     is_buffer,
     ordered_keys,
@@ -59,15 +59,15 @@ from fxloom_shapes.fake.symbolize import DimPolicy, symbolize
 from fxloom_shapes.symbols.symbol import LARGEST
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.objects.shadow_heap import Heap, Record
+    from fxloom_dynamo.objects.shadow_heap import Record, ShadowHeap
 
 
-def stand_in(heap: Heap, original: Any, source: Source, cls: type) -> Any:
-    """The stand-in of an object of class `cls` that the heap has not met yet, literals aside."""
+def proxy_of(heap: ShadowHeap, original: Any, source: Source, cls: type) -> Any:
+    """The proxy of an object of class `cls` that the heap has not met yet, literals aside."""
     if issubclass(type(original), torch.Tensor):
         return _tensor(heap, original, source)
     if numpy is not None and cls is numpy.ndarray:
-        array = array_values.stand_in(heap, original, source)
+        array = array_values.proxy_of(heap, original, source)
         if array is not None:
             heap.guard(source, GuardKind.TYPE, cls)
             heap.add(original, array, source, "array")
@@ -97,8 +97,8 @@ def stand_in(heap: Heap, original: Any, source: Source, cls: type) -> Any:
         if isinstance(source, LocalSource) and source.local.startswith(STACK_PREFIX):
             graph_break("interrupted_loop", f"a {cls.__qualname__} that a break has left outside")
         graph_break("opaque_object", f"a {cls.__qualname__} that was made before the frame")
-    if may_grow(original) and heap.policy.carries(len(original), source):
-        return heap.carry(original, source)
+    if may_be_append_only(original) and heap.policy.leaves_unguarded(len(original), source):
+        return heap.leave_unguarded(original, source)
     if cls in EXACT_CONTAINERS:
         return _container(heap, original, source, cls)
     if can_shadow(cls):
@@ -110,7 +110,7 @@ def stand_in(heap: Heap, original: Any, source: Source, cls: type) -> Any:
     return _opaque(heap, original, source)
 
 
-def number(heap: Heap, value: int | float, source: Source, policy: DimPolicy) -> Any:
+def number(heap: ShadowHeap, value: int | float, source: Source, policy: DimPolicy) -> Any:
     """The symbolic number at `source`; the value itself where it is specialized."""
     env = heap.fake_mode.env
     if env is None:
@@ -127,7 +127,7 @@ def number(heap: Heap, value: int | float, source: Source, policy: DimPolicy) ->
     return env.create_float(value, source, pinned=policy.pinned) if math.isfinite(value) else value
 
 
-def _tensor(heap: Heap, real: torch.Tensor, source: Source) -> Any:
+def _tensor(heap: ShadowHeap, real: torch.Tensor, source: Source) -> Any:
     if torch.nn.parameter.is_lazy(real):
         graph_break("uninitialized", f"{source} gets its shape when its module runs for the first time")
     with DisableTorchFunction():
@@ -142,7 +142,7 @@ def _tensor(heap: Heap, real: torch.Tensor, source: Source) -> Any:
     return fake
 
 
-def _dynamic_properties(heap: Heap, real: torch.Tensor, source: Source) -> TensorProperties:
+def _dynamic_properties(heap: ShadowHeap, real: torch.Tensor, source: Source) -> TensorProperties:
     """What to guard of a tensor, its dynamic dimensions made symbolic."""
     properties = TensorProperties.of(real)
     env = heap.fake_mode.env
@@ -158,8 +158,8 @@ def _dynamic_properties(heap: Heap, real: torch.Tensor, source: Source) -> Tenso
     return dataclasses.replace(properties, sizes=sizes, strides=tuple(map(stride_code, made.strides)))
 
 
-def size(heap: Heap, original: torch.Size, source: Source) -> torch.Size:
-    """The stand-in of a shape that the caller has: each of its numbers may change."""
+def size(heap: ShadowHeap, original: torch.Size, source: Source) -> torch.Size:
+    """The proxy of a shape that the caller has: each of its numbers may change."""
     if isinstance(source, ObjectSource):
         return original
     known = heap.by_original.get(id(original))
@@ -172,10 +172,10 @@ def size(heap: Heap, original: torch.Size, source: Source) -> torch.Size:
         return original
     record = heap.add(original, torch.Size(items), source, "tuple")
     record.filled = True
-    return record.stand_in  # type: ignore[no-any-return]  # a size
+    return record.proxy  # type: ignore[no-any-return]  # a size
 
 
-def _function(heap: Heap, original: Any, source: Source) -> Any:
+def _function(heap: ShadowHeap, original: Any, source: Source) -> Any:
     record = heap.add(original, original, source, "function")
     if isinstance(source, ObjectSource):
         return original
@@ -188,30 +188,30 @@ def _function(heap: Heap, original: Any, source: Source) -> Any:
     return original
 
 
-def _tuple(heap: Heap, original: tuple[Any, ...], source: Source) -> Any:
+def _tuple(heap: ShadowHeap, original: tuple[Any, ...], source: Source) -> Any:
     cls = type(original)
     heap.guard(source, GuardKind.TYPE, cls)
     if not cls.__flags__ & HEAPTYPE and cls is not tuple:  # torch.return_types and other struct sequences
         items = [heap.translate(item, heap.item_source(source, i)) for i, item in enumerate(original)]
         if all(new is old for new, old in zip(items, original, strict=True)):
-            stand_in = original  # some (`sys.version_info`) can't be made again
+            proxy = original  # some (`sys.version_info`) can't be made again
         else:
-            stand_in = cls(items)
+            proxy = cls(items)
     else:
         heap.guard(source, GuardKind.LENGTH, len(original))
         items = [heap.translate(item, heap.item_source(source, i)) for i, item in enumerate(original)]
         if all(new is old for new, old in zip(items, original, strict=True)) and cls is tuple:
-            stand_in = original
+            proxy = original
         else:
-            stand_in = tuple.__new__(cls, items)
-    record = heap.add(original, stand_in, source, "tuple")
+            proxy = tuple.__new__(cls, items)
+    record = heap.add(original, proxy, source, "tuple")
     record.filled = True
-    if cls.__dictoffset__ and stand_in is not original:
+    if cls.__dictoffset__ and proxy is not original:
         load_attributes(heap, record)
-    return stand_in
+    return proxy
 
 
-def _iterator(heap: Heap, original: Any, source: Source) -> Any:
+def _iterator(heap: ShadowHeap, original: Any, source: Source) -> Any:
     """An iterator of a builtin kind, as far as it is."""
     heap.guard(source, GuardKind.TYPE, type(original))
     now = iterators.state(original)
@@ -220,52 +220,52 @@ def _iterator(heap: Heap, original: Any, source: Source) -> Any:
     for index, part in enumerate(iterators.parts(original)):
         over.append(heap.translate(part, CallSource(source, getter=iterators.part(index), label=f"part({{}}, {index})")))
         heap.refuse(over[-1])
-    stand_in = iterators.stand_in(original, tuple(over))
-    heap.add(original, stand_in, source, "iterator").read.update(state=now, over=over)
-    return stand_in
+    proxy = iterators.proxy_of(original, tuple(over))
+    heap.add(original, proxy, source, "iterator").read.update(state=now, over=over)
+    return proxy
 
 
-def _method(heap: Heap, original: types.MethodType, source: Source) -> Any:
+def _method(heap: ShadowHeap, original: types.MethodType, source: Source) -> Any:
     heap.guard(source, GuardKind.TYPE, types.MethodType)
     func = heap.translate(original.__func__, heap.attr_source(source, "__func__"))
     owner = heap.translate(original.__self__, heap.attr_source(source, "__self__"))
-    stand_in = types.MethodType(func, owner)
-    heap.add(original, stand_in, source, "method")
-    return stand_in
+    proxy = types.MethodType(func, owner)
+    heap.add(original, proxy, source, "method")
+    return proxy
 
 
-def _bound_c_method(heap: Heap, original: Any, source: Source) -> Any:
-    """`items.append` found somewhere: it has to act on the stand-in of `items`."""
+def _bound_c_method(heap: ShadowHeap, original: Any, source: Source) -> Any:
+    """`items.append` found somewhere: it has to act on the proxy of `items`."""
     descriptor = c_descriptor_of(original)
     if descriptor is None:
         return _opaque(heap, original, source)
     heap.guard(source, GuardKind.TYPE, type(original))
     heap.guard(heap.attr_source(source, "__name__"), GuardKind.EQUALITY, original.__name__)
     owner = heap.translate(original.__self__, heap.attr_source(source, "__self__"))
-    stand_in = growing_method(owner, original.__name__) if type(owner) is Growing else descriptor.__get__(owner, type(owner))
-    heap.add(original, stand_in, source, "method")
-    return stand_in
+    proxy = append_only_method(owner, original.__name__) if type(owner) is AppendOnly else descriptor.__get__(owner, type(owner))
+    heap.add(original, proxy, source, "method")
+    return proxy
 
 
-def _partial(heap: Heap, original: functools.partial[Any], source: Source) -> Any:
+def _partial(heap: ShadowHeap, original: functools.partial[Any], source: Source) -> Any:
     heap.guard(source, GuardKind.TYPE, functools.partial)
     func = heap.translate(original.func, heap.attr_source(source, "func"))
     args = heap.translate(original.args, heap.attr_source(source, "args"))
     keywords = heap.translate(original.keywords, heap.attr_source(source, "keywords"))
     heap.fill(keywords)
-    stand_in = functools.partial(func, *args, **keywords)
-    heap.add(original, stand_in, source, "method")
-    return stand_in
+    proxy = functools.partial(func, *args, **keywords)
+    heap.add(original, proxy, source, "method")
+    return proxy
 
 
-def _immutable(heap: Heap, original: Any, source: Source) -> Any:
+def _immutable(heap: ShadowHeap, original: Any, source: Source) -> Any:
     if all(type(part) in LITERALS for part in original):
         heap.guard(source, GuardKind.EQUALITY, original)
         return original
     return _opaque(heap, original, source)
 
 
-def _slice(heap: Heap, original: slice, source: Source) -> slice:
+def _slice(heap: ShadowHeap, original: slice, source: Source) -> slice:
     """Each of its numbers may change."""
     if isinstance(source, ObjectSource):
         return _opaque(heap, original, source)  # type: ignore[no-any-return]  # itself
@@ -275,10 +275,10 @@ def _slice(heap: Heap, original: slice, source: Source) -> slice:
     same = all(item is getattr(original, name) for item, name in zip(items, parts, strict=True))
     record = heap.add(original, original if same else slice(*items), source, "tuple")
     record.filled = True
-    return record.stand_in  # type: ignore[no-any-return]  # a slice
+    return record.proxy  # type: ignore[no-any-return]  # a slice
 
 
-def _opaque(heap: Heap, original: Any, source: Source) -> Any:
+def _opaque(heap: ShadowHeap, original: Any, source: Source) -> Any:
     heap.add(original, original, source, "opaque")
     if not isinstance(source, ObjectSource):
         heap.guard(source, GuardKind.IDENTITY, original)
@@ -287,7 +287,7 @@ def _opaque(heap: Heap, original: Any, source: Source) -> Any:
     return original
 
 
-def _weak_reference(heap: Heap, original: weakref.ReferenceType[Any], source: Source) -> Any:
+def _weak_reference(heap: ShadowHeap, original: weakref.ReferenceType[Any], source: Source) -> Any:
     """All references to one object without callbacks are one object, so the object's identity is theirs."""
     if original.__callback__ is not None or original() is None:
         graph_break("opaque_object", "a weak reference with a callback, or to an object that is gone")
@@ -298,73 +298,73 @@ def _weak_reference(heap: Heap, original: weakref.ReferenceType[Any], source: So
     return original
 
 
-def _container(heap: Heap, original: Any, source: Source, cls: type) -> Any:
+def _container(heap: ShadowHeap, original: Any, source: Source, cls: type) -> Any:
     heap.guard(source, GuardKind.TYPE, cls)
     if cls is defaultdict:
         factory = heap.translate(original.default_factory, heap.attr_source(source, "default_factory"))
-        stand_in: Any = defaultdict(factory)
+        proxy: Any = defaultdict(factory)
     elif cls is deque:
-        stand_in = deque(maxlen=original.maxlen)
+        proxy = deque(maxlen=original.maxlen)
         heap.guard(heap.attr_source(source, "maxlen"), GuardKind.EQUALITY, original.maxlen)
     else:
-        stand_in = cls()
-    record = heap.add(original, stand_in, source, cls.__name__)
+        proxy = cls()
+    record = heap.add(original, proxy, source, cls.__name__)
     _load_contents(heap, record, cls)
-    return stand_in
+    return proxy
 
 
-def _instance(heap: Heap, original: Any, source: Source) -> Any:
+def _instance(heap: ShadowHeap, original: Any, source: Source) -> Any:
     cls = type(original)
     if has_finalizer(cls):
         graph_break("finalizer", f"{cls.__qualname__} defines __del__")
     if not isinstance(source, ObjectSource):
         heap.guard(source, GuardKind.TYPE, cls)
     base = container_base(cls)
-    stand_in = (base or object).__new__(cls)  # type: ignore[call-overload]  # a container's __new__ takes the class
-    record = heap.add(original, stand_in, source, "instance")
+    proxy = (base or object).__new__(cls)  # type: ignore[call-overload]  # a container's __new__ takes the class
+    record = heap.add(original, proxy, source, "instance")
     if base is not None:
         _load_contents(heap, record, base)
     if cls.__dictoffset__:
         load_attributes(heap, record)
-    return stand_in
+    return proxy
 
 
-def load_attributes(heap: Heap, record: Record) -> None:
-    """Make the instance dict of a stand-in one that stands for the original's."""
+def load_attributes(heap: ShadowHeap, record: Record) -> None:
+    """Make the instance dict of a proxy one that stands for the original's."""
     names = own_dict(record.original)
     if type(names) is not dict:
         return
-    own = own_dict(record.stand_in)
+    own = own_dict(record.proxy)
     known = heap.by_original.get(id(names))
     if known is None:
         own.update(dict.fromkeys(names, UNREAD))
         inner = heap.add(names, own, heap.derive(InstanceDictSource, record.source), "dict")
         inner.keys = tuple(names)
-    elif known.stand_in is not own:  # two objects with one dict
-        object.__setattr__(record.stand_in, "__dict__", known.stand_in)
+    elif known.proxy is not own:  # two objects with one dict
+        object.__setattr__(record.proxy, "__dict__", known.proxy)
         heap.again(known, heap.derive(InstanceDictSource, record.source))
 
 
-def _load_contents(heap: Heap, record: Record, base: type) -> None:
-    original, stand_in, source = record.original, record.stand_in, record.source
+def _load_contents(heap: ShadowHeap, record: Record, base: type) -> None:
+    original, proxy, source = record.original, record.proxy, record.source
     if issubclass(base, dict):
         record.keys = ordered_keys(original)
         if record.keys != tuple(dict.keys(original)):
             graph_break("dict_key", f"an OrderedDict whose order was changed, {source}")
         if all(type(key) in LITERALS for key in record.keys):
             for key in record.keys:
-                base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
+                base.__setitem__(proxy, key, UNREAD)  # type: ignore[attr-defined]  # a dict
             return
         heap.guard(source, GuardKind.LENGTH, len(record.keys))
-        if any(map(has_stand_in, record.keys)):
+        if any(map(has_proxy, record.keys)):
             record.listed = CallSource(source, getter=dict_values, label="tuple({}.values())")
         keys = []
         for index, key in enumerate(record.keys):
             keys.append(key)
-            if has_stand_in(key):
+            if has_proxy(key):
                 keys[-1] = key = heap.translate(key, heap.derive(DictKeySource, source, index))
                 heap.refuse(key)
-                base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
+                base.__setitem__(proxy, key, UNREAD)  # type: ignore[attr-defined]  # a dict
                 continue
             if not issubclass(type(key), (type, enum.Enum, *FUNCTION_TYPES)) and type(key) not in LITERALS:
                 if type(key).__module__ in ("typing", "types"):
@@ -375,7 +375,7 @@ def _load_contents(heap: Heap, record: Record, base: type) -> None:
                     heap.guard(heap.derive(DictKeySource, source, index), GuardKind.EQUALITY, key)
             else:
                 heap.translate(key, heap.derive(DictKeySource, source, index))
-            base.__setitem__(stand_in, key, UNREAD)  # type: ignore[attr-defined]  # a dict
+            base.__setitem__(proxy, key, UNREAD)  # type: ignore[attr-defined]  # a dict
         record.keys = tuple(keys)
     elif issubclass(base, set):
         items = set_members(original)
@@ -385,7 +385,7 @@ def _load_contents(heap: Heap, record: Record, base: type) -> None:
             listed = CallSource(source, getter=set_members, label="tuple({})")
             heap.guard(listed, GuardKind.LENGTH, len(items))
             items = tuple(_member(heap, item, heap.item_source(listed, at)) for at, item in enumerate(items))
-        set.update(stand_in, items)
+        set.update(proxy, items)
         record.read = dict.fromkeys(items)
         record.filled = True
     else:
@@ -393,15 +393,15 @@ def _load_contents(heap: Heap, record: Record, base: type) -> None:
         if base is deque:
             for index, item in enumerate(original):
                 value = heap.translate(item, heap.item_source(source, index))
-                deque.append(stand_in, value)
+                deque.append(proxy, value)
                 record.read[index] = value
             record.filled = True
         else:
-            list.extend(stand_in, [UNREAD] * len(original))
+            list.extend(proxy, [UNREAD] * len(original))
             record.filled = not original
 
 
-def _member(heap: Heap, item: Any, source: Source) -> Any:
+def _member(heap: ShadowHeap, item: Any, source: Source) -> Any:
     hasher = type(item).__hash__
     if isinstance(hasher, types.FunctionType) or issubclass(type(item), tuple):
         graph_break("dict_key", f"a member of type {type(item).__qualname__} in {source}")

@@ -1,4 +1,4 @@
-"""Marks that stand for things that are no values of the program, and exceptions of the evaluator itself.
+"""Sentinels that stand for things that are no values of the program, and exceptions of the evaluator itself.
 
 None of them may ever be seen by the program: a mark that reaches native code or a graph is a fault of ours.
 """
@@ -10,8 +10,8 @@ from typing import Any
 from fxloom_interfaces.errors import GraphBreak
 
 
-class Mark:
-    """A named singleton. Marks compare by identity."""
+class Sentinel:
+    """A named singleton. Sentinels compare by identity."""
 
     __slots__ = ("label",)
 
@@ -23,13 +23,13 @@ class Mark:
 
 
 #: the NULL of CPython's calling convention on the value stack
-NULL = Mark("NULL")
-#: a slot of a stand-in whose original has not been read yet
-UNREAD = Mark("UNREAD")
+NULL = Sentinel("NULL")
+#: a slot of a proxy whose original has not been read yet
+UNREAD = Sentinel("UNREAD")
 #: no such thing (a lookup's answer)
-ABSENT = Mark("ABSENT")
+ABSENT = Sentinel("ABSENT")
 #: a name that the program deleted from a namespace that capture only overlays
-DELETED = Mark("DELETED")
+DELETED = Sentinel("DELETED")
 
 
 class Raised(BaseException):
@@ -42,7 +42,7 @@ class Raised(BaseException):
         self.settled = settled
 
 
-class CaptureAgain(GraphBreak):
+class RestartCapture(GraphBreak):
     """What this attempt learned makes the next one go on where it stopped: capture starts again, with no break."""
 
     def __init__(self, details: str) -> None:
@@ -77,5 +77,5 @@ def own_dict(obj: Any) -> dict[str, Any]:
 
 
 #: what a handler returns to leave the loop
-RETURN = Mark("RETURN")
-YIELD = Mark("YIELD")
+RETURN = Sentinel("RETURN")
+YIELD = Sentinel("YIELD")

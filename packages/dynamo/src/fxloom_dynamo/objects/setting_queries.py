@@ -17,9 +17,9 @@ from fxloom_dynamo.objects.value_types import LITERALS
 from fxloom_interfaces.sources import CallSource
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.objects.shadow_heap import Heap
+    from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 
-_QUESTION = re.compile(r"_?(get|is|are|has)_|.*_(enabled|count)$")
+_QUERY = re.compile(r"_?(get|is|are|has)_|.*_(enabled|count)$")
 #: followed while capturing
 _FOLLOWED = frozenset(
     {"is_grad_enabled", "is_inference_mode_enabled", "get_default_device", "is_autocast_enabled", "is_autocast_cpu_enabled",
@@ -29,12 +29,12 @@ _FOLLOWED = frozenset(
 _FIXED = frozenset({"is_available", "is_built", "is_scripting", "device_count", "is_tensor", "is_storage"})
 
 
-def note(heap: Heap, fn: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> None:
+def note(heap: ShadowHeap, fn: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> None:
     """Guard the answer of `fn(*args, **kwargs)` if it is one about torch's settings."""
     name = getattr(fn, "__name__", "")
     if answer is None or type(answer) not in LITERALS or name in _FOLLOWED or name in _FIXED:
         return
-    if not all(type(value) in LITERALS for value in (*args, *kwargs.values())) or not (_QUESTION.match(name) or not (args or kwargs)):
+    if not all(type(value) in LITERALS for value in (*args, *kwargs.values())) or not (_QUERY.match(name) or not (args or kwargs)):
         return
     if args or kwargs:
         given = tuple(args)

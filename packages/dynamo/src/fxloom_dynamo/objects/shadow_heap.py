@@ -1,20 +1,20 @@
-"""The shadow heap: stand-ins for what existed before the frame, so that running the program changes nothing real.
+"""The shadow heap: proxies for what existed before the frame, so that running the program changes nothing real.
 
 The evaluator works on ordinary Python objects. What the program makes itself is simply made. What existed before is
-replaced, when the program first reaches it, by a *stand-in*:
+replaced, when the program first reaches it, by a *proxy*:
 
 - literals stand for themselves, under a guard on their value;
 - functions, classes, modules, other C objects and enum members stand for themselves, under a guard on their identity;
   writes to them go to an overlay;
-- a tensor's stand-in is its fake;
+- a tensor's proxy is its fake;
 - a list, dict, set, deque, tuple or instance of a Python class gets an object of the same type whose contents are read
-  from the original on demand, each read with its guard. Python and C code change the stand-in as they would change the
+  from the original on demand, each read with its guard. Python and C code change the proxy as they would change the
   original; what differs from what was read is the side effect (`changes`), written to the original when the graph has
   run.
 
 `proxies` makes them; this module knows them, their sources and their guards, and reads their contents.
 
-So a rollback is dropping the heap, two names of one object stay two names of one stand-in, and no effect can be
+So a rollback is dropping the heap, two names of one object stay two names of one proxy, and no effect can be
 forgotten by a handler. Invariant: every read of an original leaves a guard on what was read.
 """
 
@@ -36,8 +36,8 @@ from fxloom_dynamo.guard.guards import Guard, GuardKind, identity_guard
 from fxloom_dynamo.libraries.numpy_numbers import NUMPY_REALS
 from fxloom_dynamo.objects import proxies
 from fxloom_dynamo.objects.array_values import Array
-from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, UNREAD, Address, CaptureAgain, own_dict
-from fxloom_dynamo.objects.unguarded import UNRELATED_BREAKS, Carried, CarriedNumber, Growing, may_grow
+from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, UNREAD, Address, RestartCapture, own_dict
+from fxloom_dynamo.objects.unguarded import UNRELATED_BREAKS, AppendOnly, Unguarded, UnguardedNumber, may_be_append_only
 from fxloom_dynamo.objects.value_types import (
     FROZEN,
     FUNCTION_TYPES,
@@ -49,7 +49,7 @@ from fxloom_dynamo.objects.value_types import (
     container_base,
     dict_values,
     is_mutable_type,
-    is_stand_in_key,
+    is_proxy_key,
 )
 from fxloom_interfaces.errors import GraphBreak, Site
 from fxloom_interfaces.sources import (
@@ -66,24 +66,26 @@ from fxloom_shapes import FakeMode, FakeTensor
 #: the Python number of one of NumPy's
 _ITEM = operator.methodcaller("item")
 
+#: kinds of records that have no contents to be read
+_WITHOUT_CONTENTS = frozenset({"opaque", "function", "closure", "tensor", "method", "unguarded", "append-only"})
 #: looked up by C code that searches, sorts or hashes what it finds in containers
 _COMPARISONS = ("__eq__", "__hash__", "__lt__")
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """One original and its stand-in.
+    """One original and its proxy.
 
     kind: `instance`, a container base's name, `tuple`, `tensor`, `cell` or `opaque` (stands for itself).
     read: contents as they were read, by key or index; what differs from them was written by the program.
     keys: of a dict in original order. filled: nothing is UNREAD any more, and the whole contents are guarded.
-    listed: of a dict with keys that have stand-ins (tensors, say): the source of its values in order; number and identity
+    listed: of a dict with keys that have proxies (tensors, say): the source of its values in order; number and identity
     of all keys are guarded then.
     slots: what C descriptors keep, by name, as it was read; UNREAD where the program wrote without reading.
     """
 
     original: Any
-    stand_in: Any
+    proxy: Any
     source: Source
     kind: str
     read: dict[Any, Any] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class Record:
     slots: dict[str, Any] = field(default_factory=dict)
 
 
-class Heap:
+class ShadowHeap:
     """See the module's docstring. One per capture attempt."""
 
     def __init__(
@@ -109,7 +111,7 @@ class Heap:
         self._guarded: set[tuple[Source, GuardKind, Any]] = set()
         self._sources: dict[Any, Source] = {}
         self.by_original: dict[int, Record] = {}
-        self.by_stand_in: dict[int, Record] = {}
+        self.by_proxy: dict[int, Record] = {}
         self.fresh: dict[int, Any] = {}
         self.class_reads: dict[tuple[type, str], Any] = {}
         self.class_writes: dict[tuple[type, str], Any] = {}
@@ -119,7 +121,7 @@ class Heap:
         self.untraceable: dict[int, GraphBreak] = {}
         self._keep: list[Any] = []
         self.arrays_from_outside = False
-        self.carried: dict[str, Carried] = {}
+        self.unguarded: dict[str, Unguarded] = {}
         #: told of an error that C code might drop
         self.on_lost: Callable[[GraphBreak], None] = lambda error: None
         self.absent: list[tuple[Any, str]] = []  # attributes that the program asked for in vain, for `testing`
@@ -131,10 +133,10 @@ class Heap:
         self.class_namespaces: dict[type, types.MappingProxyType[str, Any]] = {}
 
     def close(self) -> None:
-        """Let go of the program's objects, and take apart the cycles that stand-ins and the program's own objects form."""
-        for record in self.by_stand_in.values():
-            if record.stand_in is not record.original:
-                _empty(record.stand_in)
+        """Let go of the program's objects, and take apart the cycles that proxies and the program's own objects form."""
+        for record in self.by_proxy.values():
+            if record.proxy is not record.original:
+                _empty(record.proxy)
         for made in self.fresh.values():
             _empty(made)
         for held in vars(self).values():
@@ -163,8 +165,8 @@ class Heap:
         return known
 
     def source_of(self, obj: Any) -> Source:
-        """Where a stand-in or self-standing object came from; an object source when it was never seen."""
-        record = self.by_stand_in.get(id(obj))
+        """Where a proxy or self-standing object came from; an object source when it was never seen."""
+        record = self.by_proxy.get(id(obj))
         return record.source if record is not None else self.object_source(obj)
 
     def derive(self, make: Callable[..., Source], base: Source, *key: Any) -> Source:
@@ -187,8 +189,8 @@ class Heap:
     # ------------------------------------------------------------------ what existed before
 
     def record(self, obj: Any) -> Record | None:
-        """The record of a stand-in; None for what the program made."""
-        return self.by_stand_in.get(id(obj))
+        """The record of a proxy; None for what the program made."""
+        return self.by_proxy.get(id(obj))
 
     def is_fresh(self, obj: Any) -> bool:
         return id(obj) in self.fresh
@@ -201,7 +203,7 @@ class Heap:
         return obj
 
     def translate(self, original: Any, source: Source) -> Any:
-        """The stand-in of an object found at `source`, with a guard on what was found."""
+        """The proxy of an object found at `source`, with a guard on what was found."""
         cls = type(original)
         if cls in LITERALS:
             if cls is torch.Size:
@@ -211,10 +213,10 @@ class Heap:
                 number = proxies.number(self, original, source, policy)
                 if type(number) is not cls:
                     return number
-            if (cls is str or cls is bytes) and self.policy.carries(original, source):
-                return self.carry(original, source)
-            if cls in NUMPY_REALS and (carried := self._carried_number(original, source)) is not None:
-                return carried
+            if (cls is str or cls is bytes) and self.policy.leaves_unguarded(original, source):
+                return self.leave_unguarded(original, source)
+            if cls in NUMPY_REALS and (unguarded := self._unguarded_number(original, source)) is not None:
+                return unguarded
             kind = GuardKind.IDENTITY if cls in SINGLETONS else GuardKind.EQUALITY
             self.guard(source, kind, original)
             return original
@@ -223,10 +225,10 @@ class Heap:
             return self.again(known, source)
         if id(original) in self.fresh and issubclass(type(original), type):
             return original
-        if id(original) in self.by_stand_in:
-            raise AssertionError(f"stand-in of {cls.__name__} found at {source}: something wrote it to the real heap")
+        if id(original) in self.by_proxy:
+            raise AssertionError(f"proxy of {cls.__name__} found at {source}: something wrote it to the real heap")
         try:
-            return proxies.stand_in(self, original, source, cls)
+            return proxies.proxy_of(self, original, source, cls)
         except GraphBreak as error:
             return self._untraceable(original, source, error)
 
@@ -234,14 +236,14 @@ class Heap:
         """Something that capture can't follow: it may be moved about, but its use is a break."""
         record = self.by_original.get(id(original))
         if record is not None:
-            self.by_stand_in.pop(id(record.stand_in), None)
+            self.by_proxy.pop(id(record.proxy), None)
         self.add(original, original, source, "untraceable")
         self.untraceable[id(original)] = error
         if not isinstance(source, ObjectSource):
             self.guard(source, GuardKind.TYPE, type(original))
         return original
 
-    def _carried_number(self, original: Any, source: Source) -> Carried | None:
+    def _unguarded_number(self, original: Any, source: Source) -> Unguarded | None:
         """A number of NumPy's that changes and that only operators of torch look at; None where it is to be compiled for."""
         if not self.policy.may_carry(source):
             return None
@@ -250,39 +252,43 @@ class Heap:
         if policy is None:
             return None
         number = proxies.number(self, value, self.derive(CallSource, source, _ITEM, "{}.item()"), policy)
-        return None if type(number) is type(value) else self.carry(original, source, number)
+        return None if type(number) is type(value) else self.leave_unguarded(original, source, number)
 
-    def carry(self, original: Any, source: Source, number: Any = None) -> Carried:
+    def leave_unguarded(self, original: Any, source: Source, number: Any = None) -> Unguarded:
         """A text that is not looked at, a list that only grows, or NumPy's form of a symbolic number."""
-        known = self.carried.get(source.name)
+        known = self.unguarded.get(source.name)
         if known is not None:
             return known
 
-        def ask() -> NoReturn:
+        def reveal() -> NoReturn:
             self.reveal(source.name)
 
         cls = type(original)
-        made = CarriedNumber(cls, ask, number) if number is not None else (Growing if may_grow(original) else Carried)(cls, ask)
+        made: Unguarded
+        if number is not None:
+            made = UnguardedNumber(cls, reveal, number)
+        else:
+            made = (AppendOnly if may_be_append_only(original) else Unguarded)(cls, reveal)
         self.guard(source, GuardKind.TYPE, cls)
-        record = Record(original, made, source, "growing" if type(made) is Growing else "carried")
-        self.by_stand_in[id(made)] = record
-        if type(made) is Growing:
+        record = Record(original, made, source, "append-only" if type(made) is AppendOnly else "unguarded")
+        self.by_proxy[id(made)] = record
+        if type(made) is AppendOnly:
             self.by_original[id(original)] = record  # a text is its value: there may be many of one
         self.keep_untraceable(made, GraphBreak("capture_fault", f"looks at what {source.name} holds"))
-        self.carried[source.name] = made
+        self.unguarded[source.name] = made
         return made
 
     def reveal(self, name: str | None = None) -> NoReturn:
-        """The program may look at what is carried at `name` (None: at any such place): capture again for what it holds."""
-        names = tuple(self.carried) if name is None else (name,)
+        """The program may look at the unguarded value at `name` (None: at any such place): capture again for what it holds."""
+        names = tuple(self.unguarded) if name is None else (name,)
         self.policy.reveal(names)
-        error = CaptureAgain(f"what {', '.join(sorted(names))} holds")
+        error = RestartCapture(f"what {', '.join(sorted(names))} holds")
         self.on_lost(error)
         raise error
 
     def reveal_for(self, key: str) -> None:
-        """After a break that may be there because of what is carried: capture again without."""
-        if self.carried and key not in UNRELATED_BREAKS:
+        """After a break that may be there because of unguarded values: capture again without."""
+        if self.unguarded and key not in UNRELATED_BREAKS:
             self.reveal()
 
     def expose(self, namespace: Namespace) -> dict[str, Any]:
@@ -331,37 +337,37 @@ class Heap:
         """Break if `obj` is something that capture can't follow."""
         error = self.untraceable.get(id(obj))
         if error is not None:
-            if isinstance(obj, Carried):
-                obj.ask()
+            if isinstance(obj, Unguarded):
+                obj.reveal()
             raise GraphBreak(error.key, error.details)
 
     def adopt(self, obj: Any) -> Any:
-        """The stand-in of an object that native code handed out and that nothing of ours made."""
-        if id(obj) in self.by_stand_in or id(obj) in self.fresh or type(obj) in FROZEN:
+        """The proxy of an object that native code handed out and that nothing of ours made."""
+        if id(obj) in self.by_proxy or id(obj) in self.fresh or type(obj) in FROZEN:
             return obj
         known = self.by_original.get(id(obj))
         if known is not None:
-            return known.stand_in
+            return known.proxy
         return self.translate(obj, self.object_source(obj))
 
     def again(self, known: Record, source: Source) -> Any:
         """A second way to an object."""
         if source is known.source or source == known.source:
-            return known.stand_in
+            return known.proxy
         if isinstance(source, ObjectSource):
-            return known.stand_in
+            return known.proxy
         if known.kind in ("opaque", "function"):
             self.guard(source, GuardKind.IDENTITY, known.original)
         else:
             self.guard(source, GuardKind.SAME_OBJECT, (known.source,), known.source)
         known.sources.append(source)
-        return known.stand_in
+        return known.proxy
 
-    def add(self, original: Any, stand_in: Any, source: Source, kind: str) -> Record:
-        """Know an original under its stand-in."""
-        record = Record(original, stand_in, source, kind)
+    def add(self, original: Any, proxy: Any, source: Source, kind: str) -> Record:
+        """Know an original under its proxy."""
+        record = Record(original, proxy, source, kind)
         self.by_original[id(original)] = record
-        self.by_stand_in[id(stand_in)] = record
+        self.by_proxy[id(proxy)] = record
         return record
 
     # ------------------------------------------------------------------ contents of containers
@@ -374,7 +380,7 @@ class Heap:
         """The same, where the lookup has given `value`."""
         if value is not ABSENT and value is not UNREAD:
             return value
-        record = self.by_stand_in.get(id(container))
+        record = self.by_proxy.get(id(container))
         if record is None:
             return value
         if value is UNREAD:
@@ -387,24 +393,24 @@ class Heap:
         """Whether a dict that is not read whole has a key."""
         if record.listed is not None:
             return  # all keys are known
-        if is_stand_in_key(key):
+        if is_proxy_key(key):
             self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
         else:
             self.guard(record.source, GuardKind.CONTAINS, (key, present), key)
 
     def _read_key(self, record: Record, key: Any) -> Any:
         if record.listed is not None:
-            index = next(at for at, known in enumerate(record.keys) if known is key or not is_stand_in_key(known) and known == key)
+            index = next(at for at, known in enumerate(record.keys) if known is key or not is_proxy_key(known) and known == key)
             found = self.translate(dict_values(record.original)[index], self.item_source(record.listed, index))
         else:
             found = self.translate(dict.__getitem__(record.original, key), self.key_source(record.source, key))
         record.read[key] = found
-        dict.__setitem__(record.stand_in, key, found)
+        dict.__setitem__(record.proxy, key, found)
         return found
 
     def dict_presence(self, container: dict[Any, Any], key: Any, present: bool) -> bool:
         """Whether a dict has a key, where the lookup has said `present`."""
-        record = self.by_stand_in.get(id(container))
+        record = self.by_proxy.get(id(container))
         if record is None or record.filled or record.listed is not None or key in record.read:
             return present
         if present == _has_key(record, key):  # as it was before the frame
@@ -416,7 +422,7 @@ class Heap:
 
         Set again, the key has another place, which depends on all others.
         """
-        record = self.by_stand_in.get(id(container))
+        record = self.by_proxy.get(id(container))
         if record is not None and _has_key(record, key):
             self.know_keys(container)
         elif record is not None and not record.filled:
@@ -427,7 +433,7 @@ class Heap:
         value = list.__getitem__(container, index)
         if value is not UNREAD:
             return value
-        record = self.by_stand_in[id(container)]
+        record = self.by_proxy[id(container)]
         if index < 0:
             index += len(container)
         found = self.translate(list.__getitem__(record.original, index), self.item_source(record.source, index))
@@ -437,10 +443,10 @@ class Heap:
 
     def fill(self, container: Any) -> None:
         """Read what is still unread of one container, so that C code can work on it."""
-        record = self.by_stand_in.get(id(container))
+        record = self.by_proxy.get(id(container))
         if self.untraceable:
             self.refuse(container)
-        if record is None or record.filled or record.kind in ("opaque", "function", "closure", "tensor", "method", "carried", "growing"):
+        if record is None or record.filled or record.kind in _WITHOUT_CONTENTS:
             return
         record.filled = True
         if record.kind == "iterator":
@@ -459,7 +465,7 @@ class Heap:
 
     def know_keys(self, container: dict[Any, Any]) -> None:
         """The program looks at the keys (or their number) of a dict."""
-        record = self.by_stand_in.get(id(container))
+        record = self.by_proxy.get(id(container))
         if record is not None and not record.filled and record.listed is None:
             self.guard(record.source, GuardKind.DICT_KEYS, record.keys)
 
@@ -484,7 +490,7 @@ class Heap:
                 self.fill_deep(item, seen)
         elif hasattr(type(value), "__next__"):
             self.fill(value)
-            record = self.by_stand_in.get(id(value))
+            record = self.by_proxy.get(id(value))
             for part in record.read["over"] if record is not None and record.kind == "iterator" else ():
                 self.fill_deep(part, seen)
         elif type(value) in WINDOWS:
@@ -540,7 +546,7 @@ class Heap:
         return ABSENT
 
     def class_value(self, cls: type, name: str, raw: Any) -> Any:
-        """The stand-in for what `class_lookup` found."""
+        """The proxy for what `class_lookup` found."""
         if id(cls) in self.fresh:
             owner = next((base for base in cls.__mro__ if name in base.__dict__), cls)
             return raw if id(owner) in self.fresh else self.class_value(owner, name, raw)
@@ -555,7 +561,7 @@ class Heap:
                 source = self.class_item_source(cls, name)
                 known = self.by_original.get(id(raw))
                 if known is not None:
-                    found = known.stand_in
+                    found = known.proxy
                 elif issubclass(type(raw), (types.FunctionType, staticmethod, classmethod, property)):
                     self.add(raw, raw, source, "function")  # identity is guarded by the class's lookups
                     found = raw
@@ -632,7 +638,7 @@ class Heap:
 
     def cell_get(self, cell: types.CellType) -> Any:
         """A cell's content; ABSENT when it is empty."""
-        record = self.by_stand_in.get(id(cell))
+        record = self.by_proxy.get(id(cell))
         try:
             value = cell.cell_contents
         except ValueError:
@@ -645,26 +651,26 @@ class Heap:
         return value
 
     def translate_cell(self, cell: types.CellType, cell_source: Source, content_source: Source) -> types.CellType:
-        """The stand-in of a cell that existed before."""
+        """The proxy of a cell that existed before."""
         known = self.by_original.get(id(cell))
         if known is not None:
-            stand_in: types.CellType = self.again(known, cell_source)
-            return stand_in
-        if id(cell) in self.by_stand_in or id(cell) in self.fresh:
+            proxy: types.CellType = self.again(known, cell_source)
+            return proxy
+        if id(cell) in self.by_proxy or id(cell) in self.fresh:
             return cell
         try:
             _ = cell.cell_contents
-            stand_in = types.CellType(UNREAD)
+            proxy = types.CellType(UNREAD)
             empty = False
         except ValueError:
-            stand_in = types.CellType()
+            proxy = types.CellType()
             empty = True
-        record = self.add(cell, stand_in, cell_source, "cell")
+        record = self.add(cell, proxy, cell_source, "cell")
         record.read["source"] = content_source
         record.read["value"] = ABSENT if empty else UNREAD
         if empty:
             self.guard(CallSource(cell_source, getter=IS_EMPTY_CELL, label="is_empty({})"), GuardKind.TRUTH, True)
-        return stand_in
+        return proxy
 
 
 @dataclass(slots=True, eq=False)
@@ -693,11 +699,11 @@ class Namespace:
 
 def _has_key(record: Record, key: Any) -> bool:
     """Whether a dict had a key before the frame."""
-    return not is_stand_in_key(key) and key in record.keys
+    return not is_proxy_key(key) and key in record.keys
 
 
 def _empty(obj: Any) -> None:
-    """Take everything out of a stand-in, or an object that the program made while capturing."""
+    """Take everything out of a proxy, or an object that the program made while capturing."""
     kind = type(obj)
     if kind is types.CellType:
         with suppress(ValueError):  # is empty

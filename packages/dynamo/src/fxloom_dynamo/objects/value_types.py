@@ -104,14 +104,14 @@ def dict_values(container: dict[Any, Any]) -> tuple[Any, ...]:
     return tuple(dict.values(container))
 
 
-def has_stand_in(key: Any) -> bool:
-    """True for keys by identity whose stand-ins are other objects, by identity too."""
+def has_proxy(key: Any) -> bool:
+    """True for keys by identity whose proxies are other objects, by identity too."""
     cls: Any = type(key)
     return issubclass(type(key), torch.Tensor) or cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__ and can_shadow(cls)
 
 
-def is_stand_in_key(key: Any) -> bool:
-    return type(key) is FakeTensor or type(key) not in LITERALS and has_stand_in(key)
+def is_proxy_key(key: Any) -> bool:
+    return type(key) is FakeTensor or type(key) not in LITERALS and has_proxy(key)
 
 
 def same_keys(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from fxloom_dynamo import _native, directives
 from fxloom_dynamo.code_cache.misses import live_regions, only_compiled, skipped
-from fxloom_dynamo.directives import Wish
+from fxloom_dynamo.directives import Directive
 from fxloom_dynamo.guard.entries import without_capture
 from fxloom_dynamo.interpreter import budget
 from fxloom_dynamo.traced.optimized_module import OptimizedModule
@@ -58,13 +58,13 @@ def allow_in_graph(fn: F) -> F:
     Its arguments and results have to be tensors, numbers, strings and nests of them, and it must do nothing else than
     compute its results from them. The backend gets it as it is: `eager` calls it, others trace its operators.
     """
-    directives.express(_function(fn, "allow_in_graph"), Wish.ALLOW)
+    directives.set_directive(_function(fn, "allow_in_graph"), Directive.ALLOW)
     return fn
 
 
 def disallow_in_graph(fn: F) -> F:
     """`fn` itself (it may be torch's or written in C); from now on a call of it is a graph break, and it runs in eager."""
-    directives.express(_function(fn, "disallow_in_graph"), Wish.DISALLOW)
+    directives.set_directive(_function(fn, "disallow_in_graph"), Directive.DISALLOW)
     return fn
 
 
@@ -73,7 +73,7 @@ def assume_constant_result(fn: F) -> F:
 
     Nothing guards that: that the result stays the same is a promise.
     """
-    directives.express(_function(fn, "assume_constant_result"), Wish.CONSTANT)
+    directives.set_directive(_function(fn, "assume_constant_result"), Directive.CONSTANT)
     return fn
 
 

@@ -23,7 +23,7 @@ from fxloom_dynamo.interpreter.generators import TracedGenerator
 from fxloom_dynamo.objects import proxies
 from fxloom_dynamo.objects.array_values import Array
 from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, UNREAD, FrameObject, Raised, Traceback, own_dict
-from fxloom_dynamo.objects.unguarded import Growing, growing_method
+from fxloom_dynamo.objects.unguarded import AppendOnly, append_only_method
 from fxloom_dynamo.objects.value_types import CONTROLLED, EXACT_CONTAINERS, FROZEN, LITERALS, is_mutable_type
 from fxloom_dynamo.semantics import numbers
 from fxloom_dynamo.symbolic_numbers import values
@@ -52,8 +52,8 @@ def load(ev: Interpreter, obj: Any, name: str) -> Any:
     if ev.heap.untraceable:
         if type(obj) is Array:
             return numpy_calls.attribute(ev, obj, name)
-        if type(obj) is Growing:
-            return growing_method(obj, name)
+        if type(obj) is AppendOnly:
+            return append_only_method(obj, name)
         if ev.heap.exposed(obj) is not None and name in polyfills.NAMESPACE_METHODS:
             return types.MethodType(polyfills.NAMESPACE_METHODS[name], obj)
         ev.heap.refuse(obj)
@@ -168,7 +168,7 @@ def _own_dict(ev: Interpreter, obj: Any) -> dict[str, Any]:
 
 
 def _thread_dict(ev: Interpreter, obj: threading.local, record: Any) -> dict[str, Any]:
-    """The stand-in of what a thread-local object holds for the thread that runs: a guard asks the thread that it runs in."""
+    """The proxy of what a thread-local object holds for the thread that runs: a guard asks the thread that it runs in."""
     if record is None:
         graph_break("opaque_object", f"a {type(obj).__qualname__} (threading.local) that was made inside")
     found: dict[str, Any] = ev.heap.translate(obj.__dict__, ev.heap.attr_source(record.source, "__dict__"))
@@ -199,7 +199,7 @@ def _is_description(value: Any) -> bool:
 
 
 def _opaque_dict(ev: Interpreter, obj: Any, record: Any) -> dict[str, Any]:
-    """The stand-in of the instance dict of an object that stands for itself."""
+    """The proxy of the instance dict of an object that stands for itself."""
     found = ev.heap.translate(own_dict(obj), InstanceDictSource(record.source))
     return found  # type: ignore[no-any-return]  # a dict
 
@@ -213,8 +213,8 @@ def _foreign_dict(ev: Interpreter, obj: Any) -> dict[str, Any]:
         return own_dict(obj)
     ev.heap.translate(obj, ev.heap.object_source(obj))
     record = ev.heap.by_original.get(id(obj))
-    if record is not None and record.stand_in is not obj:
-        return own_dict(record.stand_in)
+    if record is not None and record.proxy is not obj:
+        return own_dict(record.proxy)
     if record is not None:
         return _opaque_dict(ev, obj, record)
     return own_dict(obj)
@@ -222,7 +222,7 @@ def _foreign_dict(ev: Interpreter, obj: Any) -> dict[str, Any]:
 
 def _slot(ev: Interpreter, obj: Any, slot: Any, name: str) -> Any:
     record = ev.heap.record(obj)
-    if record is not None and record.stand_in is not record.original and name not in record.slots:
+    if record is not None and record.proxy is not record.original and name not in record.slots:
         try:
             original = slot.__get__(record.original)
         except AttributeError as error:
@@ -234,12 +234,12 @@ def _slot(ev: Interpreter, obj: Any, slot: Any, name: str) -> Any:
         record.slots[name] = value
         slot.__set__(obj, value)
         return value
-    if record is not None and record.stand_in is record.original:
+    if record is not None and record.proxy is record.original:
         return ev.heap.translate(slot.__get__(obj), ev.heap.attr_source(record.source, name))
     if record is None and not ev.heap.is_fresh(obj):
-        stand_in = ev.heap.adopt(obj)
-        if stand_in is not obj:
-            return _slot(ev, stand_in, slot, name)
+        proxy = ev.heap.adopt(obj)
+        if proxy is not obj:
+            return _slot(ev, proxy, slot, name)
     return ev.native(slot.__get__, obj)
 
 
@@ -439,7 +439,7 @@ def _native(ev: Interpreter, obj: Any, name: str) -> Any:
         record = ev.heap.record(obj)
         if not isinstance(raised.exc, AttributeError) or record is None:
             raise
-        if record.stand_in is not record.original and hasattr(record.original, name):  # of a partial
+        if record.proxy is not record.original and hasattr(record.original, name):  # of a partial
             return ev.heap.translate(getattr(record.original, name), ev.heap.attr_source(record.source, name))
         ev.heap.guard(record.source, GuardKind.HAS_ATTRIBUTE, (name, False), name)
         raise
@@ -574,7 +574,7 @@ def generic_store(ev: Interpreter, obj: Any, name: str, value: Any) -> None:
     record = heap.record(obj)
     if kind is types.MemberDescriptorType:
         if record is not None:
-            if record.stand_in is record.original:
+            if record.proxy is record.original:
                 graph_break("mutates_foreign_state", f"writes slot {name!r} of a {cls.__qualname__}")
             record.slots.setdefault(name, UNREAD)
         ev.native(raw.__set__, obj, value)
@@ -599,16 +599,16 @@ def generic_store(ev: Interpreter, obj: Any, name: str, value: Any) -> None:
     if isinstance(obj, threading.local):
         _own_dict(ev, obj)[name] = value
         return
-    if record is not None and (record.stand_in is record.original or issubclass(cls, functools.partial)):
+    if record is not None and (record.proxy is record.original or issubclass(cls, functools.partial)):
         graph_break("mutates_foreign_state", f"writes attribute {name!r} of a {cls.__qualname__}")
     if record is None and not heap.is_fresh(obj) and cls not in EXACT_CONTAINERS:
         if isinstance(obj, (types.FunctionType, BaseException, functools.partial)):
             ev.native(setattr, obj, name, value)
             return
         if cls.__flags__ & _HEAPTYPE:
-            stand_in = heap.adopt(obj)
-            if stand_in is not obj:
-                generic_store(ev, stand_in, name, value)
+            proxy = heap.adopt(obj)
+            if proxy is not obj:
+                generic_store(ev, proxy, name, value)
                 return
         if hasattr(cls, "__dict__") and not cls.__dictoffset__:
             raise missing(ev, obj, name)
@@ -659,7 +659,7 @@ def generic_delete(ev: Interpreter, obj: Any, name: str) -> None:
         return
     record = heap.record(obj)
     local = isinstance(obj, threading.local)
-    stands_for_itself = record is not None and record.stand_in is record.original
+    stands_for_itself = record is not None and record.proxy is record.original
     if not local and (stands_for_itself or not cls.__dictoffset__):
         graph_break("mutates_foreign_state", f"deletes attribute {name!r} of a {cls.__qualname__}")
     own = _own_dict(ev, obj)

@@ -19,7 +19,7 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE
 
 
 def closure_of(ev: Interpreter, fn: types.FunctionType) -> tuple[types.CellType, ...]:
-    """Stand-ins of a function's cells."""
+    """Proxies of a function's cells."""
     cells = fn.__closure__
     if not cells:
         return ()
@@ -30,7 +30,7 @@ def closure_of(ev: Interpreter, fn: types.FunctionType) -> tuple[types.CellType,
     closure_source = heap.attr_source(source, "__closure__")
     found = []
     for index, cell in enumerate(cells):
-        if id(cell) in heap.fresh or id(cell) in heap.by_stand_in:
+        if id(cell) in heap.fresh or id(cell) in heap.by_proxy:
             found.append(cell)
             continue
         cell_source = heap.item_source(closure_source, index)

@@ -13,7 +13,7 @@ import torch
 
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.directives import wish_for
+from fxloom_dynamo.directives import directive_for
 from fxloom_dynamo.graph.recorder import UNMODELLED_METHODS, has_tensor
 from fxloom_dynamo.interpreter import model_tables, special_methods
 from fxloom_dynamo.libraries import pure_functions, torch_functions
@@ -23,7 +23,7 @@ from fxloom_dynamo.objects.unguarded import as_numbers
 from fxloom_dynamo.objects.value_types import HEAPTYPE, LITERALS, c_descriptor_of, can_shadow, is_plain, keeps_all_in_dict
 from fxloom_dynamo.semantics import numbers, subscripts, texts
 from fxloom_dynamo.semantics.construction import allocate, iterable_argument, make_instance, native_construct
-from fxloom_dynamo.semantics.directed_calls import as_wished
+from fxloom_dynamo.semantics.directed_calls import call_as_directed
 from fxloom_dynamo.symbolic_numbers.values import concrete, has_symbolic
 from fxloom_dynamo.tensors import numpy_calls, subclasses
 from fxloom_shapes import FakeTensor
@@ -42,9 +42,9 @@ def call_builtin(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> A
     kind = type(fn)
     if issubclass(kind, types.BuiltinFunctionType):
         kind = types.BuiltinFunctionType  # the interpreter has a subclass for methods that know their class
-    wish = wish_for(fn)
-    if wish is not None:
-        return as_wished(ev, fn, wish, args, kwargs)
+    directive = directive_for(fn)
+    if directive is not None:
+        return call_as_directed(ev, fn, directive, args, kwargs)
     if has_symbolic(args) or kwargs and has_symbolic(kwargs.values()):
         result = numbers.call(ev, fn, args, kwargs)
         if result is not NotImplemented:
@@ -142,7 +142,7 @@ def _call_c_function(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) 
 def _call_torch(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
     if torch_functions.refused_torch_builtin(fn):
         graph_break("torch_call", f"{getattr(fn, '__module__', 'torch')}.{fn.__qualname__}")
-    if ev.heap.carried:
+    if ev.heap.unguarded:
         args, kwargs = as_numbers(fn, args), as_numbers(fn, kwargs)
     result = subclasses.call(ev, fn, tuple(args), kwargs, subclasses.arguments(args, kwargs))
     if result is not NotImplemented:

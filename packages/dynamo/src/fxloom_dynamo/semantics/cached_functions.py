@@ -1,7 +1,7 @@
 """Calls of functions with a cache (`functools.lru_cache`).
 
 On constants the answer comes from the real cache, and is asked for again at every call: the program may clear the cache. Other
-arguments are stand-ins, which the real cache has never seen.
+arguments are proxies, which the real cache has never seen.
 
 Invariant: the cache counts each call of the program's once (`cache_info`): the first call is made while capturing, whatever
 number of attempts that takes; those that follow are the guards' questions.
@@ -29,7 +29,7 @@ Kwargs = dict[str, Any]
 _FRESH_CHECKS = 2
 
 
-class _Question:
+class _RepeatedCall:
     """A guard's call of a cached function."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: Kwargs, answer: Any) -> None:
@@ -51,7 +51,7 @@ def call(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> Any:
         if isinstance(wrapped, types.FunctionType) and files.in_torch(wrapped.__code__.co_filename):
             return result if type(result) in LITERALS else ev.heap.adopt(result)
         given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
-        question = _Question(tuple(args), dict(kwargs), result)
+        question = _RepeatedCall(tuple(args), dict(kwargs), result)
         return ev.heap.translate(result, CallSource(ev.heap.source_of(fn), getter=question, label=f"{{}}({given})"))
     if getattr(wrapped, "__module__", None) == "typing" or files.in_torch(getattr(getattr(wrapped, "__code__", None), "co_filename", "")):
         return ev.call(ev.heap.adopt(wrapped), args, kwargs)  # without the cache: what it makes is a constant

@@ -15,7 +15,7 @@ import torch
 
 from fxloom_dynamo import _native
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.directives import wish_for
+from fxloom_dynamo.directives import directive_for
 from fxloom_dynamo.guard.guards import GuardKind
 from fxloom_dynamo.interpreter import budget, model_tables
 from fxloom_dynamo.interpreter.frame import Frame
@@ -28,7 +28,7 @@ from fxloom_dynamo.semantics import cached_functions, type_values
 from fxloom_dynamo.semantics.binding import _ASYNC, bind_arguments, closure_of
 from fxloom_dynamo.semantics.c_calls import call_builtin
 from fxloom_dynamo.semantics.construction import call_class
-from fxloom_dynamo.semantics.directed_calls import as_wished
+from fxloom_dynamo.semantics.directed_calls import call_as_directed
 from fxloom_dynamo.semantics.program_warnings import has_warned
 from fxloom_dynamo.symbolic_numbers import registry
 from fxloom_dynamo.tensors import numpy_calls
@@ -97,9 +97,9 @@ _C_FUNCTIONS = frozenset(
 
 def call_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
     """A call of a Python function: its model if it has one."""
-    wish = wish_for(fn)
-    if wish is not None:
-        return as_wished(ev, fn, wish, args, kwargs)
+    directive = directive_for(fn)
+    if directive is not None:
+        return call_as_directed(ev, fn, directive, args, kwargs)
     model = model_tables.FUNCTIONS.get(fn)
     if model is not None:
         return model(ev, args, kwargs)
@@ -110,7 +110,7 @@ def call_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwar
 
 
 def call_bound(ev: Interpreter, fn: types.FunctionType, values: Kwargs) -> Any:
-    """A call that C code made: its parameters are bound. Defaults are left out again, since they are no stand-ins."""
+    """A call that C code made: its parameters are bound. Defaults are left out again, since they are no proxies."""
     code = fn.__code__
     names = code.co_varnames
     count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
@@ -215,7 +215,7 @@ def _guard_code(ev: Interpreter, fn: types.FunctionType, record: Any) -> None:
 
 
 def _call_ours(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> Any:
-    """A method of one of our own stand-ins (a traced generator), or fxloom's user functions."""
+    """A method of one of our own proxies (a traced generator), or fxloom's user functions."""
     if args and type(args[0]) is TracedGenerator:
         try:
             return ev.run_untraced(lambda: fn(*args, **kwargs))

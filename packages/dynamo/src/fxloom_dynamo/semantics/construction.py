@@ -16,7 +16,7 @@ from fxloom_dynamo.interpreter.special_methods import is_pure_instance, python_m
 from fxloom_dynamo.libraries import pure_functions
 from fxloom_dynamo.libraries.numpy_numbers import NUMPY_SCALARS
 from fxloom_dynamo.objects.sentinels import ABSENT, Raised
-from fxloom_dynamo.objects.unguarded import CarriedNumber
+from fxloom_dynamo.objects.unguarded import UnguardedNumber
 from fxloom_dynamo.objects.value_types import HEAPTYPE, LITERALS, is_abstract, is_plain
 from fxloom_dynamo.semantics import classes, numbers, predictions, type_values
 from fxloom_dynamo.symbolic_numbers.values import concrete, has_symbolic
@@ -40,7 +40,7 @@ def call_class(ev: Interpreter, cls: type, args: list[Any], kwargs: Kwargs) -> A
     if cls in (int, float) and len(args) == 1 and type(args[0]) is FakeTensor and numbers.is_captured(ev, args[0]):
         if not predictions.number_decides(ev, args[0], cls.__name__):
             args = [ev.torch_native(torch.Tensor.item, args[0])]
-    if cls in (int, float) and len(args) == 1 and type(args[0]) is CarriedNumber:
+    if cls in (int, float) and len(args) == 1 and type(args[0]) is UnguardedNumber:
         args = [args[0].number]
     if has_symbolic(args):
         result = numbers.call(ev, cls, args, kwargs)

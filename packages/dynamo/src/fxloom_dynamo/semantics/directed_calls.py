@@ -1,11 +1,11 @@
-"""What the user's wish about a function (allow_in_graph, disallow_in_graph, a constant result) does to a call of it."""
+"""What a user's directive about a function (allow_in_graph, disallow_in_graph, a constant result) does to a call of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.directives import Wish
+from fxloom_dynamo.directives import Directive
 from fxloom_dynamo.objects.value_types import LITERALS, is_plain
 from fxloom_interfaces.regions import GraphFunction
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 Kwargs = dict[str, Any]
 
 
-def as_wished(ev: Interpreter, fn: Any, wish: Wish, args: list[Any], kwargs: Kwargs) -> Any:
+def call_as_directed(ev: Interpreter, fn: Any, directive: Directive, args: list[Any], kwargs: Kwargs) -> Any:
     """A call of a function of which the program said how it is to be captured."""
     name = getattr(fn, "__qualname__", repr(fn))
-    if wish is Wish.DISALLOW:
+    if directive is Directive.DISALLOW:
         graph_break("asked_for", f"{name} is not to be in graphs (disallow_in_graph)")
     values = [*args, *kwargs.values()]
-    if wish is Wish.ALLOW:
+    if directive is Directive.ALLOW:
         if not all(map(is_plain, values)):
             graph_break("asked_for", f"{name} (allow_in_graph) gets more than tensors, numbers and nests of them")
         return ev.record_call(GraphFunction(fn, name), *args, **kwargs)
@@ -31,7 +31,7 @@ def as_wished(ev: Interpreter, fn: Any, wish: Wish, args: list[Any], kwargs: Kwa
 
 
 def _real_value(ev: Interpreter, value: Any, name: str) -> Any:
-    """What a stand-in stands for, where the program has not changed it."""
+    """What a proxy stands for, where the program has not changed it."""
     if type(value) in LITERALS:
         return value
     record = ev.heap.record(value)

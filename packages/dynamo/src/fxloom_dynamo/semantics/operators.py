@@ -14,7 +14,7 @@ from fxloom_dynamo.guard.guards import GuardKind
 from fxloom_dynamo.interpreter.special_methods import answered, is_own_instance, python_method
 from fxloom_dynamo.objects.array_values import Array
 from fxloom_dynamo.objects.sentinels import ABSENT, Address, Raised
-from fxloom_dynamo.objects.unguarded import CarriedNumber
+from fxloom_dynamo.objects.unguarded import UnguardedNumber
 from fxloom_dynamo.objects.value_types import LITERALS
 from fxloom_dynamo.semantics import numbers, texts
 from fxloom_dynamo.semantics.container_updates import extend_list
@@ -62,7 +62,7 @@ _TENSOR_PARTNERS = (int, float, complex, bool, FakeTensor, torch.SymInt, torch.S
 
 def _beside_tensor(left: Any, right: Any) -> Any:
     """What a tensor takes a number of NumPy's for. (On its left NumPy decides.)"""
-    return right.number if type(right) is CarriedNumber and type(left) is FakeTensor else right
+    return right.number if type(right) is UnguardedNumber and type(left) is FakeTensor else right
 
 
 def binary(ev: Interpreter, text: str, left: Any, right: Any) -> Any:

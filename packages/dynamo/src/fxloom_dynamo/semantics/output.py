@@ -65,7 +65,7 @@ def print_(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
 def check_stream(ev: Interpreter, name: str, what: str) -> None:
     """Break if `sys.stdout` or `sys.stderr` is an object of a class that the program has written."""
     stream = getattr(sys, name)
-    if files.is_the_programs(getattr(type(stream), "write", None)):
+    if files.is_program_code(getattr(type(stream), "write", None)):
         graph_break("native_call", f"{what} to a {type(stream).__qualname__}, whose write() is the program's")
     ev.heap.guard(ev.heap.key_source(ev.heap.namespace(vars(sys)).source, name), GuardKind.TYPE, type(stream))
 
@@ -79,7 +79,7 @@ def _check_handlers(ev: Interpreter, logger: logging.Logger) -> None:
             kind = type(target)
             filters = [getattr(each, "filter", each) for each in target.filters]
             seen_by = [getattr(kind, "handle", None), getattr(kind, "emit", None), *filters]
-            if any(files.is_the_programs(getattr(method, "__func__", method)) for method in seen_by):
+            if any(files.is_program_code(getattr(method, "__func__", method)) for method in seen_by):
                 graph_break("native_call", f"a log record for a {kind.__qualname__}, which is the program's")
         at = at.parent if at.propagate else None
 

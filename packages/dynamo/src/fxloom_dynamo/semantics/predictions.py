@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo.graph.predicted_branches import Prediction
-from fxloom_dynamo.interpreter.frame import Lazy
+from fxloom_dynamo.interpreter.frame import UnreadParameter
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _result_decides(ev: Interpreter, callee: str, compared: bool) -> bool:
         loaded = instructions[index]
         if loaded.opname in _LOADS:
             other = loaded.argval if loaded.opname == "LOAD_CONST" else frame.locals.get(loaded.argval)
-            if type(other) is Lazy:
+            if type(other) is UnreadParameter:
                 other = other.original
             index += 1
         if instructions[index].opname == "COMPARE_OP" and _is_number(other):

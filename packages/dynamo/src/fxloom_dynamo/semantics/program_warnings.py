@@ -22,7 +22,7 @@ from fxloom_dynamo.interpreter.state import DelayedCall
 from fxloom_dynamo.interpreter.warning_filter import WarningFilter
 from fxloom_dynamo.libraries import files
 from fxloom_dynamo.objects import changes
-from fxloom_dynamo.objects.sentinels import CaptureAgain, Raised
+from fxloom_dynamo.objects.sentinels import Raised, RestartCapture
 from fxloom_dynamo.objects.value_types import LITERALS
 from fxloom_dynamo.semantics import output
 from fxloom_interfaces.sources import CallSource
@@ -52,7 +52,7 @@ def of_torch(ev: Interpreter) -> None:
     new = [code for code in codes if not has_warned(code)]
     if new:
         _WARNING_CODES.update((id(code), code) for code in new)
-        raise CaptureAgain(new[0].co_qualname)
+        raise RestartCapture(new[0].co_qualname)
     issue(ev, found)
 
 
@@ -130,7 +130,7 @@ def _goes_on(ev: Interpreter, message: Any, category: type[Warning], module: str
     if filters is None:
         if "stderr" in ev.heap.namespace(vars(sys)).written:
             graph_break("warns", "a warning while sys.stderr is redirected")
-        if files.is_the_programs(warnings.showwarning):
+        if files.is_program_code(warnings.showwarning):
             graph_break("warns", "a warning that a function of the program's shows (warnings.showwarning)")
         output.check_stream(ev, "stderr", "a warning")
         return True
@@ -142,7 +142,7 @@ def _goes_on(ev: Interpreter, message: Any, category: type[Warning], module: str
 def _programs_filters(ev: Interpreter) -> list[Any] | None:
     """The filters that the program has set; None where they, and what shows a warning, are as they were before."""
     namespace = ev.heap.namespace(vars(warnings))
-    changed = {id(record.stand_in) for record, _ in changes.changed_records(ev.heap)}
+    changed = {id(record.proxy) for record, _ in changes.changed_records(ev.heap)}
 
     def is_old(name: str) -> bool:
         value = namespace.values[name]

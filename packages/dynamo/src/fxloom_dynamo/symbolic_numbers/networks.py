@@ -15,7 +15,7 @@ from fxloom_ops.recurrent import KINDS, RECURRENT
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
-def _is_late(*tensors: Tensor) -> bool:
+def _has_unbacked_size(*tensors: Tensor) -> bool:
     """Some size is told by running the program only."""
     extents: list[Any] = [extent for tensor in tensors for extent in tensor.shape]
     return any(type(extent) is not int and not extent.node.has_hint() for extent in extents)
@@ -26,7 +26,7 @@ def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
     scale: Any = None, enable_gqa: Any = False,
 ) -> Any:  # fmt: skip
-    if _is_late(query, key, value):
+    if _has_unbacked_size(query, key, value):
         return NotImplemented if enable_gqa else _attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if type(dropout_p) is torch.SymFloat and dropout_p > 0.0:
         if enable_gqa or query.device.type != "cpu":

@@ -20,14 +20,14 @@ from fxloom_shapes.symbols.numbers import SYMBOLIC
 _INTS = (int, torch.SymInt, torch.SymBool)
 
 
-def _is_told(value: Any) -> bool:
+def _is_unbacked(value: Any) -> bool:
     """Only running the graph tells the number."""
     return type(value) in SYMBOLIC and not value.node.has_hint()
 
 
 def _expect_divisor(function: Callable[[Any, Any], Any], left: Any, right: Any) -> None:
     """The text of the error is that of the Python that runs."""
-    if not _is_told(right) or isinstance(left, _INTS) and isinstance(right, _INTS) and function is not operator.truediv:
+    if not _is_unbacked(right) or isinstance(left, _INTS) and isinstance(right, _INTS) and function is not operator.truediv:
         return  # nodes of whole numbers ask that themselves
     try:
         function(1 if isinstance(left, _INTS) else 1.0, 0 if isinstance(right, _INTS) else 0.0)
@@ -62,7 +62,7 @@ def power(base: Any, exponent: Any) -> Any:
 
 def expect_no_negative(base: Any) -> None:
     """Check, when the graph runs, a base that only running it tells: optimizers count steps and measure norms."""
-    if _is_told(base) and not _is_never_negative(base):
+    if _is_unbacked(base) and not _is_never_negative(base):
         symbolic_math.check(base >= 0, "a negative number to a power that is no whole number, within an optimizer's update")
 
 

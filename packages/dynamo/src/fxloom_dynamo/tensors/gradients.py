@@ -1,6 +1,6 @@
 """`torch.autograd.grad`; `.grad`, `.grad_fn`, `.is_leaf`: what the autograd engine hangs on a tensor and no fake shows.
 
-In: a fake and the attribute. Out: the stand-in of what hangs on the real tensor, with guards; a write is kept aside and
+In: a fake and the attribute. Out: the proxy of what hangs on the real tensor, with guards; a write is kept aside and
 made on the real tensor once the graph has run. Only leaves have a `.grad` that can be read without a warning, so that a
 tensor is a leaf is guarded first. Of a tensor that the program made, `.grad` is None: backward is a graph break.
 

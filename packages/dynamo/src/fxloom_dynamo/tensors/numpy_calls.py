@@ -1,13 +1,13 @@
 """NumPy arrays as tensors: calls of NumPy on arrays and tensors become operators of the graph.
 
-In: calls of NumPy's functions, methods and operators on `Array`s, the stand-ins of arrays. Out: `Array`s over fakes. The
+In: calls of NumPy's functions, methods and operators on `Array`s, the proxies of arrays. Out: `Array`s over fakes. The
 tensor operators are those of `torch._numpy`, torch's own reading of NumPy. That the two agree on what comes out is not
 taken on trust: every call is first made for real, on small samples of the same shapes and dtypes, and its kind of result
 (array or scalar, shape, dtype, whether it shares memory with an argument) is what the graph's has to be, else the call is a
 break. Equal values up to rounding is what is left to `torch._numpy`.
 
-Invariant: an `Array` is untraceable to everything else in capture (`Heap.untraceable`), so code that does not know of
-arrays breaks the graph instead of seeing a stand-in. A graph that writes into arrays which existed before is not built.
+Invariant: an `Array` is untraceable to everything else in capture (`ShadowHeap.untraceable`), so code that does not know of
+arrays breaks the graph instead of seeing a proxy. A graph that writes into arrays which existed before is not built.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from fxloom_dynamo._torch_private import DisableTorchFunction, DisableTorchFunct
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.graph.tensor_classes import dispatches
 from fxloom_dynamo.objects.sentinels import Raised
-from fxloom_dynamo.tensors.subclasses import plainly, set_class
+from fxloom_dynamo.tensors.subclasses import overrides_off, set_class
 from fxloom_shapes import FakeTensor
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def make_subclass(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> A
         graph_break("torch_call", f"makes a {cls.__qualname__} of what is no plain tensor, or with a __torch_dispatch__ of its own")
     if wanted and not (data.is_floating_point() or data.is_complex()):
         raise Raised(RuntimeError("Only Tensors of floating point and complex dtype can require gradients"))
-    with plainly(ev):
+    with overrides_off(ev):
         made: FakeTensor = ev.torch_native(torch.Tensor.detach, data)
     with DisableTorchFunction():
         made.requires_grad_(wanted)

@@ -70,7 +70,7 @@ class Watch:
         """Objects of the program's own with a state."""
         todo = [*roots]
         for record, _ in changed_records(self._ev.heap):
-            todo += _contents(record.stand_in, self._ev)
+            todo += _contents(record.proxy, self._ev)
         for space in self._ev.heap.namespaces.values():
             todo += [space.values[name] for name in space.written]
         todo += self._ev.heap.class_writes.values()
@@ -98,7 +98,7 @@ class Watch:
         records: list[Any] = []
         for record, kind in changed_records(ev.heap):
             records += (record, kind, *_written(record, ev))
-        for record in heap.by_stand_in.values():
+        for record in heap.by_proxy.values():
             if record.slots:
                 for slot, value in changed_slots(record):
                     records += (record, slot, value)
@@ -149,16 +149,16 @@ def _same(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
 
 
 def _written(record: Record, ev: Interpreter) -> list[Any]:
-    """The contents of a stand-in; what is there because it was read counts as unread."""
+    """The contents of a proxy; what is there because it was read counts as unread."""
     if record.kind == "cell":
-        return [ev.heap.cell_get(record.stand_in)]
-    stand_in = record.stand_in
+        return [ev.heap.cell_get(record.proxy)]
+    proxy = record.proxy
     if record.kind == "iterator":
-        return [iterators.state(stand_in)]
-    if isinstance(stand_in, dict):
-        items: Iterable[tuple[Any, Any]] = dict.items(stand_in)
+        return [iterators.state(proxy)]
+    if isinstance(proxy, dict):
+        items: Iterable[tuple[Any, Any]] = dict.items(proxy)
     else:
-        items = enumerate(list.__iter__(stand_in) if isinstance(stand_in, list) else stand_in)
+        items = enumerate(list.__iter__(proxy) if isinstance(proxy, list) else proxy)
     held: list[Any] = []
     for key, item in items:
         held += (key, UNREAD if item is record.read.get(key, UNREAD) else item)

@@ -25,7 +25,7 @@ def may_read_written(ev: Interpreter, functions: Iterable[Any]) -> str:
     """What of the region's writes `functions` may read, in words; empty when nothing."""
     heap = ev.heap
     changed = {id(record.original) for record, _ in changed_records(ev.heap)}
-    changed |= {id(record.original) for record in heap.by_stand_in.values() if record.kind == "instance" and changed_slots(record)}
+    changed |= {id(record.original) for record in heap.by_proxy.values() if record.kind == "instance" and changed_slots(record)}
     names = {id(space.real): space.written for space in heap.namespaces.values() if space.written}
     if not changed and not names and not heap.class_writes:
         return ""

@@ -71,7 +71,7 @@ def default(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     named = rest[0] if rest and rest[0] is not None else {}
     if not all(issubclass(cls, other) for other in classes):
         return NotImplemented
-    with plainly(ev):
+    with overrides_off(ev):
         if isinstance(func, types.FunctionType):
             result = ev.call(func, list(given), dict(named))
         else:
@@ -97,7 +97,7 @@ def as_subclass(ev: Interpreter, tensor: FakeTensor, cls: type) -> FakeTensor:
     """The model of `Tensor.as_subclass`: another tensor over the same memory, with the same history."""
     if not issubclass(cls, torch.Tensor) or dispatches(cls):
         graph_break("unsupported_tensor", f"as_subclass({cls.__qualname__})")
-    with plainly(ev):
+    with overrides_off(ev):
         return set_class(ev, ev.torch_native(torch.Tensor.view_as, tensor, tensor), cls)
 
 
@@ -108,7 +108,7 @@ def set_class(ev: Interpreter, tensor: FakeTensor, cls: type) -> FakeTensor:
 
 
 @contextmanager
-def plainly(ev: Interpreter) -> Iterator[None]:
+def overrides_off(ev: Interpreter) -> Iterator[None]:
     """Within the block nothing is overridden."""
     ev.recorder.plain += 1
     try:

@@ -1,4 +1,4 @@
-"""Texts that are only carried and lists that only grow compile twice; where their contents matter, for each of these."""
+"""Unguarded texts and append-only lists compile twice; where their contents matter, for each of these."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from counted import Count
 
-from fxloom_dynamo.objects.unguarded import Carried, Growing
+from fxloom_dynamo.objects.unguarded import AppendOnly, Unguarded
 
 X = torch.ones(2)
 
@@ -115,7 +115,7 @@ def adds_under_two_names(compiled):
         (adds_under_two_names, 3),
     ],
 )  # fmt: skip
-def test_compilations_of_what_is_carried(program, frames):
+def test_compilations_of_unguarded_values(program, frames):
     count = Count()
     assert str(program(count)) == str(program(lambda fn: fn))
     assert (len(count.frames), count.breaks) == (frames, [])
@@ -136,7 +136,7 @@ def test_a_list_that_grows_is_not_read():
     assert all(len(frame.guards) < 20 for frame in count.frames)
 
 
-def test_the_method_of_a_growing_list_waits_across_a_break():
+def test_the_method_of_an_append_only_list_waits_across_a_break():
     held = []
 
     def program(x):
@@ -182,7 +182,7 @@ def test_items_are_read_after_others_were_added(kind):
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("cls", [Carried, Growing])
+@pytest.mark.parametrize("cls", [Unguarded, AppendOnly])
 def test_every_question_is_asked(cls):
     class Asked(Exception):
         pass

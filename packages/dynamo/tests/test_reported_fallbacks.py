@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fxloom_dynamo import optimize
-from fxloom_dynamo.codegen.replacement import Residual
+from fxloom_dynamo.codegen.replacement import ReplacementCode
 from fxloom_dynamo.interpreter.model_tables import FUNCTIONS
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import BackendCompilerFailed, FallbackWarning, GraphRejected, Unsupported
@@ -78,7 +78,7 @@ def test_a_function_that_capture_can_not_finish_is_told_of(ends: str, monkeypatc
         raise KeyError("a mistake at the end")
 
     if ends == "by a fault":
-        monkeypatch.setattr(Residual, "finish_return", fail)
+        monkeypatch.setattr(ReplacementCode, "finish_return", fail)
     else:
         monkeypatch.setattr("fxloom_dynamo.evaluation.attempts._MAX_ATTEMPTS", 0)
     events: list[telemetry.Event] = []

@@ -87,7 +87,7 @@ SEVERAL_VALUES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", ONE_VALUE)
 def test_one_value_is_left(name: str) -> None:
     """However it is asked."""
-    with pytest.raises(ConstraintViolated, match=r"size\(0\) is marked dynamic, but the program needs .* at .*test_marks.py:\d+ in"):
+    with pytest.raises(ConstraintViolated, match=r"size\(0\) is marked dynamic, but the program needs .* at .*test_dynamic_directives.py:\d+ in"):
         Counted(ONE_VALUE[name])(marked(mark_dynamic, 4, 3))
 
 
@@ -223,7 +223,7 @@ def test_a_name_makes_a_number_and_a_dimension_one() -> None:
     [(lambda x, n: x * 2 if n == 4 else x, 4), (lambda x, n: torch.histc(x, n), 4), (lambda x, n: x * len(str(n)), 0.5)],
 )
 def test_a_marked_number_that_is_specialized_is_an_error(program: Callable[..., Any], n: Any) -> None:
-    with pytest.raises(ConstraintViolated, match=rf"L\['n'\] is marked dynamic.*{n} at .*test_marks.py"):
+    with pytest.raises(ConstraintViolated, match=rf"L\['n'\] is marked dynamic.*{n} at .*test_dynamic_directives.py"):
         Counted(program, dynamic_shapes={"n": True})(torch.ones(3), n)
 
 
