@@ -9,8 +9,10 @@ import torch
 
 import fxloom_dynamo
 from fxloom_dynamo.objects.shadow_heap import ShadowHeap
+from fxloom_interfaces.errors import FallbackWarning
 
 
+@pytest.mark.capture_fault
 def test_a_fault_while_the_stack_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The frame runs as it is: a break there would skip the instruction that the continuation begins with."""
     translate = ShadowHeap.translate
@@ -31,4 +33,5 @@ def test_a_fault_while_the_stack_is_set_up(monkeypatch: pytest.MonkeyPatch) -> N
     def fn(x: torch.Tensor) -> Any:
         return x * len(fxloom_dynamo.disable(make)(x + 1))
 
-    assert fxloom_dynamo.optimize("eager")(fn)(torch.ones(2)).tolist() == [1, 1]
+    with pytest.warns(FallbackWarning, match="a fault of capture's"):
+        assert fxloom_dynamo.optimize("eager")(fn)(torch.ones(2)).tolist() == [1, 1]
