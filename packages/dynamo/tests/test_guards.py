@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fxloom_dynamo
 from fxloom_dynamo.guard.guards import FrameNames, Guard, GuardKind, TensorProperties, build_tree, global_state_guard, identity_guard
 from fxloom_interfaces.sources import (
     AttrSource,
@@ -369,3 +370,26 @@ def test_remembering_changes_no_answer(steps: list[tuple[str, str, int]]) -> Non
         elif action == "pop":
             names.pop(key, None)
         assert (tree(names) == -1) == (fresh()(names) == -1)
+
+
+@pytest.mark.parametrize(
+    ("guard", "text"),
+    [
+        (Guard(X, GuardKind.TENSOR, TensorProperties.of(torch.ones(3, 4).t())), "L['x'] tensor float32[4, 3] strides (1, 4) cpu"),
+        (
+            Guard(X, GuardKind.TENSOR, TensorProperties.of(torch.ones(2, 3, requires_grad=True), frozenset({0}))),
+            "L['x'] tensor float32[*, 3] strides (*, *) cpu requires_grad",
+        ),
+        (Guard(X, GuardKind.TENSOR, TensorProperties.of(torch.nn.Parameter(torch.ones(())))), "L['x'] tensor float32[] strides () cpu requires_grad torch.nn.parameter.Parameter"),
+        (Guard(X, GuardKind.LENGTH, 2), "L['x'] length 2"),
+        (Guard(X, GuardKind.DISTINCT_OBJECTS, (AttrSource(X, "y"), LocalSource("z"))), "distinct objects: L['x'], L['x'].y, L['z']"),
+    ],
+    ids=["layout", "changing sizes", "parameter", "length", "relation"],
+)
+def test_a_guard_prints_what_it_demands(guard: Guard, text: str) -> None:
+    assert str(guard) == text
+
+
+def test_fakes_leave_no_guards_on_what_the_program_never_saw() -> None:
+    found = fxloom_dynamo.export(lambda x: torch.softmax(x + 1, -1), torch.ones(3))
+    assert [str(guard) for guard in found.guards if "FakeTensor" in str(guard) or "__eq__" in str(guard)] == []

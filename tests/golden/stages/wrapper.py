@@ -12,6 +12,8 @@ def with_strides(tensor, stride):
     """`tensor` itself where it has these strides, as libraries usually give them; a copy that has them otherwise."""
     if tensor is None or tensor.stride() == tuple(stride):  # None: not asked for, as attention's log-sum-exp in inference
         return tensor
+    if tensor.dim() != len(stride) and tensor.numel() == 0:  # not asked for either, as places in what `unique` is given
+        return tensor
     return empty_strided(tensor.size(), stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 

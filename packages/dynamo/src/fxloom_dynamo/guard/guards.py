@@ -171,6 +171,8 @@ class Guard:
         asked = f" (asked at {self.site})" if self.site is not None else ""
         if self.kind is GuardKind.SIZES:
             return f"{self.expected}{asked}"
+        if self.kind in _RELATION:
+            return f"{self.kind.value}: {', '.join(source.name for source in (self.source, *self.expected))}{asked}"
         expected = str(self.expected) if self.kind is GuardKind.TENSOR else _short(self.expected)
         return f"{self.source.name} {self.kind.value} {expected}{asked}"
 

@@ -496,7 +496,7 @@ class ShadowHeap:
         elif type(value) in WINDOWS:
             for viewed in gc.get_referents(value):
                 self.fill_deep(viewed, seen)
-        elif is_mutable_type(type(value)) and not issubclass(type(value), type):
+        elif type(value) is not FakeTensor and is_mutable_type(type(value)) and not issubclass(type(value), type):
             for name in _COMPARISONS:
                 self.class_lookup(type(value), name)
 
