@@ -73,7 +73,10 @@ class FrameObject:
 
 def own_dict(obj: Any) -> dict[str, Any]:
     """An instance's `__dict__`, whatever `__getattribute__` its class defines."""
-    return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]  # a dict
+    try:
+        return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]  # a dict
+    except AttributeError:  # type variables of CPython 3.12 and later hide it, and keep in it where they were made
+        return {"__module__": obj.__module__}
 
 
 #: what a handler returns to leave the loop
