@@ -480,24 +480,6 @@ def silu(cx: LoweringContext, x: Any) -> Any:
     return elementwise(cx, [x], lambda ops, a: ops.mul(a, ops.sigmoid(a)), dtype=x.dtype, compute=x.dtype, ops=2, heavy=True)
 
 
-@lowering(aten.addcmul.default)
-def addcmul(cx: LoweringContext, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
-    dtype = _result(cx)
-
-    if isinstance(value, Float) and not is_float(dtype):
-        return NotImplemented
-
-    on_cpu = cx.fake.device.type == "cpu"
-
-    def function(ops: Any, s: Any, t: Any, u: Any) -> Any:
-        if value == 1:
-            return ops.add(s, ops.mul(t, u))
-        scale = ops.constant(value, opmath(dtype))  # in the order of eager's kernels, since products overflow
-        return ops.add(s, ops.mul(ops.mul(scale, t), u) if on_cpu else ops.mul(scale, ops.mul(t, u)))
-
-    return elementwise(cx, [x, a, b], function, dtype=dtype, compute=dtype, ops=3)
-
-
 # ------------------------------------------------------------------------------------------------- copies
 
 
