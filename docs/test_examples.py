@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("packages/*/README.md")])
+NAMED_LINK = re.compile(r"^\[([^]]+)\]: (\S+)$", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -25,7 +26,10 @@ def test_examples_of_a_page_run(page: Path) -> None:
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-        for target in re.findall(r"\]\(([^)#]+)", prose):
+        named = dict(NAMED_LINK.findall(prose))
+        used = set(re.findall(r"\[(`\w+`)\](?!\()", NAMED_LINK.sub("", prose)))
+        assert used == set(named), f"{page.relative_to(ROOT)}: links without a target, or targets without a link: {used ^ set(named)}"
+        for target in [*re.findall(r"\]\(([^)#]+)", prose), *named.values()]:
             assert "://" in target or (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 

@@ -3,8 +3,9 @@
 Three things are refreshed in place, the prose stays as its author wrote it:
 
 - The block after `<!-- dump: NAME -->` is the file NAME of tests/golden/stages, which a test compares with what the stages make.
-- A link whose text is a definition, [`Evaluator`](packages/dynamo/...), leads to the module of that package which defines the class
-  or function. A definition that is gone, or that stands in several modules, is an error: the prose is about something else then.
+- The target of a link whose text is a definition, as in the line "[`Evaluator`]: packages/dynamo/..." at the end of a page, is the
+  module of that package which defines the class or function. A definition that is gone, or that stands in several modules, is an
+  error: the prose is about something else then.
 - An import from a module of ours that no longer defines what is imported leads to the one that does.
 """
 
@@ -21,7 +22,7 @@ DUMPS = ROOT / "tests" / "golden" / "stages"
 LANGUAGES = {".py": "py", ".cpp": "cpp", ".txt": "text"}  # not "python": those blocks are run
 
 DUMP = re.compile(r"<!-- dump: (\S+) -->\n```\w+\n.*?^```\n", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[`(\w+)`\]\((?:\.\./)*packages/([\w-]+)/[^)]*\)")
+LINK = re.compile(r"^\[`(\w+)`\]: (?:\.\./)*packages/([\w-]+)/.*$", re.MULTILINE)
 IMPORT = re.compile(r"^from (fxloom_\w+)\.([\w.]+) import (\w+(?:, \w+)*)$", re.MULTILINE)
 
 
@@ -34,7 +35,7 @@ def refreshed(page: Path, text: str) -> str:
     """`text`, the contents of `page`, with dumps and links as they should be. LookupError for what the tree doesn't have."""
     text = DUMP.sub(lambda found: _dump(found.group(1)), text)
     text = IMPORT.sub(lambda found: _import(found.group(0), *found.groups()), text)
-    return LINK.sub(lambda found: f"[`{found.group(1)}`]({_target(page, found.group(2), found.group(1))})", text)
+    return LINK.sub(lambda found: f"[`{found.group(1)}`]: {_target(page, found.group(2), found.group(1))}", text)
 
 
 def _dump(name: str) -> str:
