@@ -23,7 +23,7 @@ from fxloom_dynamo.bytecode.opcode_table import stack_effect
 from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
 from fxloom_dynamo.codegen import effects
 from fxloom_dynamo.codegen.liveness import live_locals
-from fxloom_dynamo.codegen.rebuild import Rebuilder
+from fxloom_dynamo.codegen.side_effects import SideEffects, _parameter_count
 from fxloom_dynamo.graph import raising, random_state
 from fxloom_dynamo.graph.modes import set_modes
 from fxloom_dynamo.graph.tensor_classes import to_class
@@ -31,12 +31,8 @@ from fxloom_dynamo.guard.dynamic_shapes import EffectOrder
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL, without_capture
 from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter
 from fxloom_dynamo.interpreter.frame_locals import unbound_error
-from fxloom_dynamo.objects import iterators
-from fxloom_dynamo.objects.changes import added_items, changed_records, changed_slots
-from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, NULL, RestartCapture
-from fxloom_dynamo.objects.value_types import ordered_keys, same_keys
-from fxloom_dynamo.semantics import context_variables
-from fxloom_dynamo.tensors import attached_state, gradients, leaf_state
+from fxloom_dynamo.objects.sentinels import ABSENT, NULL, RestartCapture
+from fxloom_dynamo.tensors import attached_state
 from fxloom_dynamo.tensors.parameters import to_leaf
 from fxloom_interfaces.backend import writes_last
 from fxloom_interfaces.errors import Site
@@ -44,7 +40,6 @@ from fxloom_interfaces.sources import Source
 
 if TYPE_CHECKING:
     from fxloom_dynamo.interpreter.protocol import Interpreter
-    from fxloom_dynamo.objects.shadow_heap import Record
     from fxloom_shapes import FakeTensor
 
 #: makes the compiled callable from the graph's output values, in order
@@ -56,16 +51,13 @@ _RAISED = "__raised"
 _NO_WAY_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
 
 
-class ReplacementCode:
+class ReplacementCode(SideEffects):
     """Builds the replacement code of one frame."""
 
     def __init__(self, ev: Interpreter, frame: Frame, compile_graph: Compile) -> None:
-        self.ev = ev
-        self.frame = frame
+        super().__init__(ev, frame)
         self.compile_graph = compile_graph
         self.survived: Callable[[], None] | None = None
-        self.rebuilder = Rebuilder(ev, frame)
-        self.code = frame.code
         self.regions: list[ExceptionRegion] = []
         self.stopped_at: int | None = None  # index of the instruction before which the frame stopped
         self.body: Body | None = None
@@ -75,10 +67,6 @@ class ReplacementCode:
         self.rerun: list[Instruction] = []  # the function's own body once more, for when its graph has raised
         self.rerun_regions: list[ExceptionRegion] = []
         self._held: list[str] = []  # variables that the frame has bound when it runs the instruction
-
-    @property
-    def out(self) -> list[Instruction]:
-        return self.rebuilder.out
 
     # ------------------------------------------------------------------ the two ends
 
@@ -95,7 +83,7 @@ class ReplacementCode:
             result = self.rebuilder.temporary()
             self.out.extend(emit.store_fast(result))
             self._write(writes)
-            self._call_deferred()
+            self._call_after_effects()
             self.out.extend(emit.load_fast(result))
         self.out.extend(emit.return_value())
         return self._assemble()
@@ -120,7 +108,7 @@ class ReplacementCode:
         writes = self._collect_writes()
         for name in frame.code.co_cellvars:
             if isinstance(frame.locals.get(name), types.CellType):
-                rebuilder._need_cell(name)
+                rebuilder.need_cell(name)
         for value in (*stack, *(frame.locals[name] for name in live)):
             rebuilder.scan(value)
         live += self._lingering_names(live)
@@ -140,7 +128,7 @@ class ReplacementCode:
         for slot in slots:
             self.out.extend([Instruction("PUSH_NULL")] if slot is None else emit.load_fast(slot))
         self._let_go(live)
-        self._call_deferred()  # the collector finds what the program has let go of
+        self._call_after_effects()  # the collector finds what the program has let go of
         self._execute(start, end, [value is NULL for value in stack], region)
         return self._assemble()
 
@@ -356,188 +344,6 @@ class ReplacementCode:
             self.tail_regions = self.body.regions
         return self.body
 
-    def _scan_calls(self) -> None:
-        for call in self.ev.delayed.after_graph:
-            for value in call.args:
-                self.rebuilder.scan(value)
-
-    def _make_calls(self) -> None:
-        """What the program printed and logged."""
-        for call in self.ev.delayed.after_graph:
-            self.rebuilder.begin_call(call.caller)
-            self.out.extend(emit.load_const(call.function))
-            for value in call.args:
-                self.rebuilder.load(value)
-            self.out.extend(emit.build_tuple(len(call.args)))
-            self.rebuilder.load_dict(call.kwargs)
-            self.out.extend([*emit.call(3), *emit.pop()])
-
-    def _own_cells(self) -> None:
-        """Contents of the frame's own cells, where something can still see them."""
-        for name in self.rebuilder.needed_cells:
-            content = self.ev.heap.cell_get(self.frame.locals[name])
-            if content is ABSENT:
-                if name in self.code.co_varnames[: _parameter_count(self.code)]:
-                    self.out.append(Instruction("DELETE_DEREF", argval=name))
-                continue
-            self.rebuilder.load(content)
-            self.out.extend(emit.store_deref(name))
-
-    def _collect_writes(self) -> list[tuple[Any, ...]]:
-        """What has to be written to the real heap; scans the values, and those of calls that were put off."""
-        self._scan_calls()
-        ev, scan = self.ev, self.rebuilder.scan
-        writes: list[tuple[Any, ...]] = []
-        changed = changed_records(ev.heap)
-        for record, kind in changed:
-            if kind in ("list", "deque"):
-                ev.heap.fill(record.proxy)
-        for record, kind in changed:
-            writes.append((kind, record))
-            if kind == "dict":
-                for key, value in dict.items(record.proxy):
-                    if value is not record.read.get(key, _UNREAD):
-                        scan(key)
-                        scan(value)
-            elif kind == "cell":
-                content = ev.heap.cell_get(record.proxy)
-                if content is not ABSENT:
-                    scan(content)
-            elif kind != "iterator":
-                for item in added_items(record) if kind == "added" else list(record.proxy):
-                    scan(item)
-        for record in list(ev.heap.by_proxy.values()):
-            if record.slots:
-                for slot, value in changed_slots(record):
-                    writes.append(("slot", record, slot, value))
-                    scan(value)
-        for namespace in ev.heap.namespaces.values():
-            for name in namespace.written:
-                value = namespace.values[name]
-                if value is DELETED and name not in namespace.real:
-                    continue  # written and deleted again
-                writes.append(("name", namespace, name, value))
-                if value is not DELETED:
-                    scan(value)
-        for (cls, name), value in ev.heap.class_writes.items():
-            writes.append(("class", cls, name, value))
-            if value is not DELETED:
-                scan(value)
-        for variable, value in ev.context_variables.values():
-            writes.append(("context", variable, value))
-            scan(value)
-        for tensor, name, value in leaf_state.written(ev):
-            writes.append(("leaf", tensor, name, value))
-            scan(value)
-        for gradient in gradients.written(ev):
-            writes.append(("grad", gradient))
-            scan(gradient.now)
-        return writes
-
-    def _write(self, writes: list[tuple[Any, ...]]) -> None:
-        """Write the effects to the real heap."""
-        advanced = [record for kind, record, *_ in writes if kind == "iterator"]
-        # A dict must not have changed yet when the next item is asked for; a list may have grown what was given.
-        self._catch_up([record for record in advanced if iterators.goes_over_dict(record.original)])
-        self._write_all(writes)
-        self._catch_up([record for record in advanced if not iterators.goes_over_dict(record.original)])
-        for iterator, state in self.rebuilder.delayed_states:
-            self.rebuilder.call(effects.set_state, iterator, state)
-            self.out.extend(emit.pop())
-
-    def _call_deferred(self) -> None:
-        for function, args in self.ev.delayed.after_effects:
-            self.rebuilder.call(function, *args)
-            self.out.extend(emit.pop())
-
-    def _catch_up(self, records: list[Record]) -> None:
-        """Advance the program's iterators, those that go over others, which were met later, first: they advance these too."""
-        for record in reversed(records):
-            self.rebuilder.begin_call(iterators.catch_up)
-            self.rebuilder.load_input(record.source)
-            self.out.extend([*emit.load_const(iterators.state(record.proxy)), *emit.call(2), *emit.pop()])
-
-    def _write_all(self, writes: list[tuple[Any, ...]]) -> None:
-        rebuilder, out = self.rebuilder, self.out
-        for kind, target, *rest in writes:
-            if kind == "iterator":
-                continue
-            if kind == "dict":
-                self._write_dict(target)
-                continue
-            if kind == "name":
-                self._write_name(target, *rest)
-                continue
-            if kind == "class":
-                name, value = rest
-                rebuilder.begin_call(effects.delete_class if value is DELETED else effects.write_class)
-                out.extend([*emit.load_const(target), *emit.load_const(name)])
-                if value is not DELETED:
-                    rebuilder.load(value)
-                out.extend([*emit.call(2 if value is DELETED else 3), *emit.pop()])
-                continue
-            if kind == "grad":
-                rebuilder.call(gradients.write_gradient, target.tensor, target.now)
-                out.extend(emit.pop())
-                continue
-            if kind == "context":
-                rebuilder.call(context_variables.write, target, *rest)
-                out.extend(emit.pop())
-                continue
-            if kind == "leaf":
-                rebuilder.call(leaf_state.write, target, *rest)
-                out.extend(emit.pop())
-                continue
-            if kind == "slot":
-                slot, value = rest
-                rebuilder.begin_call(effects.write_slot)
-                rebuilder.load_input(target.source)
-                out.extend(emit.load_const(slot))
-                rebuilder.load(value)
-                out.extend([*emit.call(3), *emit.pop()])
-                continue
-            if kind == "cell":
-                content = self.ev.heap.cell_get(target.proxy)
-                rebuilder.begin_call(effects.clear_cell if content is ABSENT else effects.write_cell)
-                rebuilder.load_input(target.source)
-                if content is not ABSENT:
-                    rebuilder.load(content)
-                out.extend([*emit.call(1 if content is ABSENT else 2), *emit.pop()])
-                continue
-            rebuilder.begin_call(_WRITERS[kind])
-            rebuilder.load_input(target.source)
-            items = added_items(target) if kind == "added" else list(target.proxy)
-            for item in items:
-                rebuilder.load(item)
-            out.extend([*emit.build_list(len(items)), *emit.call(2), *emit.pop()])
-
-    def _write_dict(self, record: Any) -> None:
-        rebuilder, out = self.rebuilder, self.out
-        now = record.proxy
-        keys = ordered_keys(now)
-        kept = [key for key in record.keys if key in now]
-        changed = {key: now_value for key in keys if (now_value := dict.__getitem__(now, key)) is not record.read.get(key, _UNREAD)}
-        if same_keys(keys[: len(kept)], tuple(kept)):
-            removed = tuple(key for key in record.keys if key not in now)
-            rebuilder.begin_call(effects.write_dict)
-            rebuilder.load_input(record.source)
-            rebuilder.load_tuple(removed)
-        else:
-            self.ev.heap.know_keys(now)
-            rebuilder.begin_call(effects.write_dict_in_order)
-            rebuilder.load_input(record.source)
-            rebuilder.load_tuple(keys)
-        rebuilder.load_dict(changed)
-        out.extend([*emit.call(3), *emit.pop()])
-
-    def _write_name(self, namespace: Any, name: str, value: Any) -> None:
-        load = emit.load_const(namespace.real)
-        if value is DELETED:
-            self.out.extend([*load, *emit.load_const(name), *emit.delete_subscript()])
-            return
-        self.rebuilder.load(value)
-        self.out.extend([*load, *emit.load_const(name), *emit.store_subscript()])
-
     # ------------------------------------------------------------------ going on after a break
 
     def _execute(self, start: int, end: int, nulls: list[bool], region: Any) -> None:
@@ -666,11 +472,6 @@ class ReplacementCode:
         return assemble(body, code, varnames=tuple(dict.fromkeys(varnames))), inputs
 
 
-from fxloom_dynamo.objects.sentinels import UNREAD as _UNREAD  # noqa: E402
-
-#: what writes the items of a list, set or deque, by kind of change
-_WRITERS = {"list": effects.write_list, "set": effects.write_set, "deque": effects.write_deque, "added": effects.add_items}
-
 
 def _loads_method(inst: Instruction) -> bool:
     return inst.opname == "LOAD_METHOD" or inst.push_null or inst.opname == "LOAD_SUPER_ATTR" and bool((inst.arg or 0) & 1)
@@ -682,10 +483,6 @@ def _make_plain_load(inst: Instruction) -> None:
     elif inst.opname == "LOAD_SUPER_ATTR":
         inst.arg = (inst.arg or 0) & ~1
     inst.push_null = False
-
-
-def _parameter_count(code: types.CodeType) -> int:
-    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
 
 
 def _copy(inst: Instruction) -> Instruction:
@@ -702,4 +499,3 @@ def _group(instructions: list[Instruction], index: int) -> tuple[int, int]:
     while start > 0 and instructions[end].opname == "CALL" and instructions[start - 1].opname in ("KW_NAMES", "PRECALL"):
         start -= 1
     return start, end
-

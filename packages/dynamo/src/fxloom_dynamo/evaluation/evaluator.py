@@ -40,7 +40,7 @@ from fxloom_dynamo.objects.sentinels import ABSENT, YIELD, Address, FrameObject,
 from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 from fxloom_dynamo.objects.unguarded import CONFUSIONS, Unguarded, as_numbers
 from fxloom_dynamo.objects.value_types import LITERALS, has_finalizer
-from fxloom_dynamo.semantics import attributes, calls, iteration, operators, program_warnings
+from fxloom_dynamo.semantics import attribute_writes, attributes, calls, iteration, operators, program_warnings
 from fxloom_dynamo.semantics.output import delay
 from fxloom_dynamo.symbolic_numbers.values import PYTHON_TYPES, refuse_hash
 from fxloom_dynamo.tensors import subclasses
@@ -512,7 +512,7 @@ class Evaluator:
             raise
 
     def setattr(self, obj: Any, name: str, value: Any) -> None:
-        attributes.store(self, obj, name, value)
+        attribute_writes.store(self, obj, name, value)
 
     def truth(self, value: Any) -> bool:
         return operators.truth(self, value)

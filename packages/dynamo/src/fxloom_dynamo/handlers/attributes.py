@@ -8,7 +8,7 @@ from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.emit import _NULL_FIRST
 from fxloom_dynamo.bytecode.opcode_table import opcode
 from fxloom_dynamo.objects.sentinels import NULL
-from fxloom_dynamo.semantics import attributes
+from fxloom_dynamo.semantics import attribute_writes, attributes
 
 if TYPE_CHECKING:
     from fxloom_dynamo.interpreter.frame import Frame
@@ -54,9 +54,9 @@ def load_super_attr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
 @opcode("STORE_ATTR", "value object --")
 def store_attr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     value, obj = frame.pop_many(2)
-    attributes.store(ev, obj, inst.argval, value)
+    attribute_writes.store(ev, obj, inst.argval, value)
 
 
 @opcode("DELETE_ATTR", "object --")
 def delete_attr(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
-    attributes.delete(ev, frame.stack.pop(), inst.argval)
+    attribute_writes.delete(ev, frame.stack.pop(), inst.argval)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.interpreter.model_tables import Args, Kwargs, function, method
 from fxloom_dynamo.objects.sentinels import Traceback
-from fxloom_dynamo.semantics import attributes, calls
+from fxloom_dynamo.semantics import attribute_writes, calls
 
 if TYPE_CHECKING:
     from fxloom_dynamo.interpreter.protocol import Interpreter
@@ -32,7 +32,7 @@ if hasattr(sys, "exception"):
 
 @method(BaseException, "with_traceback", arity=(2, 2))
 def _with_traceback(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    attributes.generic_store(ev, args[0], "__traceback__", args[1])
+    attribute_writes.generic_store(ev, args[0], "__traceback__", args[1])
     return args[0]
 
 

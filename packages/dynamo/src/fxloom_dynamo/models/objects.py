@@ -18,7 +18,7 @@ from fxloom_dynamo.interpreter import frame_locals, special_methods
 from fxloom_dynamo.interpreter.model_tables import Args, Kwargs, constructor, function, method
 from fxloom_dynamo.objects.sentinels import ABSENT, Address, Raised
 from fxloom_dynamo.objects.value_types import HEAPTYPE, LITERALS
-from fxloom_dynamo.semantics import attributes, classes, operators, subscripts, texts
+from fxloom_dynamo.semantics import attribute_writes, attributes, classes, operators, subscripts, texts
 from fxloom_dynamo.tensors import attached_state, subclasses
 from fxloom_interfaces.sources import CallSource
 from fxloom_shapes import FakeTensor
@@ -154,14 +154,14 @@ def _setattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
 
 @function(builtins.delattr, arity=(2, 2))
 def _delattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
-    attributes.delete(ev, args[0], args[1])
+    attribute_writes.delete(ev, args[0], args[1])
 
 
 @method(object, "__setattr__", arity=(3, 3))
 def _object_setattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     if issubclass(type(args[0]), type):
         ev.native(object.__setattr__, *args)  # refuses classes
-    attributes.generic_store(ev, *args)
+    attribute_writes.generic_store(ev, *args)
 
 
 @method(object, "__getattribute__", arity=(2, 2))
@@ -171,12 +171,12 @@ def _object_getattribute(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @method(object, "__delattr__", arity=(2, 2))
 def _object_delattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
-    attributes.generic_delete(ev, *args)
+    attribute_writes.generic_delete(ev, *args)
 
 
 @method(type, "__setattr__")
 def _type_setattr(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
-    attributes.store_class(ev, *args)
+    attribute_writes.store_class(ev, *args)
 
 
 @method(type, "__getattribute__")

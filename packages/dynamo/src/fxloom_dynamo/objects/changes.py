@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.objects import iterators
+from fxloom_dynamo.objects.records import Record
 from fxloom_dynamo.objects.sentinels import ABSENT, UNREAD
-from fxloom_dynamo.objects.shadow_heap import Record
 from fxloom_dynamo.objects.unguarded import AppendOnly
 from fxloom_dynamo.objects.value_types import ordered_keys, same_keys
 from fxloom_shapes import FakeTensor
@@ -40,13 +40,13 @@ def changed_records(heap: ShadowHeap) -> list[tuple[Record, str]]:
     """Records whose proxy differs from what was read, with the kind of write that they need."""
     found = []
     for record in list(heap.by_proxy.values()):
-        kind = _change_of(record)
+        kind = change_of(record)
         if kind is not None:
             found.append((record, kind))
     return found
 
 
-def _change_of(record: Record) -> str | None:
+def change_of(record: Record) -> str | None:
     proxy = record.proxy
     if record.kind in ("unguarded", "append-only"):
         return "added" if record.kind == "append-only" and proxy.added else None

@@ -59,7 +59,8 @@ from fxloom_shapes.fake.symbolize import DimPolicy, symbolize
 from fxloom_shapes.symbols.symbol import LARGEST
 
 if TYPE_CHECKING:
-    from fxloom_dynamo.objects.shadow_heap import Record, ShadowHeap
+    from fxloom_dynamo.objects.records import Record
+    from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 
 
 def proxy_of(heap: ShadowHeap, original: Any, source: Source, cls: type) -> Any:

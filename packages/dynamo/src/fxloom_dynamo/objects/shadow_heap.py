@@ -26,21 +26,22 @@ import types
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
 
 from fxloom_dynamo.guard.dynamic_shapes import Policy
-from fxloom_dynamo.guard.guards import Guard, GuardKind, identity_guard
+from fxloom_dynamo.guard.guards import GuardKind
 from fxloom_dynamo.libraries.numpy_numbers import NUMPY_REALS
 from fxloom_dynamo.objects import proxies
 from fxloom_dynamo.objects.array_values import Array
+from fxloom_dynamo.objects.class_reads import ClassReads
+from fxloom_dynamo.objects.records import Namespace, Record
 from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, UNREAD, Address, RestartCapture, own_dict
+from fxloom_dynamo.objects.sources import namespace_label
 from fxloom_dynamo.objects.unguarded import UNRELATED_BREAKS, AppendOnly, Unguarded, UnguardedNumber, may_be_append_only
 from fxloom_dynamo.objects.value_types import (
     FROZEN,
-    FUNCTION_TYPES,
     HEAPTYPE,
     IS_EMPTY_CELL,
     LITERALS,
@@ -51,14 +52,10 @@ from fxloom_dynamo.objects.value_types import (
     is_mutable_type,
     is_proxy_key,
 )
-from fxloom_interfaces.errors import GraphBreak, Site
+from fxloom_interfaces.errors import GraphBreak
 from fxloom_interfaces.sources import (
-    AttrSource,
     CallSource,
-    DictItemSource,
-    InstanceDictSource,
     ObjectSource,
-    SequenceItemSource,
     Source,
 )
 from fxloom_shapes import FakeMode, FakeTensor
@@ -72,54 +69,20 @@ _WITHOUT_CONTENTS = frozenset({"opaque", "function", "closure", "tensor", "metho
 _COMPARISONS = ("__eq__", "__hash__", "__lt__")
 
 
-@dataclass(slots=True, eq=False)
-class Record:
-    """One original and its proxy.
-
-    kind: `instance`, a container base's name, `tuple`, `tensor`, `cell` or `opaque` (stands for itself).
-    read: contents as they were read, by key or index; what differs from them was written by the program.
-    keys: of a dict in original order. filled: nothing is UNREAD any more, and the whole contents are guarded.
-    listed: of a dict with keys that have proxies (tensors, say): the source of its values in order; number and identity
-    of all keys are guarded then.
-    slots: what C descriptors keep, by name, as it was read; UNREAD where the program wrote without reading.
-    """
-
-    original: Any
-    proxy: Any
-    source: Source
-    kind: str
-    read: dict[Any, Any] = field(default_factory=dict)
-    keys: tuple[Any, ...] = ()
-    filled: bool = False
-    sources: list[Source] = field(default_factory=list)
-    listed: Source | None = None
-    slots: dict[str, Any] = field(default_factory=dict)
-
-
-class ShadowHeap:
+class ShadowHeap(ClassReads):
     """See the module's docstring. One per capture attempt."""
 
     def __init__(
         self, fake_mode: FakeMode, on_tensor: Callable[[FakeTensor, torch.Tensor, Source], None], policy: Policy
     ) -> None:
+        super().__init__()
         self.fake_mode = fake_mode
         self.policy = policy
         self.on_tensor = on_tensor
         self.on_fresh: Callable[[Any], None] = lambda obj: None
-        self.site: Callable[[], Site | None] = lambda: None
-        self.guards: list[Guard] = []
-        self._guarded: set[tuple[Source, GuardKind, Any]] = set()
-        self._sources: dict[Any, Source] = {}
-        self.by_original: dict[int, Record] = {}
-        self.by_proxy: dict[int, Record] = {}
-        self.fresh: dict[int, Any] = {}
-        self.class_reads: dict[tuple[type, str], Any] = {}
-        self.class_writes: dict[tuple[type, str], Any] = {}
-        self.class_values: dict[tuple[type, str], Any] = {}
         self.namespaces: dict[int, Namespace] = {}
-        self._object_sources: dict[int, ObjectSource] = {}
+        self.fresh_namespaces: dict[int, Namespace] = {}
         self.untraceable: dict[int, GraphBreak] = {}
-        self._keep: list[Any] = []
         self.arrays_from_outside = False
         self.unguarded: dict[str, Unguarded] = {}
         #: told of an error that C code might drop
@@ -127,10 +90,6 @@ class ShadowHeap:
         self.absent: list[tuple[Any, str]] = []  # attributes that the program asked for in vain, for `testing`
         #: name and bases of the class that C code is making
         self.making: tuple[str, tuple[Any, ...]] | None = None
-        #: (class, name) -> what the class itself holds: read for a class of the program's that derives from it
-        self.own_reads: dict[tuple[type, str], Any] = {}
-        self.fresh_namespaces: dict[int, Namespace] = {}
-        self.class_namespaces: dict[type, types.MappingProxyType[str, Any]] = {}
 
     def close(self) -> None:
         """Let go of the program's objects, and take apart the cycles that proxies and the program's own objects form."""
@@ -142,49 +101,6 @@ class ShadowHeap:
         for held in vars(self).values():
             if issubclass(type(held), (dict, list, set)) and held is not self.guards:
                 held.clear()
-
-    # ------------------------------------------------------------------ guards and sources
-
-    def guard(self, source: Source, kind: GuardKind, expected: Any, key: Any = None) -> None:
-        """Add a guard once. key tells apart guards of one kind on one source."""
-        entry = (source, kind, key)
-        if entry in self._guarded:
-            return
-        self._guarded.add(entry)
-        if kind is GuardKind.IDENTITY:
-            self.guards.append(identity_guard(source, expected, self.site()))
-        else:
-            self.guards.append(Guard(source, kind, expected, self.site()))
-
-    def object_source(self, obj: Any, label: str = "") -> ObjectSource:
-        """A source for an object that the compiled code keeps alive."""
-        known = self._object_sources.get(id(obj))
-        if known is None:
-            known = ObjectSource(label or _label(obj), obj, id(obj))
-            self._object_sources[id(obj)] = known
-        return known
-
-    def source_of(self, obj: Any) -> Source:
-        """Where a proxy or self-standing object came from; an object source when it was never seen."""
-        record = self.by_proxy.get(id(obj))
-        return record.source if record is not None else self.object_source(obj)
-
-    def derive(self, make: Callable[..., Source], base: Source, *key: Any) -> Source:
-        memo = (make, id(base), *(id(part) if not issubclass(type(part), (str, int)) else part for part in key))
-        found = self._sources.get(memo)
-        if found is None:
-            found = self._sources[memo] = make(base, *key)
-            self._keep.append(base)
-        return found
-
-    def attr_source(self, base: Source, attr: str) -> Source:
-        return self.derive(AttrSource, base, attr)
-
-    def item_source(self, base: Source, index: int) -> Source:
-        return self.derive(SequenceItemSource, base, index)
-
-    def key_source(self, base: Source, key: Any) -> Source:
-        return self.derive(DictItemSource, base, key)
 
     # ------------------------------------------------------------------ what existed before
 
@@ -310,24 +226,6 @@ class ShadowHeap:
         self.untraceable[id(found)] = GraphBreak("identity", f"id() of a {type(obj).__qualname__}")
         return found
 
-    def class_namespace(self, cls: type) -> types.MappingProxyType[str, Any]:
-        """A class's `__dict__`, read whole."""
-        known = self.class_namespaces.get(cls)
-        if known is not None:
-            return known
-        own: dict[str, Any] = {}
-        if is_mutable_type(cls):
-            source = self.derive(InstanceDictSource, self.object_source(cls))
-            self.guard(source, GuardKind.DICT_KEYS, tuple(cls.__dict__))
-        for name, raw in cls.__dict__.items():
-            value = self.class_writes.get((cls, name), UNREAD)
-            if value is UNREAD:
-                value = raw if not is_mutable_type(cls) else self.class_value(cls, name, self.class_lookup(cls, name))
-            if value is not DELETED:
-                own[name] = value
-        found = self.class_namespaces[cls] = types.MappingProxyType(own)
-        return found
-
     def keep_untraceable(self, obj: Any, error: GraphBreak) -> None:
         """Something made while capturing that only the code that made it understands; any other use is a break."""
         self.untraceable[id(obj)] = error
@@ -362,13 +260,6 @@ class ShadowHeap:
             self.guard(source, GuardKind.SAME_OBJECT, (known.source,), known.source)
         known.sources.append(source)
         return known.proxy
-
-    def add(self, original: Any, proxy: Any, source: Source, kind: str) -> Record:
-        """Know an original under its proxy."""
-        record = Record(original, proxy, source, kind)
-        self.by_original[id(original)] = record
-        self.by_proxy[id(proxy)] = record
-        return record
 
     # ------------------------------------------------------------------ contents of containers
 
@@ -500,108 +391,6 @@ class ShadowHeap:
             for name in _COMPARISONS:
                 self.class_lookup(type(value), name)
 
-    # ------------------------------------------------------------------ classes
-
-    def class_lookup(self, cls: type, name: str) -> Any:
-        """What the MRO of `cls` has under `name`, raw and not translated; ABSENT if nothing."""
-        if id(cls) in self.fresh:
-            return self._fresh_class_lookup(cls, name)
-        key = (cls, name)
-        found = self.class_reads.get(key, UNREAD)
-        if found is not UNREAD and not self.class_writes:
-            return found
-        if self.class_writes:
-            return self._rewritten_lookup(cls, name)
-        found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
-        self.class_reads[key] = found
-        return found
-
-    def _rewritten_lookup(self, cls: type, name: str) -> Any:
-        """The same where the program has written to classes; what is guarded is what was there before."""
-        for base in cls.__mro__:
-            written = self.class_writes.get((base, name), UNREAD)
-            if written is DELETED:
-                continue
-            if written is not UNREAD:
-                return written
-            if name in base.__dict__:
-                found = base.__dict__[name]
-                break
-        else:
-            found = ABSENT
-        before = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
-        self.class_reads.setdefault((cls, name), before)
-        return found
-
-    def _fresh_class_lookup(self, cls: type, name: str) -> Any:
-        for base in cls.__mro__:
-            written = self.class_writes.get((base, name), UNREAD) if self.class_writes else UNREAD
-            if written is DELETED:
-                continue
-            found = base.__dict__.get(name, ABSENT) if written is UNREAD else written
-            if id(base) not in self.fresh:
-                self.own_reads[base, name] = found
-            if found is not ABSENT:
-                return found
-        return ABSENT
-
-    def class_value(self, cls: type, name: str, raw: Any) -> Any:
-        """The proxy for what `class_lookup` found."""
-        if id(cls) in self.fresh:
-            owner = next((base for base in cls.__mro__ if name in base.__dict__), cls)
-            return raw if id(owner) in self.fresh else self.class_value(owner, name, raw)
-        if self.class_writes and any((base, name) in self.class_writes for base in cls.__mro__):
-            return raw
-        key = (cls, name)
-        found = self.class_values.get(key, UNREAD)
-        if found is UNREAD:
-            if type(raw) in LITERALS:
-                found = raw  # guarded by the class's lookups
-            else:
-                source = self.class_item_source(cls, name)
-                known = self.by_original.get(id(raw))
-                if known is not None:
-                    found = known.proxy
-                elif issubclass(type(raw), (types.FunctionType, staticmethod, classmethod, property)):
-                    self.add(raw, raw, source, "function")  # identity is guarded by the class's lookups
-                    found = raw
-                else:
-                    found = self.translate(raw, source)
-            self.class_values[key] = found
-        return found
-
-    def class_item_source(self, cls: type, name: str) -> Source:
-        """Where the MRO of `cls` has `name`: an item of the dict of the class that defines it."""
-        owner = next(base for base in cls.__mro__ if name in base.__dict__)
-        return self.key_source(self.derive(InstanceDictSource, self.object_source(owner)), name)
-
-    def guard_classes(self) -> None:
-        """What was looked up in classes still is what their MROs hold."""
-        for (cls, name), found in self.own_reads.items():
-            if is_mutable_type(cls):
-                source = self.derive(InstanceDictSource, self.object_source(cls))
-                if found is ABSENT:
-                    self.guard(source, GuardKind.CONTAINS, (name, False), name)
-                else:
-                    kind = GuardKind.EQUALITY if type(found) in LITERALS else GuardKind.IDENTITY
-                    self.guard(self.key_source(source, name), kind, found)
-        for cls in dict.fromkeys(cls for cls, _ in self.class_reads):
-            if is_mutable_type(cls):
-                self.guard(self.attr_source(self.object_source(cls), "__mro__"), GuardKind.IDENTITY, cls.__mro__)
-        for (cls, name), found in self.class_reads.items():
-            for base in cls.__mro__:
-                if not is_mutable_type(base):
-                    if name in base.__dict__:
-                        break
-                    continue
-                source = self.derive(InstanceDictSource, self.object_source(base))
-                if name not in base.__dict__:
-                    self.guard(source, GuardKind.CONTAINS, (name, False), name)
-                    continue
-                kind = GuardKind.EQUALITY if type(found) in LITERALS else GuardKind.IDENTITY
-                self.guard(self.key_source(source, name), kind, found)
-                break
-
     # ------------------------------------------------------------------ namespaces that can't be replaced
 
     def namespace(self, real: dict[str, Any], source: Source | None = None) -> Namespace:
@@ -610,7 +399,7 @@ class ShadowHeap:
             return self.fresh_namespaces[id(real)]
         known = self.namespaces.get(id(real))
         if known is None:
-            known = self.namespaces[id(real)] = Namespace(real, source or self.object_source(real, _namespace_label(real)))
+            known = self.namespaces[id(real)] = Namespace(real, source or self.object_source(real, namespace_label(real)))
         return known
 
     def own_namespace(self, names: dict[str, Any]) -> None:
@@ -673,30 +462,6 @@ class ShadowHeap:
         return proxy
 
 
-@dataclass(slots=True, eq=False)
-class Namespace:
-    """A dict that can't be replaced (a module's globals): reads are cached, writes kept aside.
-
-    behind: what the program would find under a name where capture has put something else.
-    """
-
-    real: dict[str, Any]
-    source: Source
-    values: dict[str, Any] = field(default_factory=dict)
-    written: dict[str, None] = field(default_factory=dict)
-    behind: dict[str, Any] = field(default_factory=dict)
-
-    def set(self, name: str, value: Any) -> None:
-        if self.real is self.values:  # a dict of the program's own
-            if value is DELETED:
-                del self.values[name]
-            else:
-                self.values[name] = value
-            return
-        self.values[name] = value
-        self.written[name] = None
-
-
 def _has_key(record: Record, key: Any) -> bool:
     """Whether a dict had a key before the frame."""
     return not is_proxy_key(key) and key in record.keys
@@ -714,14 +479,3 @@ def _empty(obj: Any) -> None:
         base.clear(obj)  # type: ignore[attr-defined]  # a container
     if kind.__flags__ & HEAPTYPE and kind.__dictoffset__ and not issubclass(type(obj), type):
         own_dict(obj).clear()
-
-
-def _label(obj: Any) -> str:
-    if issubclass(type(obj), types.ModuleType):
-        return f"module({obj.__name__!r})"
-    name = getattr(obj, "__qualname__", None) if issubclass(type(obj), (type, *FUNCTION_TYPES)) else None
-    return f"{obj.__module__}.{name}" if isinstance(name, str) else f"object({type(obj).__qualname__})"
-
-
-def _namespace_label(real: dict[str, Any]) -> str:
-    return f"globals({real.get('__name__', '?')!r})"

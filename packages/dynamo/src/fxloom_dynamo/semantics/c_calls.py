@@ -14,7 +14,8 @@ import torch
 from fxloom_dynamo._torch_private import TensorBase
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.directives import directive_for
-from fxloom_dynamo.graph.recorder import UNMODELLED_METHODS, has_tensor
+from fxloom_dynamo.graph.builder import has_tensor
+from fxloom_dynamo.graph.recorder import UNMODELLED_METHODS
 from fxloom_dynamo.interpreter import model_tables, special_methods
 from fxloom_dynamo.libraries import pure_functions, torch_functions
 from fxloom_dynamo.objects import array_values, setting_queries

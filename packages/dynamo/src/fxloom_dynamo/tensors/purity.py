@@ -21,8 +21,8 @@ from fxloom_dynamo.libraries import pure_functions
 from fxloom_dynamo.objects import iterators
 from fxloom_dynamo.objects.changes import changed_records, changed_slots, slot_value, slots_of
 from fxloom_dynamo.objects.iterators import REBUILT
+from fxloom_dynamo.objects.records import Record
 from fxloom_dynamo.objects.sentinels import ABSENT, UNREAD, own_dict
-from fxloom_dynamo.objects.shadow_heap import Record
 from fxloom_dynamo.objects.value_types import LITERALS
 from fxloom_dynamo.tensors import gradients
 from fxloom_shapes import FakeTensor
