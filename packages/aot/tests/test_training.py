@@ -12,7 +12,7 @@ from torch.torch_version import TorchVersion
 from torch.utils.checkpoint import checkpoint
 
 from fxloom_aot import MinCut, save_all
-from fxloom_aot._torch_private import batch_level, standing_for
+from fxloom_aot._torch_private import batch_level, rebatched
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.signature import InputKind, OutputKind
 
@@ -279,5 +279,5 @@ def test_a_region_without_autocast_ignores_that_of_the_call() -> None:
 def test_gradients_that_stand_for_many_tell_their_level() -> None:
     """Autograd's own thread for a device is not told how deep `is_grads_batched` is nested; the tensors know."""
     rows, more = torch.arange(6.0).view(3, 2), torch.arange(8.0).view(4, 2)
-    first, second = standing_for(rows, 1), standing_for(more, 2)
+    first, second = rebatched(rows, 1), rebatched(more, 2)
     assert [batch_level([None, first]), batch_level([second]), batch_level([torch.ones(2), None])] == [1, 2, 0]

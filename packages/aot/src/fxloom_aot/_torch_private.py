@@ -27,11 +27,11 @@ __all__ = [
     "no_autocast",
     "pass_keeps_graph",
     "plain_batch_norm",
-    "rows_of",
+    "rebatched",
     "saved_without_check",
     "set_grad_enabled",
-    "standing_for",
     "transforms_active",
+    "unbatched",
     "version_kept",
 ]
 
@@ -114,16 +114,16 @@ def batch_level(gradients: Sequence[torch.Tensor | None]) -> int:
     stands_for_many = torch._C._functorch.is_legacy_batchedtensor
     for gradient in gradients:
         if gradient is not None and stands_for_many(gradient):
-            return next(level for level in range(1, _MOST_LEVELS) if not stands_for_many(rows_of(gradient, level)))
+            return next(level for level in range(1, _MOST_LEVELS) if not stands_for_many(unbatched(gradient, level)))
     return 0
 
 
-def rows_of(tensor: torch.Tensor, level: int) -> torch.Tensor:
+def unbatched(tensor: torch.Tensor, level: int) -> torch.Tensor:
     """What a tensor stands for at a level, stacked; one row where it is a single one."""
     return torch._remove_batch_dim(tensor, level, 1, 0)  # type: ignore[no-any-return]  # a tensor
 
 
-def standing_for(rows: torch.Tensor, level: int) -> torch.Tensor:
+def rebatched(rows: torch.Tensor, level: int) -> torch.Tensor:
     """The tensor that stands for `rows` at a level."""
     return torch._add_batch_dim(rows, 0, level)  # type: ignore[no-any-return]  # a tensor
 

@@ -39,11 +39,11 @@ def _leaves(nest: Any, kinds: Container[type]) -> Iterator[Any]:
             yield from _leaves(item, kinds)
 
 
-def adopted(nest: Any, constant: Callable[[torch.Tensor], FakeTensor]) -> Any:
+def replace_real_tensors(nest: Any, constant: Callable[[torch.Tensor], FakeTensor]) -> Any:
     """`nest` with every tensor that is no fake replaced by what `constant` makes of it."""
     kind = type(nest)
     if kind is tuple or kind is list:
-        return kind([adopted(item, constant) for item in nest])
+        return kind([replace_real_tensors(item, constant) for item in nest])
     if kind is not FakeTensor and isinstance(nest, torch.Tensor):
         return constant(nest)
     return nest

@@ -33,9 +33,9 @@ _INTS: dict[str, frozenset[str]] = {
     "aten::special_round": frozenset({"decimals"}), "aten::polygamma": frozenset({"n"}), "aten::special_polygamma": frozenset({"n"}),
 }  # fmt: skip
 #: give back their argument itself for some numbers, which no schema says
-_GIVE_BACK = frozenset({"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"})
+_MAY_RETURN_INPUT = frozenset({"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"})
 #: write into running statistics, which no schema says either
-_WRITE_UNSAID = frozenset({
+_UNDECLARED_WRITES = frozenset({
     "aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
     "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", "aten::_no_grad_embedding_renorm_",
 })  # fmt: skip
@@ -106,7 +106,7 @@ def _is_fit(op: Op) -> bool:
     gives_tensors = all(str(returned.type) == "Tensor" for returned in op._schema.returns)
     aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
     writes_out = any(argument.is_out for argument in arguments)
-    unsaid = op._schema.name in _GIVE_BACK or op._schema.name in _WRITE_UNSAID
+    unsaid = op._schema.name in _MAY_RETURN_INPUT or op._schema.name in _UNDECLARED_WRITES
     return has_tensor and gives_tensors and not aliases and not writes_out and not unsaid
 
 
@@ -127,7 +127,7 @@ def _define(op: Op) -> Op:
     return getattr(getattr(torch.ops, library.ns), name).default  # type: ignore[no-any-return]  # an overload
 
 
-def _plain(value: Any) -> Any:
+def _hint_of(value: Any) -> Any:
     """The hint of a symbolic number, which leaves no guard; for an unbacked one a number that most operators accept.
 
     Only metadata is computed with it, which does not depend on it; for an operator that refuses it the number is specialized.
@@ -146,13 +146,13 @@ def _converted(op: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[lis
     names = list(kinds)
 
     def one(name: str, value: Any) -> Any:
-        value = _plain(value)
+        value = _hint_of(value)
         return float(value) if "float" in kinds[name] and type(value) is int else value
 
     return [one(name, value) for name, value in zip(names, args, strict=False)], {name: one(name, v) for name, v in kwargs.items()}
 
 
-def _apart(result: Any, given: Any) -> Any:
+def _unaliased(result: Any, given: Any) -> Any:
     """Copy results that share an argument's memory: the schema of the overload does not allow that they do."""
     storages = {tensor.untyped_storage()._cdata for tensor in pytree.tree_leaves(given) if isinstance(tensor, Tensor)}
     return pytree.tree_map_only(Tensor, lambda made: made.clone() if made.untyped_storage()._cdata in storages else made, result)
@@ -162,7 +162,7 @@ def _kernel(op: Op) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         plain, keywords = _converted(op, args, kwargs)
         result = op(*plain, **keywords)
-        return result if op._schema.is_mutable else _apart(result, (plain, keywords))
+        return result if op._schema.is_mutable else _unaliased(result, (plain, keywords))
 
     return kernel
 

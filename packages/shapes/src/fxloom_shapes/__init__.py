@@ -8,13 +8,13 @@ from fxloom_shapes.propagation.context import TraceContext, saved_tensors_hooks_
 from fxloom_shapes.propagation.current import trace_context
 from fxloom_shapes.propagation.mode import FakeMode
 from fxloom_shapes.propagation.propagate import propagate
-from fxloom_shapes.propagation.special_operators import QUESTIONS
+from fxloom_shapes.propagation.special_operators import SIZE_QUERIES
 from fxloom_shapes.symbols.env import SymbolEnv
 from fxloom_shapes.symbols.options import EnvOptions
 from fxloom_shapes.symbols.symbol import SizeGuard, Symbol
 
 __all__ = [
-    "QUESTIONS",
+    "SIZE_QUERIES",
     "ConstraintViolated",
     "DataDependent",
     "Descriptor",

@@ -205,7 +205,7 @@ def _refuse_transforms(tensors: Sequence[torch.Tensor]) -> None:
         raise RuntimeError("an argument carries a tangent of forward-mode differentiation, which graphs compiled ahead of time drop")
 
 
-def _fixed(constant: Any) -> Any:
+def _snapshot(constant: Any) -> Any:
     """What to compare a constant with later, when an array may have been written."""
     return constant.copy() if _is_array(constant) else constant
 
@@ -239,7 +239,7 @@ class _Program:
         self.name = getattr(fn, "__qualname__", type(fn).__qualname__)
         self.leaves, self.spec = _flatten(args, kwargs)
         self.places = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
-        self.constants = {place: _fixed(leaf) for place, leaf in enumerate(self.leaves) if not isinstance(leaf, torch.Tensor)}
+        self.constants = {place: _snapshot(leaf) for place, leaf in enumerate(self.leaves) if not isinstance(leaf, torch.Tensor)}
         self.example_inputs: list[torch.Tensor] = [self.leaves[place] for place in self.places]
         _refuse_transforms(self.example_inputs)
         self.likes = [_Like.of(tensor) for tensor in self.example_inputs]

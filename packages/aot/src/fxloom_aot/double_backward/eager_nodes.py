@@ -16,7 +16,7 @@ import torch
 import torch.fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from fxloom_aot.recording.modes import anomalies_unseen, devices_as_captured, restoring_modes
+from fxloom_aot.recording.modes import absent_devices_as_captured, anomaly_detection_off, restoring_modes
 from fxloom_aot.recording.recorder import Recorder
 from fxloom_aot.recording.run_graph import run_graph
 from fxloom_aot.runtime_numbers import runtime_value
@@ -159,7 +159,7 @@ def record_eager_nodes(
     values: list[Any] = []
     hooks = torch.autograd.graph.saved_tensors_hooks(recording.pack, recording.unpack)
     with (
-        torch.inference_mode(False), restoring_modes(), devices_as_captured(), anomalies_unseen(), symbolic_kernels(False),
+        torch.inference_mode(False), restoring_modes(), absent_devices_as_captured(), anomaly_detection_off(), symbolic_kernels(False),
         torch.autograd.set_multithreading_enabled(False), hooks,
     ):  # fmt: skip
         for device, (enabled, dtype) in program.autocast.items():

@@ -18,11 +18,11 @@ import torch.fx
 
 from fxloom_aot._torch_private import TorchDispatchMode, below_autograd
 from fxloom_aot.functional.simplifications import EVALUATED, IDENTITIES, RESHAPES, infer_size, viewable
-from fxloom_aot.nests import adopted, numbers_of, values_of
+from fxloom_aot.nests import numbers_of, replace_real_tensors, values_of
 from fxloom_interfaces.errors import GraphRejected, InternalError
 from fxloom_ops.philox import PHILOX_SEEDS
 from fxloom_ops.schema import Op, decompose, schema_info
-from fxloom_shapes import QUESTIONS, DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
+from fxloom_shapes import SIZE_QUERIES, DataDependent, Descriptor, FakeMode, FakeTensor, make_fake, propagate
 from fxloom_shapes.fake.devices import with_requested_device
 from fxloom_shapes.fake.size_nodes import symbols_made
 from fxloom_shapes.fake.sizes import statically_same_size
@@ -119,7 +119,7 @@ class FunctionalLog(TorchDispatchMode):
     # --- calls ---
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if func in QUESTIONS:
+        if func in SIZE_QUERIES:
             return propagate(func, args, kwargs)
         return self.emit(func, args, with_requested_device(kwargs or {}))
 
@@ -141,15 +141,15 @@ class FunctionalLog(TorchDispatchMode):
                 return result
         if op is PHILOX_SEEDS and not self.backward:
             return self._seeds(*args, **kwargs)
-        facts = schema_info(op)
-        if facts.writes:
+        info = schema_info(op)
+        if info.writes:
             raise InternalError("aot", f"a decomposition called {op}, which writes to its argument; rules are functional")
         identity = IDENTITIES.get(op)
         if merge and identity is not None:
             same = identity(*args, **kwargs)
             if same is not None:
                 return same
-        if facts.composite:
+        if info.composite:
             with below_autograd(), self:
                 result = decompose(op, args, kwargs)
             if result is not NotImplemented:
@@ -162,7 +162,7 @@ class FunctionalLog(TorchDispatchMode):
                 return args[0]
         args, kwargs = self._adopt(args), {name: self._adopt(value) for name, value in kwargs.items()}
         key = None
-        if merge and not facts.seeded:
+        if merge and not info.seeded:
             key = (op, self.region, key_of_values(args), tuple((name, key_of_values(value)) for name, value in sorted(kwargs.items())))
             known = self._merged.get(key)
             if known is not None:
@@ -229,7 +229,7 @@ class FunctionalLog(TorchDispatchMode):
                     self.origins.setdefault(id(value), Origin(number, item))
 
     def _adopt(self, value: Any) -> Any:
-        return adopted(value, self.constant)
+        return replace_real_tensors(value, self.constant)
 
     def _reshape(self, value: FakeTensor, size: Any) -> FakeTensor:
         """`view`, by way of a copy where this value's strides, other than the program's, don't allow a view."""

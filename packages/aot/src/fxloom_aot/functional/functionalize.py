@@ -179,7 +179,7 @@ class Functionalizer:
             return self.log.constant(argument)
         return argument
 
-    def read_laid_out(self, fake: FakeTensor) -> FakeTensor:
+    def read_with_strides(self, fake: FakeTensor) -> FakeTensor:
         """The value of `fake` now, with the strides that `fake` has, unless these have gaps and hold symbols."""
         value: FakeTensor = self.read(fake)
         desc = self.view_of(fake).desc
@@ -256,15 +256,16 @@ class Functionalizer:
                 self.reject(entry, f"{op} writes to several tensors that share memory")
             self._write_results(variant, self.read(variant_args), {}, out, own, [args[position] for position in written])
             return
-        facts = schema_info(op)
-        if facts.writes:
+        info = schema_info(op)
+        if info.writes:
             self._mutate(entry)
             return
         if type(out) in (bool, int, float, complex):  # the program got this number while it was recorded, without looking at values
             return
         read, named = self.read(args), {name: self.read(value) for name, value in kwargs.items()}
-        if facts.seeded:  # the layout decides which element gets which random number
-            read = tuple(self.read_laid_out(given) if type(given) is FakeTensor else value for value, given in zip(read, args, strict=True))
+        if info.seeded:  # the layout decides which element gets which random number
+            pairs = zip(read, args, strict=True)
+            read = tuple(self.read_with_strides(given) if type(given) is FakeTensor else value for value, given in pairs)
         if symbols_made(self.fake_mode.env, out):
             values = self.log.record(op, read, named, out)
         else:

@@ -13,13 +13,13 @@ from fxloom_shapes import trace_context
 from fxloom_shapes.fake.devices import absent_devices
 
 
-def devices_as_captured() -> AbstractContextManager[Any]:
+def absent_devices_as_captured() -> AbstractContextManager[Any]:
     """Allow devices that this machine does not have, as capture did; the graph itself runs on devices that exist."""
     context = trace_context()
     return absent_devices() if context is None or context.fake_mode.absent_devices else nullcontext()
 
 
-def anomalies_unseen() -> AbstractContextManager[Any]:
+def anomaly_detection_off() -> AbstractContextManager[Any]:
     """Turn anomaly detection off: fakes have no values to check for NaN. Gradients of the compiled function are checked when it runs."""
     return torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else nullcontext()
 

@@ -16,20 +16,20 @@ import torch
 import torch.fx
 
 from fxloom_aot._torch_private import TorchDispatchMode, current_autograd_name, current_autograd_number, next_autograd_number
-from fxloom_aot.nests import adopted
+from fxloom_aot.nests import replace_real_tensors
 from fxloom_interfaces.errors import Site
 from fxloom_interfaces.meta import get_site
 from fxloom_interfaces.node_text import node_text
 from fxloom_ops.assertions import CHECK
 from fxloom_ops.schema import Op, decompose, schema_info
-from fxloom_shapes import QUESTIONS, Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
+from fxloom_shapes import SIZE_QUERIES, Descriptor, FakeMode, FakeStorage, FakeTensor, propagate
 from fxloom_shapes.fake.devices import with_requested_device
 from fxloom_shapes.symbols.messages import check_arguments
 from fxloom_shapes.symbols.nodes import BoolNode
 
 #: derivatives that take a shorter way for some sizes. Products: the layout of the factors says which one is transposed.
 #: Sums along an axis of one element are that element.
-_EITHER_WAY = frozenset({"MmBackward0", "AddmmBackward0", "CumsumBackward0"})
+_EQUIVALENT_ANSWERS = frozenset({"MmBackward0", "AddmmBackward0", "CumsumBackward0"})
 Where = tuple[Descriptor, FakeStorage]
 
 
@@ -92,7 +92,7 @@ class Recorder(TorchDispatchMode):
         self._first_numbers: list[int] = []
         self._numbered: list[tuple[torch.fx.Node, int]] = []  # and the checkpoint that it is part of
 
-    def starts(self, node: torch.fx.Node) -> None:
+    def start_node(self, node: torch.fx.Node) -> None:
         """The program reaches `node`."""
         self.node = node
         if node.op == "output":  # makes nothing: operators that autograd calls only now belong to earlier nodes
@@ -107,9 +107,9 @@ class Recorder(TorchDispatchMode):
         cause = self.cause()
         return None if cause is None else get_site(cause)
 
-    def either_way(self) -> bool:
+    def answers_equivalent(self) -> bool:
         """True while a question about sizes only chooses between two ways to compute the same result."""
-        return self.in_backward and current_autograd_name() in _EITHER_WAY
+        return self.in_backward and current_autograd_name() in _EQUIVALENT_ANSWERS
 
     def expression(self) -> str:
         """The program's expression that the current operator belongs to."""
@@ -147,12 +147,12 @@ class Recorder(TorchDispatchMode):
         if func is torch.ops.aten._conj.default and isinstance(args[0], complex):  # a number that autograd conjugates
             func, args = torch.ops.aten.scalar_tensor.default, (args[0].conjugate(),)
             kwargs = {"dtype": torch.complex128}  # of no axes: results are of the type of what it meets
-        if func in QUESTIONS:
+        if func in SIZE_QUERIES:
             return propagate(func, args, kwargs, self.fake_mode)
         if func.namespace == "profiler":  # names a stretch of the trace, computes nothing
             return func(*args, **kwargs)
-        facts = schema_info(func)
-        if facts.composite:
+        info = schema_info(func)
+        if info.composite:
             # only under inference mode or from within another operator: autograd takes these apart otherwise
             with self:
                 result = decompose(func, args, kwargs)
@@ -164,7 +164,7 @@ class Recorder(TorchDispatchMode):
         # a recomputation (checkpoint) runs the forward program, with grad mode on, inside of the backward pass
         region = 1 if self.in_backward and tracked else 0
         cause, checkpoint = self._cause()
-        if facts.inplace_view:
+        if info.inplace_view:
             target = args[0]
             before = (target.desc, target.storage_token)
             out = propagate(func, args, kwargs, self.fake_mode)
@@ -176,7 +176,7 @@ class Recorder(TorchDispatchMode):
         self.log.append(Entry(func, args, kwargs, out, cause, region=region, checkpoint=checkpoint, tracked=tracked))
         return out
 
-    def asserts(self, statement: Any) -> None:
+    def record_assertion(self, statement: Any) -> None:
         """The program asserts `statement` about unbacked numbers."""
         assert self.fake_mode.env is not None
         text, *rest = check_arguments(self.fake_mode.env, statement)
@@ -194,4 +194,4 @@ class Recorder(TorchDispatchMode):
         return fake
 
     def _adopt(self, value: Any) -> Any:
-        return adopted(value, self.constant)
+        return replace_real_tensors(value, self.constant)

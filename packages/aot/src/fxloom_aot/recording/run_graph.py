@@ -43,7 +43,7 @@ def _run(gm: torch.fx.GraphModule, inputs: Sequence[Any], recorder: Recorder) ->
 
     last_use = _last_uses(gm.graph)
     for node in gm.graph.nodes:
-        recorder.starts(node)
+        recorder.start_node(node)
         match node.op:
             case "placeholder":
                 values[node] = inputs[position]

@@ -43,13 +43,13 @@ class CompiledFunction(torch.autograd.Function):
                 "use_reentrant=False is compatible with both"
             )
         count = len(stage.outputs)
-        more = call.take() if len(gradients) > count and gradients[count] is not None else {}
+        pending = call.take() if len(gradients) > count and gradients[count] is not None else {}
         gradients = gradients[:count]
         chosen = [number for number, gradient in enumerate(gradients) if gradient is not None]
-        if not chosen and not more:  # the engine runs this node for another output of its consumer
+        if not chosen and not pending:  # the engine runs this node for another output of its consumer
             return (None,) * (2 + len(stage.parts[0]))
-        if more or torch.is_grad_enabled():
-            running = _for_more(ctx, call, gradients, chosen, more)
+        if pending or torch.is_grad_enabled():
+            running = _with_pending(ctx, call, gradients, chosen, pending)
         else:
             running = compiled_gradients(ctx, call, gradients, chosen)
         made = _next_part(running)
@@ -97,10 +97,10 @@ def _next_part(running: Iterator[list[Any]]) -> list[Any]:
     return gradients
 
 
-def _for_more(
-    ctx: Any, call: StageCall, gradients: Sequence[torch.Tensor | None], chosen: Sequence[int], more: dict[int, torch.Tensor]
+def _with_pending(
+    ctx: Any, call: StageCall, gradients: Sequence[torch.Tensor | None], chosen: Sequence[int], pending: dict[int, torch.Tensor]
 ) -> Iterator[list[Any]]:
-    """The gradients part by part where they are to have a history (`create_graph=True`), or `more` came by position."""
+    """The gradients, part by part: with a history where that is asked for (`create_graph=True`), and `pending` ones added."""
     parts = call.stage.parts
     if not chosen:
         running = iter(split_in_parts([None] * len(call.stage.sources), parts))
@@ -108,16 +108,16 @@ def _for_more(
         running = iter(split_in_parts(gradients_with_history(ctx, call, gradients, chosen), parts))
     else:
         running = compiled_gradients(ctx, call, gradients, chosen)
-    return _with_more(running, more, parts) if more else running
+    return _add_pending(running, pending, parts) if pending else running
 
 
-def _with_more(
-    running: Iterator[list[Any]], more: dict[int, torch.Tensor], parts: Sequence[Sequence[int]]
+def _add_pending(
+    running: Iterator[list[Any]], pending: dict[int, torch.Tensor], parts: Sequence[Sequence[int]]
 ) -> Iterator[list[Any]]:
     """The parts with further gradients, by position, added."""
     for positions, part in zip(parts, running, strict=True):
         for place, position in enumerate(positions):
-            further = more.pop(position, None)
+            further = pending.pop(position, None)
             if further is not None:
                 part[place] = further if part[place] is None else part[place] + further
         yield part

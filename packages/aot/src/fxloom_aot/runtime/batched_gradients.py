@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxloom_aot._torch_private import rows_of, standing_for
+from fxloom_aot._torch_private import rebatched, unbatched
 from fxloom_aot.double_backward.graph_link import double_backward_error
 
 
@@ -18,12 +18,12 @@ def for_each_row(
     run: Callable[[Sequence[torch.Tensor | None]], Sequence[Any]], gradients: Sequence[torch.Tensor | None], level: int
 ) -> Sequence[Any]:
     """What `run` makes of gradients that stand for many."""
-    rows = [None if gradient is None else rows_of(gradient, level) for gradient in gradients]
+    rows = [None if gradient is None else unbatched(gradient, level) for gradient in gradients]
     count = max(len(stacked) for stacked in rows if stacked is not None)
     made = [run([None if stacked is None else stacked[row % len(stacked)] for stacked in rows]) for row in range(count)]
     if count == 1:
         return made[0]
-    return [None if gradient is None else standing_for(gradient, level) for gradient in _stacked(made)]
+    return [None if gradient is None else rebatched(gradient, level) for gradient in _stacked(made)]
 
 
 def _stacked(rows: Sequence[Sequence[torch.Tensor | None]]) -> list[torch.Tensor | None]:

@@ -51,7 +51,7 @@ class RetainedTensors:
         ]
 
 
-_putting = threading.Lock()
+_pending_lock = threading.Lock()
 
 
 class StageCall:
@@ -87,7 +87,7 @@ class StageCall:
     def put(self, position: int, gradient: torch.Tensor) -> torch.Tensor:
         """Store a gradient for the node to add, and return what the engine passes on in its place."""
         assert self.pending is not None
-        with _putting:
+        with _pending_lock:
             mine = self.pending.setdefault(current_pass(), {})
             mine[position] = mine[position] + gradient if position in mine else gradient
         return torch.empty(0, device="cpu")

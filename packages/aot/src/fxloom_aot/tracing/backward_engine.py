@@ -19,7 +19,7 @@ from torch.autograd.graph import GradientEdge
 from fxloom_aot._torch_private import no_autocast
 from fxloom_aot.functional.functionalize import Functionalizer
 from fxloom_aot.functional.views import UnsupportedView
-from fxloom_aot.recording.modes import anomalies_unseen, restoring_modes
+from fxloom_aot.recording.modes import anomaly_detection_off, restoring_modes
 from fxloom_aot.recording.recorder import Recorder
 from fxloom_aot.tracing.stages import Source
 from fxloom_aot.tracing.upstream_gradients import drop_upstream_part
@@ -62,7 +62,7 @@ class BackwardEngine:
             for place in state.placeholders:
                 if place.memory.version != before[id(place.memory)]:
                     raise UnsupportedView("the backward pass writes to an input of the forward pass")
-            values = [None if gradient is None else state.read_laid_out(gradient) for gradient in gradients]
+            values = [None if gradient is None else state.read_with_strides(gradient) for gradient in gradients]
             effects = self.state.log.effects(first)
             return drop_upstream_part(self.state.log, values, tangents, upstream, effects) if upstream else (values, effects)
 
@@ -80,7 +80,7 @@ class BackwardEngine:
         try:
             # in this thread, whatever the device: the modes are those of this thread
             with (
-                self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad(), anomalies_unseen(),
+                self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad(), anomaly_detection_off(),
                 _autocast(autocast), self._replacing_upstream(sources, upstream) as further,
             ):  # fmt: skip
                 found = torch.autograd.grad(programs, [*inputs, *further], gradient_fakes, retain_graph=True, allow_unused=True)

@@ -25,7 +25,7 @@ from fxloom_aot.functional.outputs import classify_outputs
 from fxloom_aot.functional.views import UnsupportedView
 from fxloom_aot.partitioning.partition import Partitioner, save_all
 from fxloom_aot.recording.autograd_graph import flows_to, has_history
-from fxloom_aot.recording.modes import anomalies_unseen, autocast_state, devices_as_captured, restoring_modes
+from fxloom_aot.recording.modes import absent_devices_as_captured, anomaly_detection_off, autocast_state, restoring_modes
 from fxloom_aot.recording.recorder import Recorder
 from fxloom_aot.recording.run_graph import run_graph
 from fxloom_aot.runtime_numbers import SymbolMissing, runtime_value
@@ -56,8 +56,8 @@ def trace_graph(
     grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
     inference = torch.is_inference_mode_enabled()
     with (
-        torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), devices_as_captured(),
-        anomalies_unseen(),
+        torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), absent_devices_as_captured(),
+        anomaly_detection_off(),
     ):  # fmt: skip
         tracer = _Tracer(gm, decompositions, partitioner, list(example_inputs), inference, double_backward)
         try:
@@ -102,7 +102,10 @@ class _Tracer:
         if self.mode.env is not None:
             recorder = self.recorder
             self.mode.env.begin_retrace(
-                Tracer(recorder.site, on_deferred=recorder.asserts, either_way=recorder.either_way, expression=recorder.expression)
+                Tracer(
+                    recorder.site, on_deferred=recorder.record_assertion, answers_equivalent=recorder.answers_equivalent,
+                    expression=recorder.expression,
+                )
             )
             self._assert_of_inputs(self.mode.env)
         with phase("aot.trace"), restoring_modes(), symbolic_kernels(self._is_symbolic()):
@@ -164,7 +167,7 @@ class _Tracer:
         """Have the graph check what capture assumed of unbacked sizes of its inputs; this trace takes it as known."""
         for statement in list(env.deferred):
             if all(env.symbols[atom.text].sources for atom in symbols_of(statement)):
-                self.recorder.asserts(statement)
+                self.recorder.record_assertion(statement)
 
     def _is_symbolic(self) -> bool:
         """True when the environment has symbols: for inputs, also those that were specialized since, or unbacked ones."""

@@ -17,7 +17,7 @@ from fxloom_shapes import SymbolEnv
 from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import Atom, Poly
 from fxloom_shapes.expressions.statements import Comparison, Relation, Statement, symbols_of
-from fxloom_shapes.expressions.wording import in_words
+from fxloom_shapes.expressions.text import statement_text
 from fxloom_shapes.symbols.symbol import LARGEST, Symbol
 
 # The order is that of SizeOp in native/size_program.h.
@@ -62,7 +62,7 @@ def size_guards(env: SymbolEnv) -> list[Guard]:
         sources = tuple(symbol.sources[0] for symbol in symbols)
         places = {symbol.name: place for place, symbol in enumerate(symbols)}
         names = {symbol.name: symbol.sources[0].name for symbol in symbols}
-        check = SizeCheck(sources, tuple(_statement(guard.statement, places)), in_words(guard.statement, names))
+        check = SizeCheck(sources, tuple(_statement(guard.statement, places)), statement_text(guard.statement, names))
         guards.append(Guard(sources[0], GuardKind.SIZES, check, guard.site))
     return guards
 

@@ -44,7 +44,7 @@ _NAMES = frozenset(
     }
 )  # fmt: skip
 #: elementwise ones that look at values, or answer with no tensor
-_NOT_ASKED = frozenset({"equal", "mvlgamma", "clone", "positive"})
+_UNCHECKED = frozenset({"equal", "mvlgamma", "clone", "positive"})
 #: tensors of positions along axes that have one element here
 _POSITIONS = frozenset({"index", "indices"})
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -55,13 +55,13 @@ _MOST_AXES = 8
 
 
 @cache
-def _is_asked(op: Op) -> bool:
-    facts = schema_info(op)
+def _needs_check(op: Op) -> bool:
+    info = schema_info(op)
     name = op._schema.name
-    if op.namespace != "aten" or facts.data_dependent or facts.dynamic_shape or facts.inplace_view or facts.composite:
+    if op.namespace != "aten" or info.data_dependent or info.dynamic_shape or info.inplace_view or info.composite:
         return False
     name = name.partition("::")[2].rstrip("_")
-    if name in _NOT_ASKED:
+    if name in _UNCHECKED:
         return False
     return name in _NAMES or _elementwise_or_reduction(name)
 
@@ -74,9 +74,9 @@ def _elementwise_or_reduction(name: str) -> bool:
     return packet is not None and any(tag in getattr(packet, overload).tags for overload in packet.overloads() for tag in tags)
 
 
-def refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_call(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise what eager's kernel raises for such a call. Numbers that may change are guarded to be in the dtype's range."""
-    if not _is_asked(op):
+    if not _needs_check(op):
         return
     names = [argument.name for argument in op._schema.arguments]
     given = [*zip(names, args), *kwargs.items()]
@@ -86,7 +86,7 @@ def refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     except TypeError:  # hashes of numbers known only at run time
         return
     if not known:
-        if not _ask(op, args, kwargs):
+        if not _run_on_samples(op, args, kwargs):
             return
         if len(_passed) >= _PASSED_LIMIT:
             _passed.clear()
@@ -129,7 +129,7 @@ def _sample_size(size: Sequence[Any]) -> tuple[int, ...]:
     return tuple(min(extent, most) if type(extent) is int else most for extent in size)
 
 
-def _ask(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _run_on_samples(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Run the kernel on samples. False where that isn't possible on this machine."""
     names = [argument.name for argument in op._schema.arguments]
     seeded = schema_info(op).seeded
@@ -230,7 +230,7 @@ def _keep_in_range(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], name: 
     names = [argument.name for argument in op._schema.arguments]
     changed = tuple(outside if n == name and given is value else given for n, given in zip(names, args))
     try:
-        _ask(op, changed, {n: outside if given is value else given for n, given in kwargs.items()})
+        _run_on_samples(op, changed, {n: outside if given is value else given for n, given in kwargs.items()})
     except OPERATOR_ERRORS:  # the kernel refuses the number
         if not (value <= high and value >= low):
             value.__int__() if type(value) is torch.SymInt else value.__float__()  # inf, which some dtypes have

@@ -123,9 +123,9 @@ def carry_constant(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out:
             fake.set_constant(value)
 
 
-def written_constant(func: Op, facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+def written_constant(func: Op, info: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
     """What the first argument holds after an operator that writes to it; None where a value is unknown."""
-    if [(position, is_out) for position, _, is_out in facts.writes] != [(0, False)] or facts.seeded or facts.inplace_view:
+    if [(position, is_out) for position, _, is_out in info.writes] != [(0, False)] or info.seeded or info.inplace_view:
         return None
     if args[0].desc.device != _CPU:
         return None

@@ -62,12 +62,12 @@ def common_device(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
     return found or scalar or _CPU
 
 
-def ask_meta_kernel(func: Op, kernel: Callable[..., Any], facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
+def run_meta_kernel(func: Op, kernel: Callable[..., Any], info: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
     """What `kernel`, which is `func` itself or stands for it, makes of tensors on `meta`."""
     device = common_device(func, args, kwargs)
     tensors = list(tensors_of(args, kwargs))
     metas = _meta_tensors(tensors)
-    has_outs = any(is_out for _, _, is_out in facts.writes)
+    has_outs = any(is_out for _, _, is_out in info.writes)
 
     def to_meta(value: Any) -> Any:
         if type(value) is FakeTensor:
@@ -78,7 +78,7 @@ def ask_meta_kernel(func: Op, kernel: Callable[..., Any], facts: SchemaInfo, arg
 
     meta_args = tuple(to_meta(value) for value in args)
     meta_kwargs = {name: to_meta(value) for name, value in kwargs.items()}
-    if meta_kwargs.get("device") is not None or (facts.has_device and not tensors):
+    if meta_kwargs.get("device") is not None or (info.has_device and not tensors):
         meta_kwargs["device"] = _META
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
@@ -137,7 +137,7 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
         nbytes[tensor.storage_token.ident] = needed if known is None or known is needed else torch.sym_max(known, needed)
     metas: dict[int, torch.Tensor] = {}
     storages: dict[int, torch.UntypedStorage] = {}
-    with disable_torch_dispatch(), torch.no_grad(), _certain(tensors):
+    with disable_torch_dispatch(), torch.no_grad(), _memory_checks_pass(tensors):
         for tensor in tensors:
             if id(tensor) in metas:
                 continue
@@ -153,7 +153,7 @@ def _meta_tensors(tensors: list[FakeTensor]) -> dict[int, torch.Tensor]:
 
 
 @contextmanager
-def _certain(tensors: list[FakeTensor]) -> Iterator[None]:
+def _memory_checks_pass(tensors: list[FakeTensor]) -> Iterator[None]:
     """Within the block torch's checks that a tensor fits into its memory succeed."""
     env = next((tensor.desc.env for tensor in tensors if tensor.desc.env is not None), None)
     with nullcontext() if env is None else env.queried_by(QueryOrigin.MEMORY):

@@ -17,7 +17,7 @@ from fxloom_ops.custom_operators import fake_kernel
 from fxloom_ops.schema import Op, SchemaInfo, decompose, schema_info
 from fxloom_shapes._torch_private import context_for_fake_kernels, make_wrapper, set_lazy_bits, symbolic_kernels
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
-from fxloom_shapes.fake.argument_checks import refuse
+from fxloom_shapes.fake.argument_checks import check_call
 from fxloom_shapes.fake.descriptor import CONJ, NEG
 from fxloom_shapes.fake.devices import with_requested_device
 from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, Uncached, ViewOf
@@ -34,7 +34,7 @@ from fxloom_shapes.propagation.known_values import (
     may_be_constant,
     written_constant,
 )
-from fxloom_shapes.propagation.meta_kernels import ask_meta_kernel, common_device
+from fxloom_shapes.propagation.meta_kernels import common_device, run_meta_kernel
 from fxloom_shapes.propagation.special_operators import HANDLERS, Handler
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class OperatorTraits:
     """
 
     func: Op  # held, so that no other gets its id
-    facts: SchemaInfo
+    info: SchemaInfo
     handler: Handler | None
     copies: bool
     views_copy: bool
@@ -102,7 +102,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
     except RealTensor:
         args, kwargs = with_fakes(args, kwargs or {}, func, mode)
         key = key_of(traits, args, kwargs)
-    facts = traits.facts
+    info = traits.info
     plan = _plans.get(key)
     env = None
     if plan is None:
@@ -110,21 +110,21 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         if env is not None:
             plan = env.plans.get(key)
     if plan is None:
-        if facts.data_dependent or facts.dynamic_shape:
+        if info.data_dependent or info.dynamic_shape:
             known = compute_constant(func, args, kwargs or {})
             if known is not None:
                 return known
             if func is aten.index.Tensor:
                 args = (args[0], known_masks(args[1]), *args[2:])
             asked = symbols_of_context(mode)
-            if asked is not None and asked.options.capture_shapes and facts.dynamic_shape:
+            if asked is not None and asked.options.capture_shapes and info.dynamic_shape:
                 made = dynamic_shape(asked, func, args, kwargs or {}) if _shape_depends_on_values(func, args, kwargs or {}) else None
                 if made is not None:
                     return made
-        made_plan = _make_plan(func, facts, args, kwargs or {}, mode)
+        made_plan = _make_plan(func, info, args, kwargs or {}, mode)
         if made_plan is None:
             return decompose(func, args, kwargs or {})
-        refuse(func, args, kwargs or {})
+        check_call(func, args, kwargs or {})
         plan = made_plan.plan if isinstance(made_plan, Uncached) else made_plan
         if isinstance(made_plan, Uncached):
             pass  # the next call's may be another
@@ -154,14 +154,14 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         out = make_fake(plan.desc, args[0].storage_token)
     else:
         out = _build(plan, args, kwargs)
-    if facts.writes:
-        known = written_constant(func, facts, args, kwargs or {}) if args and hasattr(args[0], "_constant") else None
-        _note_writes(facts, args, kwargs or {})
+    if info.writes:
+        known = written_constant(func, info, args, kwargs or {}) if args and hasattr(args[0], "_constant") else None
+        _note_writes(info, args, kwargs or {})
         if known is not None:
             args[0].set_constant(known)
-    if facts.seeded:
+    if info.seeded:
         statistics.draws += 1
-    elif not facts.writes and args and (traits.known_factory or may_be_constant(args)):
+    elif not info.writes and args and (traits.known_factory or may_be_constant(args)):
         carry_constant(func, args, kwargs or {}, out)
     return out
 
@@ -201,7 +201,7 @@ def _build(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
     return build(plan)
 
 
-def _make_plan(func: Op, facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Plan | Uncached | None:
+def _make_plan(func: Op, info: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Plan | Uncached | None:
     """None when the operator is defined by others and has to be taken apart."""
     if not RULES:
         import fxloom_shapes.rules  # noqa: F401  # fills the table, at first need: it takes 20 ms
@@ -213,21 +213,21 @@ def _make_plan(func: Op, facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[
         if plan is not None:
             statistics.rules += 1
             return plan
-    if facts.data_dependent:
+    if info.data_dependent:
         raise DataDependent(str(func))
-    if facts.dynamic_shape and _shape_depends_on_values(func, args, kwargs):
+    if info.dynamic_shape and _shape_depends_on_values(func, args, kwargs):
         raise DataDependent(str(func), f"the shape of {func}'s result depends on the values of a tensor")
-    if facts.composite:
+    if info.composite:
         return None
     if func in _QUANTIZES:
         raise NoFakeKernel(str(func), f"{func} makes a quantized tensor, which fakes don't model")
     statistics.meta_kernels += 1
     kernel = None if func.namespace in _TORCHS_OWN else fake_kernel(func)
     if kernel is None:
-        return ask_meta_kernel(func, func, facts, args, kwargs)
+        return run_meta_kernel(func, func, info, args, kwargs)
     context = CustomContext(func, symbols_of_context(mode))
     with context_for_fake_kernels(context), symbolic_kernels(context.env is not None):
-        plan = ask_meta_kernel(func, kernel, facts, args, kwargs)
+        plan = run_meta_kernel(func, kernel, info, args, kwargs)
     return Uncached(plan) if context.made else plan
 
 
@@ -248,14 +248,14 @@ def _shape_depends_on_values(func: Op, args: tuple[Any, ...], kwargs: dict[str, 
     return True
 
 
-def _note_writes(facts: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for position, name, _ in facts.writes:
+def _note_writes(info: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for position, name, _ in info.writes:
         written = args[position] if position < len(args) else kwargs.get(name)
         for fake in written if isinstance(written, (tuple, list)) else (written,):
             if type(fake) is not FakeTensor:
                 continue
             fake.storage_token.writes += 1
-            if facts.counts_within and not fake.is_inference():
+            if info.counts_within and not fake.is_inference():
                 increment_version(fake)
 
 

@@ -65,7 +65,7 @@ def _lift_fresh(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: F
 
 
 #: what kernels in C++ ask of a tensor whose sizes are symbolic, by way of the dispatcher: no calls of the program
-QUESTIONS = frozenset({aten.size.default, aten.stride.default})
+SIZE_QUERIES = frozenset({aten.size.default, aten.stride.default})
 
 
 def _plain_numbers(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> list[int]:
@@ -124,7 +124,7 @@ HANDLERS: dict[Op, Handler] = {
     aten.lift_fresh.default: _lift_fresh,
     aten._assert_scalar.default: _assert_scalar,
     CHECK: _assert_scalar,
-    **dict.fromkeys(QUESTIONS, _plain_numbers),
+    **dict.fromkeys(SIZE_QUERIES, _plain_numbers),
 }
 for _name in (
     "t_",

@@ -26,7 +26,7 @@ from fxloom_shapes.expressions.statements import Comparison, Relation, Statement
 from fxloom_shapes.solver import generalization
 from fxloom_shapes.solver.constraints import ConstraintSolver, Range
 from fxloom_shapes.symbols.float_nodes import FloatNode
-from fxloom_shapes.symbols.messages import worded
+from fxloom_shapes.symbols.messages import in_program_terms
 from fxloom_shapes.symbols.nodes import IntNode
 from fxloom_shapes.symbols.options import EnvOptions, QueryOrigin, Tracer
 from fxloom_shapes.symbols.symbol import LARGEST, SPECIAL, SizeGuard, Symbol
@@ -312,7 +312,7 @@ class SymbolEnv:
                 return assumed
             raise DataDependent(
                 "size",
-                f"{worded(self, statement)} is asked of a number known only at run time; torch._check it first",
+                f"{in_program_terms(self, statement)} is asked of a number known only at run time; torch._check it first",
                 self._violated(statement),
             ) from None
         self.guard(statement if truth else statement.negated())
@@ -325,7 +325,7 @@ class SymbolEnv:
             if symbol.hint is None and symbol.sources:
                 return ConstraintViolated(
                     symbol.sources[0].name,
-                    f"to know whether {worded(self, statement)}",
+                    f"to know whether {in_program_terms(self, statement)}",
                     self.tracer.site(),
                     "Promise it by torch._check, or use mark_dynamic instead of mark_unbacked.",
                 )
@@ -390,7 +390,7 @@ class SymbolEnv:
         if len(answers) != 1:
             return None
         (truth,) = answers
-        if not generalization.is_about_strides(statement) and not self.tracer.either_way():
+        if not generalization.is_about_strides(statement) and not self.tracer.answers_equivalent():
             self._defer(statement if truth else statement.negated(), self._why_assumed())
         return truth
 
@@ -410,7 +410,7 @@ class SymbolEnv:
         serves them all), and of any number where it makes no difference.
         """
         unknown = self._unknown(atoms) if self.in_operator else {}
-        if self.tracer.either_way():
+        if self.tracer.answers_equivalent():
             return unknown
         symbols = [self.symbols[name] for name in unknown]
         wanted = all(self.options.one_graph or symbol.sources for symbol in symbols)
@@ -444,7 +444,7 @@ class SymbolEnv:
             symbol = self.symbols[atom.text]
             if symbol.pinned and self._has_one_value(symbol):
                 where = symbol.label or (symbol.sources[0].name if symbol.sources else symbol.name)
-                raise ConstraintViolated(where, worded(self, statement), site)
+                raise ConstraintViolated(where, in_program_terms(self, statement), site)
 
     def _has_one_value(self, symbol: Symbol, *more: Statement) -> bool:
         """True where no other number near by satisfies the guards on the symbol alone and `more`: the symbol is specialized."""

@@ -13,7 +13,7 @@ import torch
 from fxloom_interfaces.node_text import spelled
 from fxloom_shapes.expressions.polynomials import Poly
 from fxloom_shapes.expressions.statements import Relation, Statement, symbols_of
-from fxloom_shapes.expressions.wording import in_words, number_in_words
+from fxloom_shapes.expressions.text import number_text, statement_text
 
 if TYPE_CHECKING:
     from fxloom_shapes.symbols.env import SymbolEnv
@@ -26,25 +26,25 @@ def _names(env: SymbolEnv, statement: Statement) -> dict[str, str]:
     return {name: spelled(text) for name, text in called.items() if text}
 
 
-def worded(env: SymbolEnv, statement: Statement) -> str:
+def in_program_terms(env: SymbolEnv, statement: Statement) -> str:
     """A statement in the program's terms."""
-    return in_words(statement, _names(env, statement))
+    return statement_text(statement, _names(env, statement))
 
 
-def _worded_number(env: SymbolEnv, poly: Poly) -> str:
+def _number_in_program_terms(env: SymbolEnv, poly: Poly) -> str:
     """A number in the program's terms."""
-    return number_in_words(poly, _names(env, Relation("==", poly)))
+    return number_text(poly, _names(env, Relation("==", poly)))
 
 
 def failure_message(env: SymbolEnv, statement: Statement) -> str:
     """What to say when a statement that was assumed (`SymbolEnv.deferred`) turns out not to hold."""
     guard = env.deferred[statement]
     if guard.message:
-        numbers = [_worded_number(env, n.node.poly) if type(n) is torch.SymInt else n for n in guard.numbers]
+        numbers = [_number_in_program_terms(env, n.node.poly) if type(n) is torch.SymInt else n for n in guard.numbers]
         return guard.message.format(*numbers) if numbers else guard.message
     where = f"at {guard.site}" if guard.site is not None else ""
     why = "; ".join(part for part in (guard.reason, where) if part)
-    return f"{worded(env, statement)} does not hold" + (f" ({why})" if why else "")
+    return f"{in_program_terms(env, statement)} does not hold" + (f" ({why})" if why else "")
 
 
 def check_arguments(env: SymbolEnv, statement: Statement) -> tuple[Any, ...]:

@@ -41,18 +41,18 @@ def estimate(number: Any) -> int:
     node = number.node
     hint = node.hint
     if hint is None and isinstance(node, IntNode):
-        return int(node.poly.value(_Guessed(node.env.hints)))
-    return _GUESS if hint is None else int(hint)
+        return int(node.poly.value(_Estimates(node.env.hints)))
+    return _UNBACKED_ESTIMATE if hint is None else int(hint)
 
 
-_GUESS = 4096
+_UNBACKED_ESTIMATE = 4096
 
 
-class _Guessed(dict[str, Any]):
+class _Estimates(dict[str, Any]):
     """Values of symbols in the traced call; a default for unbacked ones."""
 
     def __missing__(self, name: str) -> int:
-        return _GUESS
+        return _UNBACKED_ESTIMATE
 
 
 def symbol_names(values: Any) -> dict[str, None]:

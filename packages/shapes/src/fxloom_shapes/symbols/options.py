@@ -62,12 +62,12 @@ class Tracer:
     """Callbacks of the layer that traces.
 
     site: the user's line of the current query. on_symbol: called when a symbol is made. on_deferred: called when a statement about unbacked
-    symbols is assumed, so that the trace checks it at run time. either_way: True while both answers lead to the same result.
+    symbols is assumed, so that the trace checks it at run time. answers_equivalent: True while both answers lead to the same result.
     expression: the program's expression whose value the next unbacked symbol stands for, for messages.
     """
 
     site: Callable[[], Site | None] = _no_site
     on_symbol: Callable[[], None] = lambda: None
     on_deferred: Callable[[Any], None] = lambda statement: None
-    either_way: Callable[[], bool] = lambda: False
+    answers_equivalent: Callable[[], bool] = lambda: False
     expression: Callable[[], str] = _nothing

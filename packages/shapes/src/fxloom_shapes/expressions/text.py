@@ -17,7 +17,7 @@ _CALLED = {"Min": "min", "Max": "max", "Floor": "math.floor", "Ceil": "math.ceil
 _MIRRORED = {">=": "<=", "==": "==", "!=": "!="}
 
 
-def in_words(statement: Statement, names: Mapping[str, str]) -> str:
+def statement_text(statement: Statement, names: Mapping[str, str]) -> str:
     """See the module's docstring. names: symbol -> what to call it."""
     if isinstance(statement, Relation):
         return _relation(statement, names)
@@ -25,7 +25,7 @@ def in_words(statement: Statement, names: Mapping[str, str]) -> str:
         args = [text(part, names) for part in statement.args]
         said = f"{args[0]} is finite" if statement.op == "finite" else f"{args[0]} {statement.op} {args[1]}"
         return said if statement.truth else f"not {said}"
-    return "(" + f" {statement.kind} ".join(in_words(part, names) for part in statement.parts) + ")"
+    return "(" + f" {statement.kind} ".join(statement_text(part, names) for part in statement.parts) + ")"
 
 
 def _relation(statement: Relation, names: Mapping[str, str]) -> str:
@@ -37,7 +37,7 @@ def _relation(statement: Relation, names: Mapping[str, str]) -> str:
     return f"{_poly(left, names)} {op} {_poly(right, names)}"
 
 
-def number_in_words(poly: Poly, names: Mapping[str, str]) -> str:
+def number_text(poly: Poly, names: Mapping[str, str]) -> str:
     """A number likewise."""
     return _poly(poly, names)
 
