@@ -144,7 +144,7 @@ def captured(method: Callable[[], Any], whole: bool, trace: bool) -> tuple[str, 
     """Outcome and, with `whole`, the reason of the break."""
     import torch
 
-    from fxloom_dynamo.code_cache.misses import compile_callable
+    from fxloom_dynamo.code_cache.callables import compile_callable
     from fxloom_dynamo.config import CaptureConfig
     from fxloom_interfaces.errors import FxloomError
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxloom_dynamo.code_cache.misses import compile_callable
+from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.evaluation.attempts import ENDINGS
 from fxloom_interfaces.dialects.torch_dialect import verify

@@ -17,7 +17,7 @@ import torch
 
 from fxloom_dynamo import graph_break, optimize
 from fxloom_dynamo.breaks import CATALOGUE
-from fxloom_dynamo.code_cache.misses import compile_callable
+from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.interpreter.model_tables import FUNCTIONS
 from fxloom_interfaces import telemetry

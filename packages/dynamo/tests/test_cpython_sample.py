@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fxloom_dynamo.code_cache.misses import compile_callable
+from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
 
 pytest.importorskip("test.test_list", reason="an interpreter without its test suite")

@@ -16,7 +16,8 @@ from fxloom_dynamo import _native
 from fxloom_dynamo.bytecode import assemble, disassemble, emit
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL
-from fxloom_dynamo.guard.guards import FrameNames, Guard, GuardKind, TensorProperties, build_tree, identity_guard
+from fxloom_dynamo.guard.guards import Guard, GuardKind, TensorProperties, identity_guard
+from fxloom_dynamo.guard.tree import FrameNames, build_tree
 from fxloom_interfaces.sources import (
     AttrSource,
     ClosureSource,
@@ -166,7 +167,8 @@ def test_relations() -> None:
 
 
 def test_global_state_guard() -> None:
-    from fxloom_dynamo.guard.guards import explain, global_state_guard
+    from fxloom_dynamo.guard.guards import global_state_guard
+    from fxloom_dynamo.guard.messages import explain
 
     guard = global_state_guard()
     assert call(two, (guard,), 1, 2) == -1

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fxloom_dynamo
-from fxloom_dynamo.guard.guards import FrameNames, Guard, GuardKind, TensorProperties, build_tree, global_state_guard, identity_guard
+from fxloom_dynamo.guard.guards import Guard, GuardKind, TensorProperties, global_state_guard, identity_guard
+from fxloom_dynamo.guard.tree import FrameNames, build_tree
 from fxloom_interfaces.sources import (
     AttrSource,
     CallSource,

@@ -119,7 +119,7 @@ def test_finders_that_an_import_calls_are_not_captured(monkeypatch: pytest.Monke
         return x + isinstance(stringprep, types.ModuleType)
 
     frames: list[Any] = []
-    from fxloom_dynamo.code_cache.misses import compile_callable
+    from fxloom_dynamo.code_cache.callables import compile_callable
     from fxloom_dynamo.config import CaptureConfig
 
     monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
@@ -140,7 +140,7 @@ def test_what_an_imported_module_calls_is_not_captured(monkeypatch: pytest.Monke
 
         return x + module_that_computes.TABLE
 
-    from fxloom_dynamo.code_cache.misses import compile_callable
+    from fxloom_dynamo.code_cache.callables import compile_callable
     from fxloom_dynamo.config import CaptureConfig
 
     frames: list[Any] = []

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fxloom_dynamo import disable, graph_break, optimize, skip
-from fxloom_dynamo.code_cache.misses import compile_callable
+from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.interpreter.frame import Frame
 

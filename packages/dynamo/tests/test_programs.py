@@ -16,7 +16,7 @@ import pytest
 import torch
 from programs import check
 
-from fxloom_dynamo.code_cache.misses import compile_callable
+from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_interfaces import telemetry
 

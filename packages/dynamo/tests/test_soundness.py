@@ -16,7 +16,8 @@ import torch
 
 import fxloom_dynamo.guard.guards
 from fxloom_dynamo.guard.guards import Guard, GuardKind
-from fxloom_dynamo.testing import Program, perturb, same
+from fxloom_dynamo.perturbation.comparison import same
+from fxloom_dynamo.testing import Program, perturb
 from fxloom_interfaces.sources import CallSource, LocalSource
 
 MAKERS: dict[str, Callable[[], Program]] = {}
@@ -288,7 +289,7 @@ def test_a_missing_guard_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Those on how far an iterator is stay: without them a loop would not end.
     """
-    build = fxloom_dynamo.guard.guards.build_tree
+    build = fxloom_dynamo.guard.tree.build_tree
 
     def without(guards: Any, inputs: Any, names: Any) -> Any:
         kept = [guard for guard in guards if guard.kind is not GuardKind.EQUALITY or isinstance(guard.source, CallSource)]
@@ -363,7 +364,7 @@ def test_changes_are_undone() -> None:
 
 
 def test_a_program_that_is_left_to_eager_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = fxloom_dynamo.guard.guards.build_tree
+    build = fxloom_dynamo.guard.tree.build_tree
 
     def failing(guards: Any, inputs: Any, names: Any) -> Any:
         never = Guard(LocalSource("x"), GuardKind.EQUALITY, "never")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fxloom_dynamo import graph_break, optimize
-from fxloom_dynamo.code_cache.misses import compile_callable
+from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
 
 pytestmark = pytest.mark.cpu_only("a default device is a thread's own; CUDA does not work in forked children")

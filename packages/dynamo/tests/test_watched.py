@@ -17,7 +17,7 @@ import torch
 from programs import check
 
 from fxloom_dynamo import graph_break, optimize
-from fxloom_dynamo.code_cache.misses import compile_callable
+from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
 
 

@@ -27,8 +27,8 @@ from fxloom_dynamo.codegen.side_effects import SideEffects, _parameter_count
 from fxloom_dynamo.graph import raising, random_state
 from fxloom_dynamo.graph.modes import set_modes
 from fxloom_dynamo.graph.tensor_classes import to_class
-from fxloom_dynamo.guard.dynamic_shapes import EffectOrder
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL, without_capture
+from fxloom_dynamo.guard.history import EffectOrder
 from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter
 from fxloom_dynamo.interpreter.frame_locals import unbound_error
 from fxloom_dynamo.objects.sentinels import ABSENT, NULL, RestartCapture

@@ -34,9 +34,10 @@ from fxloom_dynamo.graph import foreign_backends, random_state
 from fxloom_dynamo.graph.modes import in_inference_mode, keep_modes
 from fxloom_dynamo.graph.predicted_branches import checked
 from fxloom_dynamo.graph.tensor_classes import overrides, plain, without_overrides
-from fxloom_dynamo.guard.dynamic_shapes import History, Policy, check_nested, parse_dynamic_shapes
+from fxloom_dynamo.guard.dynamic_shapes import check_nested, parse_dynamic_shapes
 from fxloom_dynamo.guard.entries import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.guard.guards import Guard, GuardKind
+from fxloom_dynamo.guard.history import History, Policy
 from fxloom_dynamo.guard.sizes import size_guards
 from fxloom_dynamo.interpreter import budget
 from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter, code_info

@@ -9,7 +9,6 @@ Handlers move values; meaning lives in the rooms `semantics`, `tensors` and `mod
 
 from __future__ import annotations
 
-import functools
 import sys
 import types
 import weakref
@@ -18,15 +17,14 @@ from typing import Any, NoReturn
 
 import torch
 
-import fxloom_shapes
 from fxloom_dynamo import _native
 from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.graph.modes import Modes
 from fxloom_dynamo.graph.recorder import Recorder
-from fxloom_dynamo.guard.dynamic_shapes import Policy
 from fxloom_dynamo.guard.guards import GuardKind
+from fxloom_dynamo.guard.history import Policy
 from fxloom_dynamo.interpreter.budget import SAMPLE, InstructionBudget
 from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter
 from fxloom_dynamo.interpreter.generators import TracedGenerator
@@ -157,7 +155,7 @@ class Evaluator:
     def site(self) -> Site | None:
         """Where the program is, in the user's terms: not within the standard library, torch or fxloom if it can be helped."""
         for frame in reversed(self.frames):
-            if not _is_of_others(frame.code.co_filename):
+            if not files.is_of_others(frame.code.co_filename):
                 return frame.site()
         return self.frames[-1].site() if self.frames else None
 
@@ -359,9 +357,9 @@ class Evaluator:
     ) -> Any:
         """A Python function that C code called: evaluated, with its parameters bound already."""
         name = code.co_filename
-        if (files.is_own(name) or name.startswith(_SHAPES)) and not files.is_traced(name):
+        if files.is_ours(name) and not files.is_traced(name):
             return _native.UNSEEN
-        if _trusted(name, code):
+        if files.may_run_for_c_code(name, code):
             return _native.AS_IT_IS
         if self.heap.making is not None:
             self._note_class(values)
@@ -589,24 +587,6 @@ def _handled(_: Any) -> BaseException | None:
 
 def _handles(_: Any) -> bool:
     return sys.exception() is not None
-
-
-_TORCH = torch.__file__.rsplit("/", 1)[0] + "/"
-_SHAPES = fxloom_shapes.__file__.rsplit("/", 1)[0] + "/"
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_of_others(name: str) -> bool:
-    return files.is_own(name) or name.startswith((_TORCH, "<frozen")) or files.in_stdlib(name)
-
-
-def _trusted(name: str, code: types.CodeType) -> bool:
-    """Whether C code may call this Python function as it is: it looks at no object of the program's."""
-    if name.startswith(_TORCH):
-        return not files.is_inlined_torch(name) or code.co_name == "__instancecheck__"
-    if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
-        return True  # generic aliases and abstract classes
-    return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor
 
 
 def _has_finalizer(value: Any) -> bool:

@@ -31,7 +31,7 @@ from fxloom_dynamo.graph.builder import GraphBuilder, has_tensor
 from fxloom_dynamo.graph.leaves import Leaves
 from fxloom_dynamo.graph.symbolic_data import is_symbolic_data
 from fxloom_dynamo.graph.symbolic_index import is_symbolic_index
-from fxloom_dynamo.guard.dynamic_shapes import EffectOrder
+from fxloom_dynamo.guard.history import EffectOrder
 from fxloom_dynamo.libraries.numpy_numbers import NUMPY_SCALARS
 from fxloom_dynamo.objects.unguarded import LOOK_AT_TYPES
 from fxloom_dynamo.symbolic_numbers import registry

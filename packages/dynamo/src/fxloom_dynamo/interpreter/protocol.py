@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.graph.modes import Modes
 from fxloom_dynamo.graph.recorder import Recorder
-from fxloom_dynamo.guard.dynamic_shapes import History
+from fxloom_dynamo.guard.history import History
 from fxloom_dynamo.interpreter.state import DelayedCalls, Exceptions, Origins, TensorState, Warnings
 from fxloom_dynamo.objects.sentinels import Raised, Sentinel
 from fxloom_dynamo.objects.shadow_heap import ShadowHeap

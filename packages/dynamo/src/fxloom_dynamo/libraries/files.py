@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import fxloom_shapes
+
 #: folder of this package, and the one in it whose files are evaluated like the program's
 _OWN = __file__.rsplit("/", 2)[0] + "/"
 _TRACED = _OWN + "traced/"
 _TORCH_ROOT = torch.__file__.rsplit("/", 1)[0] + "/"
+_SHAPES = fxloom_shapes.__file__.rsplit("/", 1)[0] + "/"
 #: Python files of torch whose functions work on the program's objects and are inlined
 _INLINED_PARTS = (
     "nn/modules/", "nn/parameter.py", "nn/utils/", "autograd/grad_mode.py", "utils/_contextlib.py", "utils/_pytree.py",
@@ -46,6 +50,11 @@ def is_own(filename: str) -> bool:
     return filename.startswith(_OWN)
 
 
+def is_ours(filename: str) -> bool:
+    """True for files of this package and of the one that makes fakes."""
+    return filename.startswith((_OWN, _SHAPES))
+
+
 def is_traced(filename: str) -> bool:
     """True for our own files whose functions are evaluated like the program's."""
     return filename.startswith(_TRACED)
@@ -71,3 +80,18 @@ def is_module_code(filename: str) -> bool:
     Not so for their autograd functions, which the autograd engine calls.
     """
     return filename[len(_TORCH_ROOT) :].startswith("nn/modules/") and not filename.endswith("/_functions.py")
+
+
+@functools.lru_cache(maxsize=4096)
+def is_of_others(name: str) -> bool:
+    """True for files that places in messages don't lead to: the standard library's, torch's and our own."""
+    return is_own(name) or name.startswith((_TORCH_ROOT, "<frozen")) or in_stdlib(name)
+
+
+def may_run_for_c_code(name: str, code: types.CodeType) -> bool:
+    """Whether C code may call this Python function as it is: it looks at no object of the program's."""
+    if name.startswith(_TORCH_ROOT):
+        return not is_inlined_torch(name) or code.co_name == "__instancecheck__"
+    if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
+        return True  # generic aliases and abstract classes
+    return name.startswith("<string>") and code.co_name == "__new__"  # a namedtuple's constructor

@@ -30,8 +30,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from fxloom_dynamo.guard.dynamic_shapes import Policy
 from fxloom_dynamo.guard.guards import GuardKind
+from fxloom_dynamo.guard.history import Policy
 from fxloom_dynamo.libraries.numpy_numbers import NUMPY_REALS
 from fxloom_dynamo.objects import proxies
 from fxloom_dynamo.objects.array_values import Array

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.fx
 
-from fxloom_dynamo.code_cache.misses import compile_callable, compile_calls
+from fxloom_dynamo.code_cache.callables import compile_callable, compile_calls
 from fxloom_dynamo.config import Backend, CaptureConfig
 from fxloom_dynamo.evaluation.attempts import ENDINGS, Break, FrameReport
 from fxloom_dynamo.guard.entries import CapturedFrame
