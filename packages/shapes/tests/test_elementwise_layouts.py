@@ -67,3 +67,16 @@ def test_elu_backward() -> None:
             aten.elu_backward(fake[0], 1.0, 1.0, 1.0, False, fake[1]).stride()
             == aten.elu_backward(real[0], 1.0, 1.0, 1.0, False, real[1]).stride()
         )
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float64, torch.float32), (torch.int64, torch.float32), (torch.bool, torch.int64), (torch.int64, torch.int64)], ids=str
+)
+def test_operands_of_another_type_are_converted_before_their_axes_are_sorted(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    operators = (torch.add, torch.lt, torch.div, lambda a, b: torch.where(a > b, a, b))
+    for sizes in (((1, 1), (2, 1, 1)), ((1, 2), (2, 1))):
+        for strides in itertools.product(*[itertools.product((1, 2, 3), repeat=len(size)) for size in sizes]):
+            real = [torch.empty_strided(*layout, dtype=dtype).zero_() for *layout, dtype in zip(sizes, strides, dtypes)]
+            imitated = fakes(real)
+            for number, operator in enumerate(operators):
+                assert operator(*imitated).stride() == operator(*real).stride(), (number, sizes, strides)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.fake.descriptor import Descriptor, describe_contiguous, is_empty
-from fxloom_shapes.fake.layout import NUMBERS, common_dtype, elementwise_stride, suggested_stride
+from fxloom_shapes.fake.descriptor import Descriptor, describe, describe_contiguous, is_empty
+from fxloom_shapes.fake.layout import NUMBERS, common_dtype, elementwise_stride, is_non_overlapping_and_dense, suggested_stride
 from fxloom_shapes.fake.plans import Plan, SameAs
 from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
 from fxloom_shapes.fake.sizes import broadcast
@@ -70,10 +70,28 @@ def _plan(device: torch.device, dtype: Dtype, values: tuple[Any, ...]) -> Plan |
         else:
             return None
     size = broadcast(*[desc.size for desc in descs])
-    result = dtype(common_dtype(everything))
+    common = common_dtype(everything)
+    result = dtype(common)
     if size is None or result is None:
         return None
+    if len(descs) > 1:
+        descs = _converted(descs, common if result is torch.bool else result, device)
     return fresh(size, result, device, elementwise_stride(size, descs, len(everything) - len(descs)))
+
+
+def _converted(descs: list[Descriptor], dtype: torch.dtype, device: torch.device) -> list[Descriptor]:
+    """The operands as the CPU's kernels see them: those of another type are converted before, which leaves no gaps in them.
+
+    Not those of symbolic sizes, where asking for gaps would leave guards.
+    """
+    if device.type != "cpu":
+        return descs
+    return [
+        describe(desc.size, elementwise_stride(desc.size, [desc], 1), dtype, device)
+        if desc.dtype is not dtype and desc.env is None and not is_non_overlapping_and_dense(desc)
+        else desc
+        for desc in descs
+    ]
 
 
 def in_place(dtype: Dtype, operands: int) -> Callable[..., Plan | None]:
@@ -256,7 +274,8 @@ def where(device: torch.device, condition: Any, x: Any, y: Any) -> Plan | None:
     size = broadcast(*[desc.size for desc in descs])
     if size is None or condition.desc.dtype is not torch.bool or any(desc.dtype.is_complex for desc in descs):
         return None
-    return fresh(size, common_dtype(descs[1:]), device, elementwise_stride(size, descs))
+    dtype = common_dtype(descs[1:])
+    return fresh(size, dtype, device, elementwise_stride(size, [descs[0], *_converted(descs[1:], dtype, device)]))
 
 
 @shape_rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
