@@ -81,7 +81,7 @@ _KINDS = (
     ),
     BreakKind(
         "warns",
-        "A warning is issued in a way, or at a place, that capture can't put off to the end of the graph.",
+        "A warning is issued in a way, or at a place, that capture can't delay to the end of the graph.",
         "Mend what is warned of, or warn outside of the compiled region.",
     ),
     BreakKind(

@@ -94,7 +94,7 @@ def new_exception(cls: type, base: type, made_of: tuple[Any, ...], args: tuple[A
     return exc
 
 
-def goes_back(error: BaseException) -> bool:
+def reruns(error: BaseException) -> bool:
     """Whether the function runs from its start after a graph of it raised this: no interrupt, no refusal of ours."""
     if not isinstance(error, Exception) or isinstance(error, FxloomError):
         return False

@@ -48,7 +48,7 @@ Compile = Callable[[list["FakeTensor"]], Callable[..., Any] | None]
 _TWO_WAY = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE"})
 #: what the graph raised, in words; bound where the function's own body runs again, and no temporary, which the other way lets go of
 _RAISED = "__raised"
-_NO_WAY_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
+_NEVER_GOES_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
 
 
 class ReplacementCode(SideEffects):
@@ -127,7 +127,7 @@ class ReplacementCode(SideEffects):
             self.out.extend([*emit.load_fast(temporary), *emit.store_fast(name)])
         for slot in slots:
             self.out.extend([Instruction("PUSH_NULL")] if slot is None else emit.load_fast(slot))
-        self._let_go(live)
+        self._drop_references(live)
         self._call_after_effects()  # the collector finds what the program has let go of
         self._execute(start, end, [value is NULL for value in stack], region)
         return self._assemble()
@@ -163,7 +163,7 @@ class ReplacementCode(SideEffects):
                 found.append(name)
         return found
 
-    def _let_go(self, kept: list[str]) -> None:
+    def _drop_references(self, kept: list[str]) -> None:
         """Unbind what the program's frame does not hold: our own variables, and parameters that it has bound anew or deleted."""
         parameters = self.code.co_varnames[: _parameter_count(self.code)]
         gone = [
@@ -204,8 +204,8 @@ class ReplacementCode(SideEffects):
         undone = self._to_undo() if early and writes_first else ()
         compiled = self.compile_graph(fakes)
         rebuilder.take_inputs()
-        goes_back = early and bool(undone or not writes_first)
-        if compiled is not None and goes_back and random_state.draws(recorder):
+        reruns = early and bool(undone or not writes_first)
+        if compiled is not None and reruns and random_state.draws(recorder):
             compiled = without_capture(random_state.set_back(compiled, random_state.generators(recorder)))
         if compiled is not None:
             count = len(recorder.inputs)
@@ -214,8 +214,8 @@ class ReplacementCode(SideEffects):
             self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
             self._slice_at = len(self.out)
             self.out.extend(emit.call_star())
-            if goes_back:
-                self._go_back_if_raised(self.out[-1], undone, kept)
+            if reruns:
+                self._rerun_if_raised(self.out[-1], undone, kept)
             if kept:
                 self.out.extend([*emit.load_const(None), *emit.store_fast(kept)])
             predicted = self.ev.recorder.predicted is not None
@@ -279,7 +279,7 @@ class ReplacementCode(SideEffects):
         self.out.extend([*emit.load_const(places), *emit.call(2), *emit.store_fast(name)])
         return name
 
-    def _go_back_if_raised(self, call: Instruction, undone: tuple[int, ...], kept: str) -> None:
+    def _rerun_if_raised(self, call: Instruction, undone: tuple[int, ...], kept: str) -> None:
         """What an operator raises amid effects or in a `try`: drop it and run the function as it is, which has all in order.
 
         Nothing has happened then: the graph had not written to its inputs, or what it wrote is undone from copies.
@@ -293,7 +293,7 @@ class ReplacementCode(SideEffects):
         tell, begin = self._append_rerun()
         self.handlers += [
             start,
-            *emit.push_callable(emit.load_const(effects.goes_back)),
+            *emit.push_callable(emit.load_const(effects.reruns)),
             *emit.copy(3),
             *emit.call(1),
             *emit.jump_if(False, other),
@@ -319,7 +319,7 @@ class ReplacementCode(SideEffects):
             self._append_body()
             return [], self.tail[0]
         body = disassemble(self.code)
-        told = effects.EagerDidNotRaise(Site(self.code.co_filename, self.code.co_firstlineno, self.code.co_qualname))
+        not_raised = effects.EagerDidNotRaise(Site(self.code.co_filename, self.code.co_firstlineno, self.code.co_qualname))
         for inst in body.instructions[body_start(body.instructions) :]:
             self.rerun.append(inst)
             added: list[Instruction] = []
@@ -328,7 +328,7 @@ class ReplacementCode(SideEffects):
             elif inst.opname in ("RETURN_VALUE", "RETURN_CONST"):
                 leave = _copy(inst)
                 inst.opname, inst.arg, inst.argval = "NOP", None, None  # jumps come here
-                added = [*emit.push_callable(emit.load_const(told)), *emit.load_fast(_RAISED), *emit.call(1), *emit.pop(), leave]
+                added = [*emit.push_callable(emit.load_const(not_raised)), *emit.load_fast(_RAISED), *emit.call(1), *emit.pop(), leave]
             for new in added:
                 new.position = inst.position
             self.rerun += added
@@ -372,7 +372,7 @@ class ReplacementCode(SideEffects):
             native[-1].target = exhausted
             ways.append((None, end + 1, [*nulls, False]))
             ways.append((exhausted, after, nulls[:-1]))
-        elif inst.opname not in _NO_WAY_ON and not missing:
+        elif inst.opname not in _NEVER_GOES_ON and not missing:
             untouched, top = depth, depth
             for number in range(start, end + 1):
                 takes, leaves = stack_effect(instructions[number])
@@ -399,7 +399,7 @@ class ReplacementCode(SideEffects):
                     # the interpreter jumps past END_FOR (and the POP_TOP of 3.13), the iterator popped
                     extra = exhausted_index(instructions, self.frame.info.targets[end]) - self.frame.info.targets[end] - 1
                     self.out.extend(Instruction("POP_TOP") for _ in range(extra))
-            self._go_on(index, after_nulls)
+            self._call_continuation(index, after_nulls)
 
     def _misses_own_cell(self, inst: Instruction) -> bool:
         """True for an instruction that needs the content of a cell of the function's own which is empty.
@@ -420,7 +420,7 @@ class ReplacementCode(SideEffects):
             made.position = inst.position
         return native
 
-    def _go_on(self, index: int, nulls: list[bool]) -> None:
+    def _call_continuation(self, index: int, nulls: list[bool]) -> None:
         """The stack holds `nulls`; call the continuation at `index` with it and the live locals."""
         frame = self.frame
         origin = origin_of(frame.code)

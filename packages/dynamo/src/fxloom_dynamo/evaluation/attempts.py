@@ -130,7 +130,7 @@ def capture_frame(
         if collecting:
             gc.enable()
     if isinstance(found, Skip) and found.report is not None:
-        _tell(found.report)
+        _report(found.report)
     if isinstance(found, Skip) and found.fault:
         _warn(found.fault, found.report.details, _place(code))
     return found
@@ -141,7 +141,7 @@ def report_uncaptured(code: types.CodeType, config: CaptureConfig, reason: str) 
     report = Break("not_captured", f"{code.co_qualname} is {reason}", _place(code))
     if config.fullgraph:
         raise Unsupported(str(report))
-    _tell(report)
+    _report(report)
 
 
 def _place(code: types.CodeType) -> Site:
@@ -149,7 +149,7 @@ def _place(code: types.CodeType) -> Site:
     return Site(code.co_filename, line, code.co_qualname, source_line(code.co_filename, line))
 
 
-def _tell(broke: Break) -> None:
+def _report(broke: Break) -> None:
     """Report a break to whoever listens; one that is a fault of ours to the user too."""
     kind = CATALOGUE.get(broke.key)
     hint = kind.hint if kind else ""
@@ -372,7 +372,7 @@ class _Attempt:
         if self.gm is not None:
             telemetry.emit(telemetry.GraphCaptured(view.code.co_qualname, ev.recorder.calls, len(ev.heap.guards), self._site(frame)))
         if broke is not None and broke.key not in ENDINGS:
-            _tell(broke)
+            _report(broke)
         captured = CapturedFrame(code, inputs, tuple(ev.heap.guards), frame_report)
         if self.config.on_capture is not None:
             self.config.on_capture(captured)
@@ -402,15 +402,15 @@ class _Attempt:
         if broke.key != _FAILS:
             return None
         report = Break("operator_raises", broke.details, broke.site)
-        fullgraph, told = self.config.fullgraph, False
+        fullgraph, reported = self.config.fullgraph, False
 
         def survived() -> None:
-            nonlocal told
+            nonlocal reported
             if fullgraph:
                 raise Unsupported(str(report))
-            if not told:
-                told = True
-                _tell(report)
+            if not reported:
+                reported = True
+                _report(report)
 
         return survived
 

@@ -94,7 +94,7 @@ class Evaluator:
         recorder.in_transform = lambda: self.tensors.transforms > 0
         recorder.amid_effects = self._has_effects
         recorder.order = self.history.order
-        recorder.on_unknown = self._keep_number
+        recorder.on_value_needed = self._keep_number
         recorder.override = self._override
         heap.site = self.site
         heap.on_fresh = self.note_made
@@ -531,7 +531,7 @@ class Evaluator:
         return items
 
     def drop_reference(self, name: str) -> NoReturn:
-        """The frame lets go of a variable's value, whose end may call the program."""
+        """Break: the frame drops its reference to a value whose finalizer may call the program."""
         graph_break("finalizer", f"lets go of {name}, at whose end code of the program runs")
 
     def may_have_dropped_references(self) -> bool:

@@ -55,7 +55,7 @@ class GraphBuilder:
         self.python_type: dict[int, type] = {}
         self.overriding = False  # whether there are tensors whose class overrides torch functions
         self.versions: dict[int, tuple[int, int]] = {}  # of inputs, when the program first read them
-        self.quietly_written: dict[int, FakeTensor] = {}
+        self.written_without_version: dict[int, FakeTensor] = {}
         self.step_of: dict[torch.fx.Node, int] = {}
         self.step: int = 0
         self.sites: Callable[[], tuple[Site, ...]] = lambda: ()
@@ -81,7 +81,7 @@ class GraphBuilder:
     def is_written(self, fake: FakeTensor) -> bool:
         """Whether the program wrote into an input, itself or through a view."""
         with DisableTorchFunction():
-            return id(fake) in self.quietly_written or (fake._version, fake.storage_token.writes) != self.versions[id(fake)]
+            return id(fake) in self.written_without_version or (fake._version, fake.storage_token.writes) != self.versions[id(fake)]
 
     def writes_inputs(self) -> bool:
         """Whether the program wrote into a tensor that existed before, itself or through a view."""
@@ -173,17 +173,17 @@ class GraphBuilder:
         names = symbols_made(env, value)
         return any(name not in self.symbols and name not in self._sized and not env.symbols[name].sources for name in names)
 
-    def mark(self) -> torch.fx.Node | None:
-        """The last node so far; for `take_back`."""
+    def last_node(self) -> torch.fx.Node | None:
+        """The last node so far; for `discard_after`."""
         return next(iter(reversed(self.graph.nodes)), None)
 
-    def take_back(self, mark: torch.fx.Node | None, known: list[FakeTensor]) -> str:
-        """Drop all nodes behind `mark` but placeholders.
+    def discard_after(self, last: torch.fx.Node | None, known: list[FakeTensor]) -> str:
+        """Drop all nodes after `last` but placeholders.
 
         The name of a tensor that they read, that existed before, and that is not in `known`; empty if there is none. The
         numbers of the call, sizes among them, they may read: who makes the calls anew finds them where they are.
         """
-        dropped = self._behind(mark)
+        dropped = self._nodes_after(last)
         allowed = {self.nodes.get(id(fake)) for fake in known}
         allowed |= {node for node in self.graph.nodes if node.op == "placeholder" and type(meta.get_fake(node)) in SYMBOLIC}
         gone = set(dropped)
@@ -198,22 +198,22 @@ class GraphBuilder:
             return {key: fake._version for key, fake in fakes.items()}
 
     def add_argument(self, fake: FakeTensor) -> torch.fx.Node:
-        """A node for the argument of a function whose operators `cut_out` is going to move into a graph of their own."""
+        """A node for the argument of a function whose operators `outline` is going to move into a graph of their own."""
         node = self.graph.call_function(_argument_of_body, ())
         self._keep.append(fake)
         meta.set_fake(node, fake)
         self.nodes[id(fake)] = node
         return node
 
-    def cut_out(
-        self, mark: torch.fx.Node | None, arguments: list[torch.fx.Node], outputs: list[FakeTensor]
+    def outline(
+        self, last: torch.fx.Node | None, arguments: list[torch.fx.Node], outputs: list[FakeTensor]
     ) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
-        """Move all nodes behind `mark` but placeholders into a graph of their own.
+        """Move all nodes after `last` but placeholders into a graph of their own.
 
         Its placeholders are `arguments`, then what it takes from outside; its output is the tuple of `outputs`. Returns the
         `get_attr` node of the graph, and what it takes from outside.
         """
-        inside = self._behind(mark)
+        inside = self._nodes_after(last)
         gone = set(inside)
         outside = list(dict.fromkeys(used for node in inside for used in node.all_input_nodes if used not in gone))
         results = [self.node_of(fake) for fake in outputs]
@@ -237,11 +237,11 @@ class GraphBuilder:
         self.step_of[place] = self.step
         return place, outside
 
-    def _behind(self, mark: torch.fx.Node | None) -> list[torch.fx.Node]:
-        """All nodes behind `mark` but placeholders, in order."""
+    def _nodes_after(self, last: torch.fx.Node | None) -> list[torch.fx.Node]:
+        """All nodes after `last` but placeholders, in order."""
         found: list[torch.fx.Node] = []
         for node in reversed(self.graph.nodes):
-            if node is mark:
+            if node is last:
                 break
             if node.op != "placeholder":
                 found.append(node)

@@ -40,7 +40,7 @@ class Leaves:
     def __contains__(self, fake: object) -> bool:
         return id(fake) in self._made
 
-    def is_untold(self, fake: object) -> bool:
+    def is_unrecorded(self, fake: object) -> bool:
         """True for a leaf of the program's making of which the graph does not know whether it requires grad."""
         return fake in self and id(fake) not in self._told
 
@@ -68,9 +68,9 @@ class Leaves:
             if made and not self._rebound.isdisjoint(node.all_input_nodes):
                 graph_break("torch_call", "uses a tensor that requires grad after its .data was set")
             if any(fake not in self for fake in made):
-                self._tell(node)
+                self._report(node)
 
-    def _tell(self, node: torch.fx.Node) -> None:
+    def _report(self, node: torch.fx.Node) -> None:
         """Something that requires grad was made of what `node` takes: the graph has to know which of it are leaves."""
         recorder = self._recorder
         for used in node.all_input_nodes:
@@ -79,10 +79,10 @@ class Leaves:
                 continue
             self._told.add(id(leaf))
             with recorder.graph.inserting_before(node):
-                told = recorder.graph.call_method("requires_grad_", (used,))
-            meta.set_sites(told, recorder.sites())
-            meta.set_fake(told, leaf)
-            recorder.step_of[told] = recorder.step
+                marked = recorder.graph.call_method("requires_grad_", (used,))
+            meta.set_sites(marked, recorder.sites())
+            meta.set_fake(marked, leaf)
+            recorder.step_of[marked] = recorder.step
 
 
 def _tensors_in(value: Any) -> Iterator[FakeTensor]:

@@ -86,7 +86,7 @@ _STATISTICS: dict[Any, tuple[int, int, int]] = {
 _NAMES = ("running_mean", "running_var", "training")
 
 
-def quietly_written(node: torch.fx.Node) -> list[Any]:
+def written_without_version(node: torch.fx.Node) -> list[Any]:
     """Fakes of the tensors that the operator writes to although their version counters don't say so."""
     places = _STATISTICS.get(node.target) if node.op == "call_function" else None
     if places is None:

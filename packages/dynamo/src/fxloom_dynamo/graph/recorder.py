@@ -66,15 +66,15 @@ class Recorder(GraphBuilder):
         self.split_step: int | None = None  # where a break belongs that is raised later
         self.regions = 0  # that are open and have to end in the graph
         self.devices: list[torch.device] = []  # of `with torch.device(...)` regions: where factories put tensors
-        self.labels: list[torch.fx.Node] = []  # the beginnings of open regions with names for a profiler
+        self.profiler_regions: list[torch.fx.Node] = []  # the beginnings of open regions with names for a profiler
         self.leaves = Leaves(self)
-        self.plain = 0  # depth of places where no class of tensors overrides torch functions
+        self.overrides_off = 0  # depth of places where no class of tensors overrides torch functions
         self.override: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = lambda func, args, kwargs: NotImplemented
         self.calls = 0
         self.mode = _RecordingMode(self)
         self.in_protected_block: Callable[[], bool] = lambda: False
         self.in_transform: Callable[[], bool] = lambda: False  # whether a function that torch.func transforms is evaluated
-        self.on_unknown: Callable[[str], None] = lambda method: None  # before a break at a method that asks for values
+        self.on_value_needed: Callable[[str], None] = lambda method: None  # before a break at a method that asks for values
         self.order = EffectOrder.FREE
         self.amid_effects: Callable[[], bool] = lambda: False
         self.raises_amid = False  # whether an operator may raise after an effect, or where the program handles it
@@ -174,7 +174,7 @@ class Recorder(GraphBuilder):
     def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the mode does for one call of a torch function."""
         _refuse_real(args)
-        if self.overriding and not self.plain:
+        if self.overriding and not self.overrides_off:
             with self.mode:
                 result = self.override(func, args, kwargs)
             if result is not NotImplemented:
@@ -209,7 +209,7 @@ class Recorder(GraphBuilder):
                 return self._value(func, name, args, kwargs)
             if name == "is_inference":
                 return self._is_inference(args[0])
-            if name == "requires_grad_" and self.leaves.is_untold(args[0]):
+            if name == "requires_grad_" and self.leaves.is_unrecorded(args[0]):
                 return func(*args, **kwargs)
             if name == "requires_grad_" and id(args[0]) in self.input_info:
                 if args[0].requires_grad == (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)):
@@ -295,7 +295,7 @@ class Recorder(GraphBuilder):
                 self._note(node, value)
             return value
         except GraphBreak as error:
-            self.on_unknown(name)
+            self.on_value_needed(name)
             graph_break("data_dependent", error.details or f"Tensor.{name} needs the values of a tensor")
 
     def number_in(self, tensor: FakeTensor) -> Any:
@@ -320,7 +320,7 @@ class Recorder(GraphBuilder):
         meta.set_fake(node, value)
         self.step_of[node] = self.step
         self.calls += 1
-        self.quietly_written.update({id(fake): fake for fake in raising.quietly_written(node)})
+        self.written_without_version.update({id(fake): fake for fake in raising.written_without_version(node)})
         if self.in_protected_block():
             self.protected = True
             self.handled_inside = self.handled_inside or self.may_be_handled_inside()

@@ -1,4 +1,4 @@
-"""Models of the `operator` module, its getters, and of weak references."""
+"""Models of the functions of the `operator` module and of its getters."""
 
 from __future__ import annotations
 

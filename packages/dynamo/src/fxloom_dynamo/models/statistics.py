@@ -1,6 +1,6 @@
 """Variances and deviations of too few elements: torch's kernels warn of them, and graphs of operators would not.
 
-The warning is the program's, put off to where the graph has run, at every call. What the kernel gives (NaN, or infinity) is computed by
+The warning is the program's, delayed until the graph has run, at every call. What the kernel gives (NaN, or infinity) is computed by
 operators that do not warn a second time, unless a gradient is wanted.
 """
 

@@ -146,7 +146,7 @@ def _attention_kernel(name: str, getter: Any, setter: Any) -> None:
     def ask(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         allowed = bool(getter())
         if not ev.modes.sets_attention(name):
-            setting_queries.note(ev.heap, getter, (), {}, allowed)
+            setting_queries.guard_answer(ev.heap, getter, (), {}, allowed)
         return allowed
 
     @function(setter, arity=(1, 1))
@@ -226,7 +226,7 @@ def _has_torch_function(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         cls = ev.type_of(value)
         if cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or cls in LITERALS:
             continue
-        if tensor_classes.overrides(cls) and not ev.recorder.plain:
+        if tensor_classes.overrides(cls) and not ev.recorder.overrides_off:
             return True
     return False
 
@@ -302,13 +302,13 @@ def _plainly(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @function(polyfills.enter_plain)
 def _enter_plain(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.begin_region()
-    ev.recorder.plain += 1
+    ev.recorder.overrides_off += 1
 
 
 @function(polyfills.leave_plain)
 def _leave_plain(ev: Interpreter, args: Args, kwargs: Kwargs) -> None:
     ev.recorder.end_region()
-    ev.recorder.plain -= 1
+    ev.recorder.overrides_off -= 1
 
 
 @function(_torch_private.is_function_mode_enabled)

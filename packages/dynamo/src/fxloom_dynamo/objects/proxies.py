@@ -165,7 +165,7 @@ def size(heap: ShadowHeap, original: torch.Size, source: Source) -> torch.Size:
         return original
     known = heap.by_original.get(id(original))
     if known is not None:
-        return heap.again(known, source)  # type: ignore[no-any-return]  # a size
+        return heap.alias(known, source)  # type: ignore[no-any-return]  # a size
     heap.guard(source, GuardKind.TYPE, torch.Size)
     heap.guard(source, GuardKind.LENGTH, len(original))
     items = [heap.translate(item, heap.item_source(source, place)) for place, item in enumerate(original)]
@@ -343,7 +343,7 @@ def load_attributes(heap: ShadowHeap, record: Record) -> None:
         inner.keys = tuple(names)
     elif known.proxy is not own:  # two objects with one dict
         object.__setattr__(record.proxy, "__dict__", known.proxy)
-        heap.again(known, heap.derive(InstanceDictSource, record.source))
+        heap.alias(known, heap.derive(InstanceDictSource, record.source))
 
 
 def _load_contents(heap: ShadowHeap, record: Record, base: type) -> None:

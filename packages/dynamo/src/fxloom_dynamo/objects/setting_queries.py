@@ -29,7 +29,7 @@ _FOLLOWED = frozenset(
 _FIXED = frozenset({"is_available", "is_built", "is_scripting", "device_count", "is_tensor", "is_storage"})
 
 
-def note(heap: ShadowHeap, fn: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> None:
+def guard_answer(heap: ShadowHeap, fn: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> None:
     """Guard the answer of `fn(*args, **kwargs)` if it is one about torch's settings."""
     name = getattr(fn, "__name__", "")
     if answer is None or type(answer) not in LITERALS or name in _FOLLOWED or name in _FIXED:

@@ -138,7 +138,7 @@ class ShadowHeap(ClassReads):
             return original
         known = self.by_original.get(id(original))
         if known is not None:
-            return self.again(known, source)
+            return self.alias(known, source)
         if id(original) in self.fresh and issubclass(type(original), type):
             return original
         if id(original) in self.by_proxy:
@@ -248,8 +248,8 @@ class ShadowHeap(ClassReads):
             return known.proxy
         return self.translate(obj, self.object_source(obj))
 
-    def again(self, known: Record, source: Source) -> Any:
-        """A second way to an object."""
+    def alias(self, known: Record, source: Source) -> Any:
+        """An object that is known is found at another source, too: a guard that it is the same."""
         if source is known.source or source == known.source:
             return known.proxy
         if isinstance(source, ObjectSource):
@@ -443,7 +443,7 @@ class ShadowHeap(ClassReads):
         """The proxy of a cell that existed before."""
         known = self.by_original.get(id(cell))
         if known is not None:
-            proxy: types.CellType = self.again(known, cell_source)
+            proxy: types.CellType = self.alias(known, cell_source)
             return proxy
         if id(cell) in self.by_proxy or id(cell) in self.fresh:
             return cell

@@ -1,4 +1,4 @@
-"""Kinds of objects, as the shadow heap tells them apart: literals, containers, what an instance's state is, keys of dicts."""
+"""Value types, as the shadow heap distinguishes them: literals, containers, what an instance's state is, keys of dicts."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _call_torch(ev: Interpreter, fn: Any, args: list[Any], kwargs: Kwargs) -> An
     answer = ev.torch_native(fn, *args, **kwargs)
     if type(answer) is FakeTensor and not ev.recorder.is_known(answer):
         graph_break("torch_call", f"{fn.__qualname__}, which makes a tensor out of capture's sight")
-    setting_queries.note(ev.heap, fn, args, kwargs, answer)
+    setting_queries.guard_answer(ev.heap, fn, args, kwargs, answer)
     return answer
 
 

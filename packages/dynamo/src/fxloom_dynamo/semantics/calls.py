@@ -156,7 +156,7 @@ def _call_torchs(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwarg
     if not all(is_plain(arg) for arg in (*args, *kwargs.values())):
         return ABSENT
     answer = ev.torch_native(fn, *args, **kwargs)
-    setting_queries.note(ev.heap, fn, args, kwargs, answer)
+    setting_queries.guard_answer(ev.heap, fn, args, kwargs, answer)
     return answer
 
 
@@ -166,7 +166,7 @@ def inline_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kw
     filename = code.co_filename
     if fn.__module__ in numpy_calls.MODULES and numpy_calls.is_function(fn):
         return numpy_calls.call(ev, fn, args, kwargs)
-    if type_values.runs_as_it_is(ev, fn, args, kwargs):
+    if type_values.runs_untraced(ev, fn, args, kwargs):
         return type_values.call(ev, fn, args, kwargs)
     if files.is_own(filename) and not files.is_traced(filename):
         return _call_ours(ev, fn, args, kwargs)

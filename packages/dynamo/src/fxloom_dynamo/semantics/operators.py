@@ -1,4 +1,4 @@
-"""What operators, subscripts, truth tests and iteration mean, by the kinds of their operands."""
+"""What operators, comparisons, truth tests and `len` mean, by the types of their operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program prints and logs: put off until the graph has run, in order, where that can't be told apart.
+"""What a program prints and logs: delayed until the graph has run, in order, where nobody can see the difference.
 
 That is so for texts and numbers, which are what they are. What shows a tensor or an object is a break, or is evaluated
 down to a logger that is not interested. So is what goes to a stream or handler written by the program, which may look at what
@@ -33,7 +33,7 @@ def delay(ev: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any
 
 
 def caller_at(frame: Frame) -> Any:
-    """`lambda function, args, kwargs: function(*args, **kwargs)`, at the place of the call that is put off.
+    """`lambda function, args, kwargs: function(*args, **kwargs)`, at the place of the call that is delayed.
 
     Who looks up the stack for it, as loggers do, finds the program's file, function and line there.
     """

@@ -1,4 +1,4 @@
-"""Warnings: the program's are put off and made at their places; what C code warns of while capturing is noticed.
+"""Warnings: the program's are delayed and made at their places; what C code warns of while capturing is noticed.
 
 In: calls of `warnings.warn` by the program, and whatever else warns in this thread while it is captured. Out: calls that
 replacement code makes, with the file, line and registry of the program's own call; breaks.
@@ -76,7 +76,7 @@ def warn(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
     given = dict(zip(("message", "category", "stacklevel", "source"), args)) | kwargs
     message, category, level = given.get("message"), given.get("category"), given.get("stacklevel", 1)
     known = given.keys() <= {"message", "category", "stacklevel", "source"} and len(args) <= 4
-    if not known or given.get("source") is not None or type(level) is not int or not _is_shown_as_it_is(ev, message):
+    if not known or given.get("source") is not None or type(level) is not int or not _is_shown_unchanged(ev, message):
         graph_break("warns", "warnings.warn with more than a text, a category and a stacklevel")
     if isinstance(message, Warning):
         category = type(message)
@@ -88,9 +88,9 @@ def warn(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
     outside = level > len(ev.frames)
     frame = ev.frames[0 if outside else -level]
     place = (None, None) if outside else (_module(frame), frame.site().line)
-    if not _goes_on(ev, message, category, *place):
+    if not _is_shown(ev, message, category, *place):
         return
-    at = level - len(ev.frames) + 2 if outside else 1  # beside the frame of the call that is put off
+    at = level - len(ev.frames) + 2 if outside else 1  # beside the frame of the call that is delayed
     ev.delayed.after_graph.append(DelayedCall(output.caller_at(frame), warnings.warn, (message, category, at), {}))
 
 
@@ -105,11 +105,11 @@ def warn_explicit(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> N
     module = module if module is not None else filename.removesuffix(".py") or "<unknown>"
     if not isinstance(category, type) or not issubclass(category, Warning) or ev.heap.is_fresh(category):
         graph_break("warns", "warnings.warn_explicit of a category that is no class of warnings, or that was made inside")
-    if _goes_on(ev, message, category, module, line):
+    if _is_shown(ev, message, category, module, line):
         output.delay(ev, warnings.warn_explicit, args, kwargs)
 
 
-def _is_shown_as_it_is(ev: Interpreter, message: Any) -> bool:
+def _is_shown_unchanged(ev: Interpreter, message: Any) -> bool:
     if type(message) is str:
         return True
     if not isinstance(message, Warning) or not all(type(arg) in LITERALS for arg in message.args):
@@ -117,7 +117,7 @@ def _is_shown_as_it_is(ev: Interpreter, message: Any) -> bool:
     return ev.heap.class_lookup(type(message), "__str__") is BaseException.__str__
 
 
-def _goes_on(ev: Interpreter, message: Any, category: type[Warning], module: str | None, line: int | None) -> bool:
+def _is_shown(ev: Interpreter, message: Any, category: type[Warning], module: str | None, line: int | None) -> bool:
     """Whether the program goes on and somebody may see the warning; raises what it is where warnings are errors."""
     filters = _programs_filters(ev)
     action = action_of(ev.warnings.filter.filters if filters is None else filters, str(message), category, module, line)

@@ -50,7 +50,7 @@ def are_arguments(ev: Interpreter, values: Any) -> bool:
     return True
 
 
-def runs_as_it_is(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> bool:
+def runs_untraced(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> bool:
     """True for calls of functions of `typing` that only look at their arguments, and for operators of what it made."""
     if fn.__code__.co_filename != _FILE or fn.__name__ in _LOOK_INSIDE:
         return False

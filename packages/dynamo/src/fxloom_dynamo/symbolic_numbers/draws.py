@@ -1,4 +1,4 @@
-"""Random functions of torch that take a plain number, called with a symbolic one: what draws the same numbers with one told late.
+"""Random functions of torch that take a plain number, called with a symbolic one: what draws the same numbers where only the run tells it.
 
 In and out: as for `registry`, whose rules these are. What is drawn is what eager's kernels draw, in their order; what eager
 decides by a number (0 and 1 draw nothing) is asked of it, so that such numbers are compiled for apart.

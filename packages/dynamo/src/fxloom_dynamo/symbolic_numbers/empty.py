@@ -1,4 +1,4 @@
-"""Functions that raise for tensors without elements, and what they are called with is told by running the program only.
+"""Rules for functions that raise for tensors without elements, called with unbacked sizes.
 
 In and out: as for `registry`, whose rules these are; torch does the rest. torch's kernels raise themselves; generated ones,
 for which an empty reduction is as good as another, don't.

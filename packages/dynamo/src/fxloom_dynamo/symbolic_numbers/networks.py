@@ -1,4 +1,4 @@
-"""Rules for attention and recurrent layers on lengths that only running the program tells."""
+"""Rules for attention and recurrent layers with unbacked lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
 def _has_unbacked_size(*tensors: Tensor) -> bool:
-    """Some size is told by running the program only."""
+    """Whether some size is unbacked."""
     extents: list[Any] = [extent for tensor in tensors for extent in tensor.shape]
     return any(type(extent) is not int and not extent.node.has_hint() for extent in extents)
 

@@ -49,7 +49,7 @@ def apply(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     kept = mutable_state(methods[-2:])
     if kept:  # what backward reads is what is there when it runs, and no guard holds until then
         _refuse(cls, f"reads {kept} in its backward, which may have changed until then")
-    watch, mark = Watch(ev, [cls, *rest]), ev.recorder.mark()
+    watch, last = Watch(ev, [cls, *rest]), ev.recorder.last_node()
     result = _forward(ev, cls, context, rest)
     outputs = result if isinstance(result, tuple) else (result,)
     if not all(type(output) is FakeTensor or type(output) in LITERALS for output in outputs):
@@ -62,7 +62,7 @@ def apply(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     changes = watch.changes()
     if changes:
         _refuse(cls, f"does more than compute tensors: it {changes}")
-    foreign = ev.recorder.take_back(mark, _tensors(rest))
+    foreign = ev.recorder.discard_after(last, _tensors(rest))
     if foreign:
         _refuse(cls, f"reads the tensor {foreign}, which is none of its arguments")
     plain = set(map(id, getattr(context, "non_differentiable", ())))

@@ -67,7 +67,7 @@ def _region(ev: Interpreter, function: Any, args: list[Any], kwargs: dict[str, A
         return ev.call(function, args, kwargs)
     reentrant = options["use_reentrant"]
     recorder = ev.recorder
-    mark = recorder.mark()
+    last = recorder.last_node()
     watch = Watch(ev, [function, *args, *kwargs.values()])
     known, versions = set(recorder.nodes), recorder.versions_now()
     result = ev.call(function, args, kwargs)
@@ -83,7 +83,7 @@ def _region(ev: Interpreter, function: Any, args: list[Any], kwargs: dict[str, A
         return result
     if reentrant:
         _check_reentrant(ev, args, result)
-    body, inputs = recorder.cut_out(mark, [], outputs)
+    body, inputs = recorder.outline(last, [], outputs)
     if reentrant:
         arguments = {recorder.node_of(value) for value in args if type(value) is FakeTensor}
         for node in inputs:

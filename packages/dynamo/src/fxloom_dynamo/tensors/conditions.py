@@ -53,7 +53,7 @@ def _refuse(why: str) -> Any:
 def _branch(ev: Interpreter, function: Any, operands: list[Any]) -> tuple[Any, list[FakeTensor], Any, list[Any]]:
     """What a branch returns, the tensors in it, its body, and the nodes of what it takes from outside."""
     recorder = ev.recorder
-    mark = recorder.mark()
+    last = recorder.last_node()
     watch = Watch(ev, [function, *operands])
     known, versions = set(recorder.nodes), recorder.versions_now()
     value = ev.call(function, operands)
@@ -68,7 +68,7 @@ def _branch(ev: Interpreter, function: Any, operands: list[Any]) -> tuple[Any, l
         _refuse("with a branch that returns more than tensors, or one of them twice")
     if any(id(output) in known or id(output) in recorder.input_info for output in outputs):
         _refuse("with a branch that returns what it was given")
-    body, outside = recorder.cut_out(mark, [], outputs)
+    body, outside = recorder.outline(last, [], outputs)
     memory = {id(used.storage_token) for used in map(recorder.fake_of, outside) if type(used) is FakeTensor}
     with DisableTorchFunction():
         if torch.is_grad_enabled() and any(output.requires_grad for output in outputs):

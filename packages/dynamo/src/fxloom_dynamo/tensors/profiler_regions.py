@@ -23,14 +23,14 @@ Kwargs = dict[str, Any]
 def are_seen(ev: Interpreter) -> bool:
     """Whether a profiler runs that would show a region."""
     running = profiler_enabled()
-    setting_queries.note(ev.heap, profiler_enabled, (), {}, running)
+    setting_queries.guard_answer(ev.heap, profiler_enabled, (), {}, running)
     if running and ev.config.fullgraph:
-        _tell(ev)
+        _report(ev)
         return False
     return running
 
 
-def _tell(ev: Interpreter) -> None:
+def _report(ev: Interpreter) -> None:
     text = "a profile does not show record_function regions within a function that is compiled with fullgraph"
     if (text, RuntimeWarning) not in ev.warnings.issued:
         ev.warnings.issued.add((text, RuntimeWarning))
@@ -44,7 +44,7 @@ def enter(ev: Interpreter, args: list[Any], kwargs: Kwargs) -> Any:
     ev.recorder.begin_region()  # one that is left for real has to be entered for real
     if are_seen(ev):
         name, more = ev.getattr(args[0], "name"), ev.getattr(args[0], "args")
-        ev.recorder.labels.append(ev.recorder.add_effect(regions.begin_label, name, more))
+        ev.recorder.profiler_regions.append(ev.recorder.add_effect(regions.begin_label, name, more))
     return args[0]
 
 
@@ -52,4 +52,4 @@ def leave(ev: Interpreter, args: list[Any], kwargs: Kwargs) -> None:
     """The model of `record_function.__exit__`."""
     ev.recorder.end_region()
     if are_seen(ev):
-        ev.recorder.add_effect(regions.end_label, ev.recorder.labels.pop())
+        ev.recorder.add_effect(regions.end_label, ev.recorder.profiler_regions.pop())

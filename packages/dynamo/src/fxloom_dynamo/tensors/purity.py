@@ -2,7 +2,7 @@
 
 In: the evaluator, and what the stretch can reach (a function, its arguments). A `Watch` notes how things are; `changes` says
 what is other than it was, in words, or "". Watched are: what existed before the frame (its records, cells, namespaces,
-classes, tensors, gradients), modes, output that was put off, and the objects of the program's own that the stretch can
+classes, tensors, gradients), modes, output that was delayed, and the objects of the program's own that the stretch can
 reach: lists, dicts, sets, cells, instances, iterators.
 """
 

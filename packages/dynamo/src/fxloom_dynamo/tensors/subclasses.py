@@ -52,7 +52,7 @@ def arguments(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
 
 def call(ev: Interpreter, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], relevant: Iterable[Any]) -> Any:
     """func(*args, **kwargs) as the first override among `relevant` has it that knows how; NotImplemented where there is none."""
-    if ev.recorder.plain:
+    if ev.recorder.overrides_off:
         return NotImplemented
     classes = overriding(ev, relevant)
     if not classes:
@@ -110,11 +110,11 @@ def set_class(ev: Interpreter, tensor: FakeTensor, cls: type) -> FakeTensor:
 @contextmanager
 def overrides_off(ev: Interpreter) -> Iterator[None]:
     """Within the block nothing is overridden."""
-    ev.recorder.plain += 1
+    ev.recorder.overrides_off += 1
     try:
         yield
     finally:
-        ev.recorder.plain -= 1
+        ev.recorder.overrides_off -= 1
 
 
 def own_class(ev: Interpreter, tensor: FakeTensor) -> type | None:

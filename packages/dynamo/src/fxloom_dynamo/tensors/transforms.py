@@ -190,7 +190,7 @@ def _record(
     leaves, spec = _flat(args, "gets")
     tensors = [leaf for leaf in leaves if type(leaf) is FakeTensor]
     given = [recorder.node_of(fake) for fake in tensors]
-    mark = recorder.mark()
+    last = recorder.last_node()
     watch = Watch(ev, [function, *args, *kwargs.values()])
     with DisableTorchFunction():
         inner = sample(args)
@@ -201,14 +201,14 @@ def _record(
         with _evaluating(ev, differentiates):
             result = ev.call(function, list(inner), kwargs)
     except Raised:
-        recorder.take_back(mark, [])
+        recorder.discard_after(last, [])
         raise
     changes = watch.changes()
     if changes and (again or not watch.only_constants_changed()):  # what is written is written once, as in eager
         graph_break("torch_call", f"torch.func.{name} of a function that {changes}")
     results, result_spec = _flat(result, "returns")
     outputs = [leaf for leaf in results if type(leaf) is FakeTensor]
-    body, lifted = recorder.cut_out(mark, arguments, outputs)
+    body, lifted = recorder.outline(last, arguments, outputs)
     holes = tuple(HOLE if type(leaf) is FakeTensor else leaf for leaf in leaves)
     result_holes = tuple(HOLE if type(leaf) is FakeTensor else leaf for leaf in results)
     transform = Transform(name, apply, spec, holes, result_spec, result_holes)
