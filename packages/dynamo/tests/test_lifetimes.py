@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fxloom_dynamo import disable, graph_break, optimize, skip
+from fxloom_dynamo import capture, disable, graph_break, optimize, skip
 from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.interpreter.frame import Frame
@@ -318,3 +318,17 @@ def test_an_object_whose_end_is_seen_dies_when_its_variable_goes(make: Any, dele
 
     assert program(torch.ones(2))[1] == ["made", "dead", "after"]
     _both(program, torch.ones(2))
+
+
+def test_a_builtin_function_has_no_end() -> None:
+    """Something may wait for the end of `len`, which never comes: it may lie on the stack across a break."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x * len(disable(lambda: [1, 2])())
+
+    watched = weakref.finalize(len, int)
+    try:
+        found = capture(fn, torch.ones(2))
+    finally:
+        watched.detach()
+    assert found.result.tolist() == [2, 2] and "finalizer" not in [broke.key for broke in found.breaks]

@@ -593,6 +593,8 @@ def _has_finalizer(value: Any) -> bool:
     """Whether something is called when `value` dies."""
     if type(value) in LITERALS or isinstance(value, (torch.Tensor, type)):
         return False
+    if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType):
+        return False  # `len` lives as long as its module; torch's own compiler, once loaded, has finalizers on some
     if has_finalizer(type(value)) or isinstance(value, types.GeneratorType) and value.gi_frame is not None:
         return True  # a suspended generator is closed: its `finally` runs
     return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))
