@@ -1,6 +1,11 @@
-"""Pooling, padding and upsampling in terms of avg_pool2d, reductions and indexing."""
+"""Average pooling and padding, forward and backward, in terms of reductions, slices and indexing."""
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,15 +111,192 @@ def replication_pad3d(x: Tensor, padding: list[int]) -> Tensor:
     return _pad(x, padding, 3, False) if x.numel() and min(padding) >= 0 else NotImplemented
 
 
-@decomposition(aten.upsample_nearest2d.default)
-def upsample_nearest2d(x: Tensor, output_size: list[int], scales_h: float | None = None, scales_w: float | None = None) -> Tensor:
-    h, w = x.shape[-2:]
-    # integer factors only: there the source is exact whatever the rounding of the scale
-    if x.numel() == 0 or output_size[0] % h or output_size[1] % w or not x.is_contiguous():
+# ---- what flows back through padding -----------------------------------------------------------------------------------------
+
+
+def _unpad(grad: Tensor, x: Tensor, padding: list[int], axes: int, reflect: bool) -> Any:
+    """The gradient of what was padded: each position gets what came of its copies."""
+    if not _fits(x, padding, axes) if reflect else not x.numel() or min(padding) < 0 or len(padding) != 2 * axes:
         return NotImplemented
-    if (scales_h or output_size[0] / h) != output_size[0] / h or (scales_w or output_size[1] / w) != output_size[1] / w:
+    if any(type(extent) is not int for extent in x.shape):
         return NotImplemented
-    for axis, factor in ((x.dim() - 2, output_size[0] // h), (x.dim() - 1, output_size[1] // w)):
-        place = torch.arange(x.shape[axis] * factor, dtype=torch.int64, device=x.device) // factor
-        x = torch.ops.aten.index.Tensor(x, [*[None] * axis, place])
-    return x
+    dtype, grad = grad.dtype, widen(grad)
+    for number in range(axes):
+        before, after = padding[2 * number], padding[2 * number + 1]
+        if before or after:
+            axis = x.dim() - 1 - number
+            fold = _unreflected if reflect else _unclamped
+            grad = fold(grad, axis, x.shape[axis], before, after)
+    return cast(grad, dtype) if grad.dtype != dtype or max(padding) else torch.clone(grad)
+
+
+def _part(x: Tensor, axis: int, start: int, end: int) -> Tensor:
+    return torch.ops.aten.slice.Tensor(x, axis, start, end)  # type: ignore[no-any-return]  # a tensor
+
+
+def _unreflected(grad: Tensor, axis: int, extent: int, before: int, after: int) -> Tensor:
+    """Position i was copied to before - i on the left and to before + 2 (extent - 1) - i on the right."""
+    total = _part(grad, axis, before, before + extent)
+    pads = [0] * (2 * grad.dim())
+    at = 2 * (grad.dim() - 1 - axis)
+    if before:
+        left = torch.flip(_part(grad, axis, 0, before), [axis])
+        total = total + torch.constant_pad_nd(left, [*pads[:at], 1, extent - 1 - before, *pads[at + 2 :]])
+    if after:
+        right = torch.flip(_part(grad, axis, before + extent, before + extent + after), [axis])
+        total = total + torch.constant_pad_nd(right, [*pads[:at], extent - 1 - after, 1, *pads[at + 2 :]])
+    return total
+
+
+def _unclamped(grad: Tensor, axis: int, extent: int, before: int, after: int) -> Tensor:
+    if extent == 1:
+        return torch.sum(grad, [axis], keepdim=True)
+    first = torch.sum(_part(grad, axis, 0, before + 1), [axis], keepdim=True)
+    last = torch.sum(_part(grad, axis, before + extent - 1, before + extent + after), [axis], keepdim=True)
+    return torch.cat([first, _part(grad, axis, before + 1, before + extent - 1), last], axis)
+
+
+@decomposition(aten.reflection_pad1d_backward.default)
+def reflection_pad1d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
+    return _unpad(grad, x, padding, 1, True)
+
+
+@decomposition(aten.reflection_pad2d_backward.default)
+def reflection_pad2d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
+    return _unpad(grad, x, padding, 2, True)
+
+
+@decomposition(aten.reflection_pad3d_backward.default)
+def reflection_pad3d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
+    return _unpad(grad, x, padding, 3, True)
+
+
+@decomposition(aten.replication_pad1d_backward.default)
+def replication_pad1d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
+    return _unpad(grad, x, padding, 1, False)
+
+
+@decomposition(aten.replication_pad2d_backward.default)
+def replication_pad2d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
+    return _unpad(grad, x, padding, 2, False)
+
+
+@decomposition(aten.replication_pad3d_backward.default)
+def replication_pad3d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
+    return _unpad(grad, x, padding, 3, False)
+
+
+# ---- averages over windows --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Windows along one axis: `out` of them, `size` wide, one every `step` positions, the first at -`pad`."""
+
+    extent: int
+    out: int
+    size: int
+    step: int
+    pad: int
+
+    def counts(self, include_pad: bool, device: torch.device) -> Tensor:
+        """How many positions each window averages over: those inside of it, with what is padded on both sides or without."""
+        start = torch.arange(self.out, dtype=torch.int64, device=device) * self.step - self.pad
+        end = torch.clamp(start + self.size, max=self.extent + self.pad)
+        return end - start if include_pad else torch.clamp(end, max=self.extent) - torch.clamp(start, min=0)
+
+
+def _windows(
+    shape: Sequence[int], size: Sequence[int], step: Sequence[int], pad: Sequence[int], ceil_mode: bool
+) -> list[_Windows] | None:
+    """Of the last axes of a tensor of that shape; None where a size is symbolic or torch refuses the windows."""
+    axes = len(shape)
+    size, step, pad = (list(v) * axes if len(v) == 1 else list(v) for v in (size, step or size, pad))
+    found = []
+    for extent, width, every, before in zip(shape, size, step, pad, strict=True):
+        if type(extent) is not int or extent <= 0 or width <= 0 or every <= 0 or not 0 <= before <= width // 2 or width > 32:
+            return None
+        room = extent + 2 * before - width
+        out = (room + (every - 1 if ceil_mode else 0)) // every + 1
+        if ceil_mode and (out - 1) * every >= extent + before:
+            out -= 1  # a window that would begin in the padding behind
+        if out <= 0:
+            return None
+        found.append(_Windows(extent, out, width, every, before))
+    return found
+
+
+def _divisor(windows: list[_Windows], rank: int, include_pad: bool, override: int | None, like: Tensor) -> Tensor:
+    if override is not None:
+        return torch.full((), override, dtype=like.dtype, device=like.device)
+    total = torch.full((), 1, dtype=torch.int64, device=like.device)
+    for number, axis in enumerate(windows):
+        at = rank - len(windows) + number
+        total = total * axis.counts(include_pad, like.device).reshape([-1 if other == at else 1 for other in range(rank)])
+    return cast(total, like.dtype)
+
+
+@decomposition(aten.avg_pool3d.default)
+def avg_pool3d(
+    x: Tensor,
+    kernel_size: list[int],
+    stride: list[int] = [],  # noqa: B006  # the schema's default, not written to
+    padding: list[int] = [0],  # noqa: B006
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    windows = _windows(x.shape[-3:], kernel_size, stride, padding, ceil_mode)
+    if windows is None or not x.dtype.is_floating_point or not x.numel() or divisor_override == 0:
+        return NotImplemented
+    total = widen(x)
+    for number, axis in enumerate(windows):
+        at = x.dim() - 3 + number
+        reach = (axis.out - 1) * axis.step + axis.size
+        pads = [0] * (2 * x.dim())
+        pads[2 * (x.dim() - 1 - at)] = axis.pad
+        pads[2 * (x.dim() - 1 - at) + 1] = max(reach - axis.pad - axis.extent, 0)
+        padded = torch.constant_pad_nd(total, pads)
+        stop = (axis.out - 1) * axis.step + 1
+        terms = [torch.ops.aten.slice.Tensor(padded, at, place, place + stop, axis.step) for place in range(axis.size)]
+        total = functools.reduce(torch.add, terms)
+    return cast(total / _divisor(windows, x.dim(), count_include_pad, divisor_override, total), x.dtype)
+
+
+def _avg_pool_backward(
+    grad: Tensor, x: Tensor, axes: int, size: Any, step: Any, pad: Any, ceil_mode: bool, include_pad: bool, override: int | None
+) -> Any:
+    """Each position sums up the shares of the windows that it lies in, one axis after the other."""
+    windows = _windows(x.shape[-axes:], size, step, pad, ceil_mode)
+    if windows is None or not x.dtype.is_floating_point or not x.numel() or override == 0:
+        return NotImplemented
+    if [axis.out for axis in windows] != list(grad.shape[-axes:]):
+        return NotImplemented
+    total = widen(grad)
+    total = total / _divisor(windows, grad.dim(), include_pad, override, total)
+    for number, axis in enumerate(windows):
+        at = grad.dim() - axes + number
+        line = torch.arange(axis.extent, dtype=torch.int64, device=grad.device) + axis.pad
+        terms = []
+        for distance in range(0, axis.size, axis.step):  # windows that begin in the step of the position, or steps before it
+            window = torch.div(line, axis.step, rounding_mode="floor") - distance // axis.step
+            inside = (window >= 0) & (window < axis.out) & (line - window * axis.step < axis.size)
+            picked = torch.ops.aten._unsafe_index.Tensor(total, [*[None] * at, torch.clamp(window, 0, axis.out - 1)])
+            shape = [-1 if other == at else 1 for other in range(grad.dim())]
+            terms.append(torch.where(inside.reshape(shape), picked, torch.full((), 0, dtype=total.dtype, device=total.device)))
+        total = functools.reduce(torch.add, terms)
+    return cast(total, grad.dtype)
+
+
+@decomposition(aten.avg_pool2d_backward.default)
+def avg_pool2d_backward(
+    grad: Tensor, x: Tensor, size: list[int], step: list[int], pad: list[int], ceil_mode: bool, include_pad: bool, override: int | None
+) -> Tensor:
+    return _avg_pool_backward(grad, x, 2, size, step, pad, ceil_mode, include_pad, override)
+
+
+@decomposition(aten.avg_pool3d_backward.default)
+def avg_pool3d_backward(
+    grad: Tensor, x: Tensor, size: list[int], step: list[int], pad: list[int], ceil_mode: bool, include_pad: bool, override: int | None
+) -> Tensor:
+    return _avg_pool_backward(grad, x, 3, size, step, pad, ceil_mode, include_pad, override)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from fxloom_decomp import (  # noqa: F401  # imported for their registrations
     activation,
+    copies,
     creation,
     elementwise,
     indexing,
@@ -21,8 +22,10 @@ from fxloom_decomp import (  # noqa: F401  # imported for their registrations
     pooling,
     randomness,
     reduction,
+    resampling,
     shape,
     softmax,
+    special,
 )
 from fxloom_decomp.registry import REGISTRY, SETS, Decomposition, Op, Rule
 from fxloom_interfaces.config import nearest
