@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import cast, decomposition, widen
+from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
 
 aten = torch.ops.aten
 
@@ -22,10 +22,53 @@ def adaptive_avg_pool2d(x: Tensor, output_size: list[int]) -> Tensor:
     if (out_h, out_w) == (1, 1) and x.numel():
         return torch.mean(x, [-2, -1], keepdim=True)
     # windows are plain numbers: a symbolic size would be compiled for
-    if any(type(extent) is not int for extent in (h, w)) or x.numel() == 0 or h % out_h or w % out_w:
+    if any(type(extent) is not int for extent in (h, w)) or x.numel() == 0:
         return NotImplemented
-    window = [h // out_h, w // out_w]
-    return torch.ops.aten.avg_pool2d.default(x, window, window)
+    if out_h and out_w and not h % out_h and not w % out_w:
+        window = [h // out_h, w // out_w]
+        return torch.ops.aten.avg_pool2d.default(x, window, window)
+    return _adaptive_avg_pool(x, output_size)
+
+
+@decomposition(aten._adaptive_avg_pool3d.default)
+def adaptive_avg_pool3d(x: Tensor, output_size: list[int]) -> Tensor:
+    return _adaptive_avg_pool(x, output_size)
+
+
+#: positions of a window along one axis that are written out one by one
+_LONGEST_WINDOW = 32
+
+
+def _adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
+    """Window i of an axis goes from floor(i * extent / out) to ceil((i + 1) * extent / out)."""
+    axes = len(output_size)
+    sizes = list(zip(x.shape[-axes:], output_size, strict=True))
+    if x.dtype not in REORDERED_SUMS or not x.numel() or any(type(v) is not int or v <= 0 for pair in sizes for v in pair):
+        return NotImplemented
+    if any(extent // out + 2 > _LONGEST_WINDOW for extent, out in sizes):
+        return NotImplemented
+    total = widen(x)
+    count = torch.full((), 1, dtype=torch.int64, device=x.device)
+    for number, (extent, out) in enumerate(sizes):
+        at = x.dim() - axes + number
+        window = torch.arange(out, dtype=torch.int64, device=x.device)
+        start, end = window * extent // out, ((window + 1) * extent + (out - 1)) // out
+        longest = max(-(-(i + 1) * extent // out) - i * extent // out for i in range(out))
+        total = _gathered(total, at, start, end, longest, extent)
+        count = count * (end - start).reshape([-1 if other == at else 1 for other in range(x.dim())])
+    return cast(total / cast(count, total.dtype), x.dtype)
+
+
+def _gathered(x: Tensor, axis: int, start: Tensor, end: Tensor, longest: int, extent: int) -> Tensor:
+    """The sums of the positions from each start to its end along an axis."""
+    shape = [-1 if other == axis else 1 for other in range(x.dim())]
+    zero = torch.full((), 0, dtype=x.dtype, device=x.device)
+    terms = []
+    for place in range(longest):
+        position = start + place
+        picked = torch.ops.aten._unsafe_index.Tensor(x, [*[None] * axis, torch.clamp(position, max=extent - 1)])
+        terms.append(torch.where((position < end).reshape(shape), picked, zero))
+    return functools.reduce(torch.add, terms)
 
 
 @decomposition(aten._adaptive_avg_pool2d_backward.default)
@@ -36,12 +79,39 @@ def adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Tensor:
         wide = widen(grad)  # whether windows overlap is decided when the graph runs
         return cast(_shares(out_h, h, wide).t() @ wide @ _shares(out_w, w, wide), grad.dtype)
     if x.numel() == 0 or h % out_h or w % out_w:
-        return NotImplemented
+        return _adaptive_avg_pool_backward(grad, x, 2)
     kh, kw = h // out_h, w // out_w
     lead = list(grad.shape[:-2])
     share = grad / (kh * kw)
     spread = share.reshape([*lead, out_h, 1, out_w, 1]).expand([*lead, out_h, kh, out_w, kw])
     return torch.clone(spread, memory_format=torch.contiguous_format).reshape(x.shape)
+
+
+@decomposition(aten._adaptive_avg_pool3d_backward.default)
+def adaptive_avg_pool3d_backward(grad: Tensor, x: Tensor) -> Tensor:
+    return _adaptive_avg_pool_backward(grad, x, 3)
+
+
+def _adaptive_avg_pool_backward(grad: Tensor, x: Tensor, axes: int) -> Any:
+    """Position p lies in the windows from floor(p * out / extent) up to the last that begins at or before it."""
+    sizes = list(zip(x.shape[-axes:], grad.shape[-axes:], strict=True))
+    if x.dtype not in REORDERED_SUMS or not x.numel() or any(type(v) is not int or v <= 0 for pair in sizes for v in pair):
+        return NotImplemented
+    if any(out // extent + 2 > _LONGEST_WINDOW for extent, out in sizes):
+        return NotImplemented
+    total = widen(grad)
+    for number, (extent, out) in enumerate(sizes):
+        at = x.dim() - axes + number
+        window = torch.arange(out, dtype=torch.int64, device=x.device)
+        length = ((window + 1) * extent + (out - 1)) // out - window * extent // out
+        total = total / cast(length, total.dtype).reshape([-1 if other == at else 1 for other in range(x.dim())])
+    for number, (extent, out) in enumerate(sizes):
+        at = x.dim() - axes + number
+        place = torch.arange(extent, dtype=torch.int64, device=x.device)
+        first, behind = place * out // extent, ((place + 1) * out - 1) // extent + 1
+        longest = max(((p + 1) * out - 1) // extent + 1 - p * out // extent for p in range(extent))
+        total = _gathered(total, at, first, behind, longest, out)
+    return cast(total, grad.dtype)
 
 
 def _shares(windows: int, extent: int, like: Tensor) -> Tensor:
@@ -247,7 +317,7 @@ def avg_pool3d(
     divisor_override: int | None = None,
 ) -> Tensor:
     windows = _windows(x.shape[-3:], kernel_size, stride, padding, ceil_mode)
-    if windows is None or not x.dtype.is_floating_point or not x.numel() or divisor_override == 0:
+    if windows is None or x.dtype not in REORDERED_SUMS or not x.numel() or divisor_override == 0:
         return NotImplemented
     total = widen(x)
     for number, axis in enumerate(windows):
@@ -268,7 +338,7 @@ def _avg_pool_backward(
 ) -> Any:
     """Each position sums up the shares of the windows that it lies in, one axis after the other."""
     windows = _windows(x.shape[-axes:], size, step, pad, ceil_mode)
-    if windows is None or not x.dtype.is_floating_point or not x.numel() or override == 0:
+    if windows is None or x.dtype not in REORDERED_SUMS or not x.numel() or override == 0:
         return NotImplemented
     if [axis.out for axis in windows] != list(grad.shape[-axes:]):
         return NotImplemented

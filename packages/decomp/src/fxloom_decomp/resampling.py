@@ -1,6 +1,8 @@
-"""Upsampling: nearest, linear along one to three axes, bicubic; each axis is a weighted choice of positions.
+"""Upsampling (nearest, linear along one to three axes, bicubic) and sampling at the points of a grid.
 
-Positions and weights are computed as ATen's UpSample.h has them: in float32 for types up to that, in float64 for float64.
+Each axis is a weighted choice of positions.
+
+Positions and weights are computed in float32, as ATen's UpSample.h has them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import cast, decomposition, widen
+from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
 
 aten = torch.ops.aten
 
@@ -101,7 +103,7 @@ def _sources(x: Tensor, extent: Any, out: Any, align_corners: bool, scale: float
 
 
 def _linear(x: Tensor, size: Sequence[Any], align_corners: bool, scales: Sequence[float | None]) -> Any:
-    if not x.dtype.is_floating_point or not all(x.shape[-len(size) :]) or not all(size):
+    if x.dtype not in REORDERED_SUMS or not all(x.shape[-len(size) :]) or not all(size):
         return NotImplemented
     given, x = x.dtype, widen(x)
     for number in reversed(range(len(size))):  # the innermost axis first, as in eager's sums
@@ -156,7 +158,7 @@ def _cubic_weights(t: Tensor) -> list[Tensor]:
 def upsample_bicubic2d(
     x: Tensor, output_size: list[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
 ) -> Tensor:
-    if not x.dtype.is_floating_point or not all(x.shape[-2:]) or not all(output_size):
+    if x.dtype not in REORDERED_SUMS or not all(x.shape[-2:]) or not all(output_size):
         return NotImplemented
     given, x = x.dtype, widen(x)
     for axis, out, scale in ((x.dim() - 1, output_size[1], scales_w), (x.dim() - 2, output_size[0], scales_h)):
@@ -171,3 +173,82 @@ def upsample_bicubic2d(
         ]
         x = terms[0] + terms[1] + terms[2] + terms[3]
     return cast(x, given)
+
+
+# ---- sampling at the points of a grid -------------------------------------------------------------------------------------
+
+_BILINEAR, _NEAREST = 0, 1
+_ZEROS, _BORDER, _REFLECTION = 0, 1, 2
+
+
+def _in_positions(point: Tensor, extent: int, align_corners: bool) -> Tensor:
+    """From [-1, 1] to positions."""
+    return (point + 1) / 2 * (extent - 1) if align_corners else ((point + 1) * extent - 1) / 2
+
+
+def _within(position: Tensor, extent: int, padding: int, align_corners: bool) -> Tensor:
+    """Positions outside held at the border or reflected, by what the padding says."""
+    if padding == _ZEROS:
+        return position
+    if padding == _REFLECTION:
+        low, high = (0, 2 * (extent - 1)) if align_corners else (-1, 2 * extent - 1)
+        if low == high:
+            return torch.zeros_like(position)
+        start, span = low / 2, (high - low) / 2
+        away = torch.abs(position - start)
+        rest = torch.fmod(away, span)
+        even = torch.floor(away / span) % 2 == 0
+        position = torch.where(even, rest + start, span - rest + start)
+    return torch.clamp(position, 0, extent - 1)
+
+
+def _sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool, axes: int) -> Any:
+    extents = x.shape[-axes:]
+    if x.dim() != axes + 2 or grid.dim() != axes + 2 or grid.shape[-1] != axes or x.dtype != grid.dtype or mode not in (0, 1):
+        return NotImplemented
+    if x.dtype not in REORDERED_SUMS or not x.numel() or not grid.numel() or any(type(extent) is not int for extent in x.shape):
+        return NotImplemented
+    wide, points = widen(x), widen(grid)
+    # the grid names the innermost axis first
+    places = [
+        _within(_in_positions(torch.select(points, -1, axes - 1 - n), extents[n], align_corners), extents[n], padding, align_corners)
+        for n in range(axes)
+    ]
+    batch = torch.arange(x.shape[0], dtype=torch.int64, device=x.device).reshape([-1, *[1] * axes])
+
+    def picked(corner: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The channels at a corner, as the last axis, and where it lies inside."""
+        inside = torch.full((), True, dtype=torch.bool, device=x.device)
+        held = []
+        for position, extent in zip(corner, extents, strict=True):
+            inside = inside & (position >= 0) & (position <= extent - 1)
+            held.append(cast(torch.clamp(torch.where(torch.isnan(position), 0.0, position), 0, extent - 1), torch.int64))
+        last = torch.permute(wide, [0, *range(2, axes + 2), 1])
+        return aten._unsafe_index.Tensor(last, [batch, *held]), inside
+
+    zero = torch.full((), 0, dtype=wide.dtype, device=x.device)
+    if mode == _NEAREST:
+        value, inside = picked([torch.round(place) for place in places])
+        total = torch.where(torch.unsqueeze(inside, -1), value, zero)
+    else:
+        lows = [torch.floor(place) for place in places]
+        total = zero
+        for number in range(2**axes):
+            sides = [(number >> (axes - 1 - n)) & 1 for n in range(axes)]
+            corner = [low + side if side else low for low, side in zip(lows, sides, strict=True)]
+            weight = torch.full((), 1, dtype=wide.dtype, device=x.device)
+            for place, low, side in zip(places, lows, sides, strict=True):
+                weight = weight * (place - low if side else low + 1 - place)
+            value, inside = picked(corner)
+            total = total + torch.where(torch.unsqueeze(inside, -1), value * torch.unsqueeze(weight, -1), zero)
+    return cast(torch.permute(total, [0, axes + 1, *range(1, axes + 1)]), x.dtype)
+
+
+@decomposition(aten.grid_sampler_2d.default)
+def grid_sampler_2d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
+    return _sample(x, grid, interpolation_mode, padding_mode, align_corners, 2)
+
+
+@decomposition(aten.grid_sampler_3d.default)
+def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
+    return _sample(x, grid, interpolation_mode, padding_mode, align_corners, 3)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import INT_TO_FLOAT, OPMATH, cast, decomposition, widen
+from fxloom_decomp.registry import INT_TO_FLOAT, OPMATH, REORDERED_SUMS, cast, decomposition, widen
 
 aten = torch.ops.aten
 Number = float | int | bool
@@ -88,7 +88,7 @@ def rot90(x: Tensor, k: int = 1, dims: tuple[int, int] = (0, 1)) -> Tensor:
 
 @decomposition(aten.linalg_cross.default)
 def cross(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
-    if x.dim() != y.dim() or x.shape[dim] != 3 or y.shape[dim] != 3 or x.dtype != y.dtype or x.dtype.is_complex:
+    if x.dim() != y.dim() or x.shape[dim] != 3 or y.shape[dim] != 3 or x.dtype != y.dtype or x.dtype not in REORDERED_SUMS:
         return NotImplemented
     x, y = torch.broadcast_tensors(x, y)
     a, b = widen(x), widen(y)
@@ -98,7 +98,7 @@ def cross(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
 
 @decomposition(aten.dist.default)
 def dist(x: Tensor, y: Tensor, p: Number = 2) -> Tensor:
-    if x.dtype != y.dtype or not x.dtype.is_floating_point:
+    if x.dtype != y.dtype or x.dtype not in REORDERED_SUMS:
         return NotImplemented
     return torch.linalg.vector_norm(x - y, p)
 
