@@ -18,6 +18,11 @@ from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
 aten = torch.ops.aten
 
 
+def _library_is_faster(x: Tensor) -> bool:
+    """On the CPU eager's kernels take a third to two thirds of the time of gathers that we compile (cubic ones aside)."""
+    return x.device.type == "cpu"
+
+
 def _line(extent: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     return cast(torch.arange(extent, dtype=torch.int64, device=device), dtype)
 
@@ -40,7 +45,7 @@ def _along(x: Tensor, axis: int, values: Tensor) -> Tensor:
 
 def _nearest(x: Tensor, size: Sequence[Any], scales: Sequence[float | None], centre: float) -> Any:
     """centre: what part of a position its number stands for, 0 or a half."""
-    if not all(x.shape[-len(size) :]) or not all(size):
+    if _library_is_faster(x) or not all(x.shape[-len(size) :]) or not all(size):
         return NotImplemented
     for number, (out, scale) in enumerate(zip(size, scales, strict=True)):
         axis = x.dim() - len(size) + number
@@ -103,7 +108,7 @@ def _sources(x: Tensor, extent: Any, out: Any, align_corners: bool, scale: float
 
 
 def _linear(x: Tensor, size: Sequence[Any], align_corners: bool, scales: Sequence[float | None]) -> Any:
-    if x.dtype not in REORDERED_SUMS or not all(x.shape[-len(size) :]) or not all(size):
+    if _library_is_faster(x) or x.dtype not in REORDERED_SUMS or not all(x.shape[-len(size) :]) or not all(size):
         return NotImplemented
     given, x = x.dtype, widen(x)
     for number in reversed(range(len(size))):  # the innermost axis first, as in eager's sums
@@ -204,6 +209,8 @@ def _within(position: Tensor, extent: int, padding: int, align_corners: bool) ->
 
 def _sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool, axes: int) -> Any:
     extents = x.shape[-axes:]
+    if _library_is_faster(x):
+        return NotImplemented
     if x.dim() != axes + 2 or grid.dim() != axes + 2 or grid.shape[-1] != axes or x.dtype != grid.dtype or mode not in (0, 1):
         return NotImplemented
     if x.dtype not in REORDERED_SUMS or not x.numel() or not grid.numel() or any(type(extent) is not int for extent in x.shape):
