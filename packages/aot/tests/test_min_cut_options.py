@@ -1,4 +1,4 @@
-"""What the user asks of the partitioner: kept, or computed again; and what the report says of it."""
+"""Options of the min-cut partitioner: what it always saves, what it always recomputes, and what its report says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_always_save_and_always_recompute():
     assert kept(MinCut(always_recompute=lambda call: call.op in (aten.mm.default, aten.exp.default, aten.sin.default))) == []
 
 
-def test_a_wish_to_keep_wins():
+def test_always_save_wins():
     both = MinCut(always_save=lambda call: call.op is aten.exp.default, always_recompute=lambda call: True)
     assert kept(both) == ["aten.exp.default"]
 
