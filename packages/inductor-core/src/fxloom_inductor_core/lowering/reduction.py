@@ -249,7 +249,7 @@ def _position(kind: ReductionKind) -> Callable[..., Any]:
     def rule(cx: LoweringContext, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         if x.dtype == "bool":
             return NotImplemented  # eager refuses it
-        return fold(cx, x, _dims(x, dim), keepdim, kind, dtype="int64", acc_dtype="int64")
+        return fold(cx, x, _dims(x, dim), keepdim, kind, dtype="int64", acc_dtype="int64", load=_converted(x, opmath(x.dtype)))
 
     rule.__qualname__ = kind
     return rule
@@ -263,8 +263,9 @@ def _with_position(value_kind: ReductionKind, position_kind: ReductionKind) -> C
     def rule(cx: LoweringContext, x: Any, dim: int, keepdim: bool = False) -> Any:
         if x.base.body is not None and x.cost.heavy:
             cx.realize(x)
-        values = fold(cx, x, [dim], keepdim, value_kind, dtype=x.dtype, acc_dtype=x.dtype)
-        positions = fold(cx, x, [dim], keepdim, position_kind, dtype="int64", acc_dtype="int64")
+        acc = opmath(x.dtype)
+        values = fold(cx, x, _dims(x, dim), keepdim, value_kind, dtype=x.dtype, acc_dtype=acc, load=_converted(x, acc))
+        positions = fold(cx, x, _dims(x, dim), keepdim, position_kind, dtype="int64", acc_dtype="int64", load=_converted(x, acc))
         return NotImplemented if positions is NotImplemented or values is NotImplemented else (values, positions)
 
     rule.__qualname__ = f"{value_kind}.dim"
