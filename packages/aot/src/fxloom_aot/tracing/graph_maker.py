@@ -7,7 +7,7 @@ is and in which order they come.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,8 +18,9 @@ from fxloom_aot.functional.outputs import ForwardOutputs
 from fxloom_aot.nests import numbers_of, values_of
 from fxloom_aot.trace_result import TracedGraph
 from fxloom_aot.tracing.build_fx import build_graph
-from fxloom_interfaces.meta import get_source, is_static_address
+from fxloom_interfaces.meta import get_source, is_static_address, set_fake
 from fxloom_interfaces.signature import GraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
+from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC, symbol_names
 
 
@@ -27,13 +28,15 @@ from fxloom_shapes.symbols.numbers import SYMBOLIC, symbol_names
 class GraphMaker:
     """See the module's docstring.
 
-    nodes: the program's placeholders. parameters: for each, whether it was given an `nn.Parameter`. symbolic: some size is.
+    nodes: the program's placeholders. parameters: for each, whether it was given an `nn.Parameter`. symbolic: some size is. copies: what
+    backward graphs are given in the place of a value of the log, by its identity; its strides may be others.
     """
 
     state: Functionalizer
     nodes: Sequence[torch.fx.Node]
     parameters: Sequence[bool]
     symbolic: bool
+    copies: dict[int, FakeTensor] = field(default_factory=dict)
 
     def forward(self, found: ForwardOutputs, calls: Sequence[int], saved: Sequence[Any]) -> TracedGraph:
         """saved: values that are no outputs of the program."""
@@ -51,7 +54,11 @@ class GraphMaker:
         placed = [*placed, *self._constants_used(calls, values)]
         outputs = tuple(OutputSpec(OutputKind.GRADIENT, number) for number in gradient_of)
         signature = GraphSignature(tuple(spec for spec, _ in placed), outputs, backward=True)
-        return self._built(signature, placed, calls, values)
+        traced = self._built(signature, placed, calls, values)
+        for node, (_, value) in zip(traced.gm.graph.nodes, placed, strict=False):
+            if id(value) in self.copies:
+                set_fake(node, self.copies[id(value)])
+        return traced
 
     def _built(
         self, signature: GraphSignature, placed: list[tuple[InputSpec, Any]], calls: Sequence[int], values: Sequence[Any]

@@ -243,7 +243,9 @@ class Differentiation:
             as_in_eager = id(value) in held and exposed.get(memory) is not None and (id(value) in reread or id(value) in checked)
             if memory in exposed and not as_in_eager:
                 with torch.no_grad():
-                    value = log.emit(aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False)
+                    copy = log.emit(aten.clone.default, (value,), {"memory_format": torch.preserve_format}, merge=False)
+                self.maker.copies[id(value)] = copy
+                value = copy
                 calls.append(len(log.calls) - 1)
             result.append(value)
         return result, calls
