@@ -74,8 +74,10 @@ def vector_norm(
         return NotImplemented
     result = dtype or x.dtype
     wide = torch.abs(widen(cast(x, result)))
-    if not axes:
-        norm = torch.where(wide != 0, 1.0, 0.0) if ord == 0 else wide
+    if ord != 0 and _count(x, axes) == 1:  # of one number, whose power may overflow
+        norm = torch.amax(wide, axes, keepdim=keepdim) if axes else wide
+    elif not axes:
+        norm = torch.where(wide != 0, 1.0, 0.0)
     elif ord == math.inf:
         norm = torch.amax(wide, axes, keepdim=keepdim)
     elif ord == -math.inf:
