@@ -57,6 +57,7 @@ PROGRAMS: dict[str, Program] = {
     "logaddexp": lambda x: torch.logaddexp(x, x.contiguous()),
     "logaddexp_broadcast": lambda x: torch.logaddexp(x[:, :1], x[0]),
     "xlogy": lambda x: torch.xlogy(x, x.contiguous().abs()),
+    "log_sigmoid": torch.ops.aten.log_sigmoid_forward,
     "heaviside": lambda x: torch.heaviside(x, x.contiguous()),
     "ldexp": lambda x: torch.ldexp(x[:, :1], x[0]),
     "nll_loss": lambda x: F.nll_loss(x, torch.zeros_like(x[:, 0], dtype=torch.int64), reduction="none"),

@@ -247,6 +247,15 @@ def rrelu_with_noise(device: torch.device, x: Any, noise: Any, *rest: Any, **opt
     return fresh(x.desc.size, x.desc.dtype, device)  # row by row, however `x` lies
 
 
+@shape_rule(aten.log_sigmoid_forward.default)
+def log_sigmoid_forward(device: torch.device, x: Any) -> Plan | None:
+    """The CPU's kernel gives contiguous results, whatever the input is."""
+    if device.type != "cpu" or not x.desc.dtype.is_floating_point:
+        return None
+    result = fresh(x.desc.size, x.desc.dtype, device)
+    return several(result, result)
+
+
 @shape_rule(aten.div.Tensor_mode)
 def div_mode(device: torch.device, x: Any, y: Any, rounding_mode: str | None = None) -> Plan | None:
     return _plan(device, _float if rounding_mode is None else _same, (x, y))
