@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +304,8 @@ class Interpreted:
         from fxloom_codegen_triton import PLUGIN
 
         self.plugin = PLUGIN
+        scatters = PLUGIN.capabilities.scatters - {"add bfloat16"}  # the interpreter has none
+        self.capabilities = replace(PLUGIN.capabilities, scatters=scatters)
         self.sources: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,25 @@ if os.environ.get("FXLOOM_TEST_GPU") != "1":
     os.environ["TRITON_INTERPRET"] = "1"
 
 collect_ignore = ["golden"]
+#: Scatters that Triton has on a GPU, and its interpreter has not.
+NOT_INTERPRETED = frozenset({"add bfloat16"})
 
 
 @pytest.fixture
 def device() -> str:
     """Where kernels run."""
     return "cuda" if os.environ.get("FXLOOM_TEST_GPU") == "1" else "cpu"
+
+
+@pytest.fixture
+def plugin() -> Any:
+    """The plugin, less what its interpreter can't run where kernels run in that."""
+    from fxloom_codegen_triton import PLUGIN
+
+    if os.environ.get("FXLOOM_TEST_GPU") == "1":
+        return PLUGIN
+    able = replace(PLUGIN.capabilities, scatters=PLUGIN.capabilities.scatters - NOT_INTERPRETED)
+    return replace(PLUGIN, capabilities=able)
 
 
 @pytest.fixture(scope="session", autouse=True)

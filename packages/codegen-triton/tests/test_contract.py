@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fxloom_codegen_triton import PLUGIN
 from fxloom_testing import CodegenContract
 
 
@@ -15,8 +14,8 @@ class TestTriton(CodegenContract):
     entry_point = "fxloom_codegen_triton.plugin:PLUGIN"
 
     @pytest.fixture
-    def plugin(self) -> Any:
-        return PLUGIN
+    def plugin(self, plugin: Any) -> Any:
+        return plugin
 
     @pytest.fixture
     def device(self) -> str:

@@ -332,17 +332,45 @@ def test_masked_load_touches_nothing_outside(tmp_path: Path) -> None:
     check(Kernel((Axis("x0", 10),), (), (Stage(False, body),), buffers), [torch.randn(8), torch.empty(10)], tmp_path)
 
 
-def test_atomic_add_of_repeated_indices(tmp_path: Path) -> None:
+def scatter(mode: Any, dtype: str, rows: int = 20, width: int = 6) -> Kernel:
+    """Rows added (or otherwise combined) to rows that `index` tells."""
     index = value_symbol("i0")
     body = (
         Load(0, "index", X, "int64"),
         Indirect("i0", 0, 4, True, False),
-        Load(1, "x", X, "float32"),
-        Store("out", index, 1, "add"),
+        Load(1, "x", width * X + Y, dtype),
+        Store("out", width * index + Y, 1, mode),
     )
-    buffers = (KernelBuffer("index", "int64", "in"), KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float32", "inout"))
+    buffers = (KernelBuffer("index", "int64", "in"), KernelBuffer("x", dtype, "in"), KernelBuffer("out", dtype, "inout"))
+    return Kernel((Axis("x0", rows), Axis("x1", width)), (), (Stage(False, body),), buffers)
+
+
+SCATTERS = sorted(tuple(name.split()) for name in PLUGIN.capabilities.scatters if not name.startswith("assign"))
+
+
+@pytest.mark.parametrize(("mode", "dtype"), SCATTERS)
+def test_scatters_to_repeated_indices(mode: str, dtype: str, plugin: Any, tmp_path: Path) -> None:
+    if f"{mode} {dtype}" not in plugin.capabilities.scatters:
+        PLUGIN.build([PLUGIN.emit(scatter(mode, dtype), "kernel_0")], FileStore(tmp_path))  # it is compiled at the end
+        pytest.skip("runs on a GPU only")
+    x, out = (torch.randint(-9, 9, (n, 6)).to(torch_dtype(dtype)) for n in (20, 4))
+    source = check(scatter(mode, dtype), [torch.randint(0, 4, (20,)), x, out], tmp_path)
+    assert f"tl.atomic_{mode}(" in source
+
+
+def test_a_number_is_scattered(tmp_path: Path) -> None:
+    index = value_symbol("i0")
+    body = (Load(0, "index", X, "int64"), Indirect("i0", 0, 4, True, False), Constant(1, 2, "float16"), Store("out", index, 1, "add"))
+    buffers = (KernelBuffer("index", "int64", "in"), KernelBuffer("out", "float16", "inout"))
     kernel = Kernel((Axis("x0", 20),), (), (Stage(False, body),), buffers)
-    check(kernel, [torch.randint(0, 4, (20,)), torch.randn(20), torch.randn(4)], tmp_path)
+    check(kernel, [torch.randint(0, 4, (20,)), torch.zeros(4, dtype=torch.float16)], tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "dtype"), [("max", "float32"), ("mul", "int64"), ("add", "int8")])
+def test_scatters_that_triton_lacks_are_refused(mode: str, dtype: str) -> None:
+    assert f"{mode} {dtype}" not in PLUGIN.capabilities.scatters
+    with pytest.raises(PluginError, match=f"no atomic {mode} of {dtype}"):
+        PLUGIN.emit(scatter(mode, dtype), "kernel_0")
 
 
 def test_numbers_below_zero_divide_as_in_python(tmp_path: Path) -> None:

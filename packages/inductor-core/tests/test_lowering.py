@@ -12,8 +12,6 @@ from core_graphs import check, compiled, record
 
 from fxloom_codegen_common.reference import REFERENCE
 from fxloom_inductor_core import compile_graph
-from fxloom_interfaces.expr import product
-from fxloom_interfaces.program import Allocate
 
 torch.manual_seed(0)
 X, Y = torch.randn(4, 6, 10), torch.randn(4, 6, 10)
@@ -164,17 +162,6 @@ def test_bad_index_raises() -> None:
 def test_what_has_no_lowering_is_counted_by_name() -> None:
     graph = check(lambda x: (x.sort(1), x * 2), X)
     assert graph.fallbacks == (("aten.sort", 1),)
-
-
-@pytest.mark.parametrize("shape", [(7, 3), (7,)])
-@pytest.mark.parametrize("value", [0.0, 2.5])
-def test_a_constant_written_into_is_not_filled_first(shape: tuple[int, ...], value: float) -> None:
-    """The gradient of an embedding: the eager kernel copies its base, so one element stands for all."""
-    rows, values = torch.tensor([1, 4, 1]), torch.randn(3, *shape[1:])
-    graph = check(lambda i, v: torch.index_put(torch.full(shape, value), (i,), v, accumulate=True) * 2, rows, values)
-    assert graph.fallbacks == (("aten.index_put", 1),)
-    elements = [product(s.size) for s in graph.program.steps if isinstance(s, Allocate)]
-    assert sorted(elements) == [1, product(shape)]  # the constant and the result
 
 
 @pytest.mark.parametrize(("longest", "fallbacks"), [(None, 0), (5, 0), (4, 1)])

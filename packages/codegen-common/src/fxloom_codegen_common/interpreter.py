@@ -15,7 +15,6 @@ import torch
 
 from fxloom_interfaces import philox
 from fxloom_interfaces.dtypes import is_float, torch_dtype
-from fxloom_interfaces.errors import UserError
 from fxloom_interfaces.expr import Expr, FloorDiv, Max, Min, Mod
 from fxloom_interfaces.program import (
     Accumulate,
@@ -119,7 +118,7 @@ class _Run:
             if instruction.mask is not None:
                 bad = bad & self.values[instruction.mask]
             if bool(bad.any()):
-                raise UserError(f"index out of range: an index is outside [0, {size})")
+                raise _ERRORS[instruction.error](f"index out of range: an index is outside [0, {size})")
         self.symbols[instruction.symbol] = value
 
     def store(self, stage: Stage, buffer: str, index: Expr, value: Tensor, mode: str | None) -> None:
@@ -128,10 +127,14 @@ class _Run:
         shape = torch.broadcast_shapes(where.shape, value.shape, (*self.outer, *inner))
         target = self.buffers[buffer]
         flat = value.to(target.dtype).expand(shape).reshape(-1)
-        if mode == "add":
-            target.index_add_(0, where.expand(shape).reshape(-1), flat)
+        places = where.expand(shape).reshape(-1)
+        if mode is None:  # of points that meet at an element, the last stays
+            last = torch.full((target.numel(),), -1).scatter_reduce_(0, places, torch.arange(places.numel()), "amax")
+            target[last >= 0] = flat[last[last >= 0]]
+        elif mode == "add":  # one after the other, rounded each time
+            target.index_add_(0, places, flat)
         else:
-            target[where.expand(shape).reshape(-1)] = flat
+            target.scatter_reduce_(0, places, flat, _COMBINED[mode])
 
     def address(self, buffer: str, index: Expr) -> Tensor:
         where = torch.as_tensor(self.evaluate(index))
@@ -157,6 +160,10 @@ class _Run:
             return args[0] ** args[1]
         return _EXPRESSIONS[type(expr)](*args)
 
+
+_ERRORS: dict[str, type[Exception]] = {"IndexError": IndexError, "RuntimeError": RuntimeError}
+
+_COMBINED = {"mul": "prod", "min": "amin", "max": "amax"}
 
 _EXPRESSIONS: dict[type, Callable[[Any, Any], Any]] = {
     FloorDiv: lambda a, b: torch.div(a, b, rounding_mode="floor") if isinstance(a, Tensor) else a // b,

@@ -22,7 +22,13 @@ _CAPABILITIES = Capabilities(
     reductions=frozenset(REDUCTION_RESULTS),
     scans=frozenset({"sum", "prod", "max", "min"}),
     dtypes=frozenset(name for name, info in DTYPES.items() if info.kind != "complex"),
-    atomic_add=True,
+    scatters=frozenset(
+        f"{mode} {name}"
+        for name, info in DTYPES.items()
+        for mode in ("assign", "add", "mul", "min", "max")
+        if info.kind != "complex" and (mode == "assign" or info.kind != "bool")
+    ),
+    ordered_scatters=True,
     random=True,
     max_scratch_nbytes=1 << 20,
 )

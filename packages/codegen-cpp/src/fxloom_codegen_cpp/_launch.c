@@ -1,7 +1,8 @@
 /* Kernel(address, name, count, owner)(*ints): calls a generated kernel with little more than the cost of the call.
  *
- * A kernel is `int64_t f(const int64_t *arguments)`; it returns non-zero when an index was out of range. `owner` (the
- * loaded library) is kept alive. The GIL stays held: kernels are short, and their threads are OpenMP's. */
+ * A kernel is `int64_t f(const int64_t *arguments)`; it returns 1 or 2 when an index was out of range, for which
+ * IndexError or RuntimeError is raised (3: IndexError). `owner` (the loaded library) is kept alive. The GIL stays held: kernels are
+ * short, and their threads are OpenMP's. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -35,8 +36,9 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
             return NULL;
         }
     }
-    if (kernel->function(arguments) != 0) {
-        PyErr_Format(PyExc_IndexError, "index out of range in kernel %U", kernel->name);
+    int64_t bad = kernel->function(arguments);
+    if (bad != 0) {
+        PyErr_Format(bad & 1 ? PyExc_IndexError : PyExc_RuntimeError, "index out of range in kernel %U", kernel->name);
         return NULL;
     }
     Py_RETURN_NONE;

@@ -1,11 +1,12 @@
 """One kernel of the loop IR as one C++ function.
 
-Scalar bodies inside `omp simd` loops: the compiler makes the vectors, the text stays what the kernel says. Two shapes:
+Scalar bodies inside `omp simd` loops: the compiler makes the vectors, the text stays what the kernel says. Three shapes:
 - lanes along the last inner axis (rows are contiguous): one outer point at a time;
-- lanes along the last outer axis (columns are contiguous): LANES outer points at a time, what crosses stages in small arrays.
+- lanes along the last outer axis (columns are contiguous): LANES outer points at a time, what crosses stages in small arrays;
+- scatters: no two threads write one element, and points that meet at one follow each other in order (see `_scatter`).
 
-The function takes its arguments as an array of 64-bit integers (addresses, then sizes) and returns how many indices were out
-of range, or-ed into a flag.
+The function takes its arguments as an array of 64-bit integers (addresses, then sizes) and returns 0, or which kinds of errors
+indices out of range raise: 1 for IndexError, or 2 for RuntimeError.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
+from fxloom_codegen_common.scatter import independent_axes, scatters
 from fxloom_codegen_common.text import ATOM, EQUALITY, LOGICAL_OR, TERNARY, Text
 from fxloom_codegen_common.writer import SourceWriter
 from fxloom_codegen_cpp.dtypes import HIGHEST, LOWEST, ctype, literal, memory_type
 from fxloom_codegen_cpp.spelling import convert, spell
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError
-from fxloom_interfaces.expr import Expr, FloorDiv, Mod, bounds, print_expr, product, stride_of, symbol
+from fxloom_interfaces.expr import Expr, FloorDiv, Mod, bounds, free_symbols, print_expr, product, stride_of, symbol
+from fxloom_interfaces.ops import StoreMode
 from fxloom_interfaces.program import (
     Accumulate,
     Axis,
@@ -58,6 +61,12 @@ COLUMN_BLOCK = 64
 
 _MAX_LINE = 100
 
+#: Elements of a row from which threads share its columns, and to a multiple of which they do: a cache line of float32.
+_WIDE, _ALIGNED = 64, 16
+
+#: What a scatter's modes compute of the element and the value.
+_COMBINED = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
+
 _PLAIN = {"FloorDiv": "({0}) / ({1})", "Mod": "({0}) % ({1})"}
 _SIGNED = {"FloorDiv": "floor_div<i64>({0}, {1})", "Mod": "remainder_int<i64>({0}, {1})"}
 _EXTREMES = {"Min": "minimum<i64>({0}, {1})", "Max": "maximum<i64>({0}, {1})"}
@@ -84,8 +93,10 @@ class _Emitter:
                 for operand in operands_of(instruction):
                     self.uses.setdefault(operand, []).append(number)
         self.checks = any(isinstance(i, Indirect) and i.check for i in kernel.instructions())
+        self.scatters = scatters(kernel)
         self.across = _lanes_across(kernel)
         self.parallel = self._is_parallel()
+        self.owned: str | None = None  # the index by which threads share the elements that they scatter to
 
     # ---------------------------------------------------------------------------------------------- the function
 
@@ -102,7 +113,9 @@ class _Emitter:
                 out.line(f"const i64 {size} = arguments[{position}];")
             if self.checks:
                 out.line("i64 bad = 0;")
-            if not kernel.inner:
+            if self.scatters:
+                self._scatter()
+            elif not kernel.inner:
                 self._pointwise()
             elif self.across:
                 self._columns()
@@ -162,6 +175,74 @@ class _Emitter:
 
     def _size(self, axis: Axis) -> str:
         return self._index(axis.size)
+
+    # ---------------------------------------------------------------------------------------------------------- scatters
+
+    def _scatter(self) -> None:
+        """Points that may meet at an element run on one thread, in row-major order. Threads share the axes along which none meet:
+        the outer ones, else the last one in blocks; where that is not enough, each takes a part of the elements, and of all
+        points those that write there."""
+        if self.kernel.inner:
+            raise PluginError("cpp", f"kernel {self.name} scatters and folds")
+        out, axes, stage = self.out, self.kernel.outer, self.kernel.stages[0]
+        free = independent_axes(self.kernel)
+        lanes = axes[-1] if axes and axes[-1] in free else None
+        heads = [a for a in free if a is not lanes]
+        rows = product(a.size for a in heads)
+        shared = "nothing"
+        if self.parallel and heads and (not isinstance(rows, int) or rows >= 16):
+            shared = "heads"
+        elif self.parallel and lanes is not None and (not isinstance(lanes.size, int) or lanes.size >= _WIDE):
+            shared = "lanes"
+        elif self.parallel and self._owned_symbol() is not None:
+            shared = "elements"
+        before, inside = _split(stage, lanes)
+        with ExitStack() as loops:
+            order = [a for a in axes if a is not lanes]
+            if shared == "heads":
+                order = [*heads, *(a for a in order if a not in heads)]
+                collapse = [f"collapse({len(heads)})"] if len(heads) > 1 else []
+                out.line(f"#pragma omp parallel for{self._clauses(*collapse, *self._if_large())}")
+            elif shared == "lanes" and lanes is not None:
+                begin, step = f"{lanes.name}_begin", f"{lanes.name}_step"
+                out.line(f"const i64 {step} = (({self._size(lanes)}) / omp_get_max_threads() + {_ALIGNED}) / {_ALIGNED} * {_ALIGNED};")
+                out.line(f"#pragma omp parallel for{self._clauses(*self._if_large())}")
+                loops.enter_context(out.block(f"for (i64 {begin} = 0; {begin} < {self._size(lanes)}; {begin} += {step}) {{"))
+                out.line(f"const i64 {lanes.name}_end = minimum<i64>({begin} + {step}, {self._size(lanes)});")
+            elif shared == "elements":
+                self.owned = self._owned_symbol()
+                out.line(f"#pragma omp parallel{self._clauses(*self._if_large())}")
+                loops.enter_context(out.block("{"))
+                out.line("const i64 threads = omp_get_num_threads(), thread = omp_get_thread_num();")
+                size = self._index(self._indirects()[self.owned].size) if self.owned else ""
+                out.line(f"const i64 owned_begin = ({size}) * thread / threads, owned_end = ({size}) * (thread + 1) / threads;")
+            for axis in order:
+                loops.enter_context(self._loop(axis))
+            if not order:  # for what leaves out a point to have a loop
+                loops.enter_context(out.block("for (int point = 0; point < 1; ++point) {"))
+            self._body(0, before)
+            if lanes is not None:
+                if not any(isinstance(i, Indirect) for i in inside.body):
+                    out.line("#pragma omp simd")
+                if shared == "lanes":
+                    loops.enter_context(out.block(f"for (i64 {lanes.name} = {begin}; {lanes.name} < {lanes.name}_end; ++{lanes.name}) {{"))
+                else:
+                    loops.enter_context(self._loop(lanes))
+                self._body(0, inside)
+
+    def _indirects(self) -> dict[str, Indirect]:
+        return {i.symbol: i for i in self.kernel.instructions() if isinstance(i, Indirect)}
+
+    def _owned_symbol(self) -> str | None:
+        """The indirect index that tells elements farthest apart, for the one scatter that there is."""
+        if len(self.scatters) != 1:
+            return None
+        index = self.scatters[0].index
+        strides = {s.name: stride_of(index, s) for s in free_symbols(index) if s.name in self._indirects()}
+        known = {name: stride for name, stride in strides.items() if isinstance(stride, int)}
+        if known:
+            return max(known, key=lambda name: (known[name], name))
+        return next(iter(strides)) if len(strides) == 1 and next(iter(strides.values())) is not None else None
 
     # ------------------------------------------------------------------------------------------ lanes along inner axes
 
@@ -427,9 +508,16 @@ class _Emitter:
                     )
                     self.dtypes[result] = dtype
                 case Store(buffer=buffer, index=index, value=value, mode=mode):
-                    if mode is not None:
-                        raise PluginError("cpp", f"kernel {self.name}: no atomic stores")
-                    self.out.line(f"{buffer}[{self._address(buffer, index)}] = {self.texts[value]};")
+                    self._store(buffer, index, self.texts[value], mode)
+
+    def _store(self, buffer: str, index: Expr, value: Text, mode: StoreMode) -> None:
+        address = self._address(buffer, index)
+        if mode is None:
+            self.out.line(f"{buffer}[{address}] = {value};")
+            return
+        dtype, here = self.buffers[buffer].dtype, f"{buffer}_here"
+        self.out.line(f"{memory_type(dtype)}& {here} = {buffer}[{address}];")
+        self.out.line(f"{here} = {spell(_COMBINED[mode], [Text(here), value], dtype, [dtype, dtype])};")
 
     def _value(self, number: int, instruction: Load | IndexValue | Compute, text: Text, inline: bool = True) -> None:
         result, dtype = instruction.result, instruction.dtype
@@ -480,8 +568,14 @@ class _Emitter:
             out.line(f"{name} += {name} < 0 ? {size} : 0;")
         if made.check:
             mask = "" if made.mask is None else f" & {self.texts[made.mask].at(ATOM)}"
-            out.line(f"bad |= ({name} < 0 | {name} >= {size}){mask};")
-            out.line(f"{name} = {name} < 0 | {name} >= {size} ? 0 : {name};")
+            flag = f"({name} < 0 | {name} >= {size}){mask}"
+            out.line(f"bad |= {flag if made.error == 'IndexError' else f'({flag}) << 1'};")
+            if self.scatters and made.mask is None:
+                out.line(f"if ({name} < 0 | {name} >= {size}) continue;")
+            else:
+                out.line(f"{name} = {name} < 0 | {name} >= {size} ? 0 : {name};")
+        if name == self.owned:
+            out.line(f"if ({name} < owned_begin | {name} >= owned_end) continue;")
 
     def _update(self, reduction: Reduce, block_sums: bool) -> None:
         value = self.texts[reduction.value]
@@ -510,6 +604,27 @@ class _Emitter:
             out.line(f"{squares} += {temporary} * ({value} - {mean});")
         else:
             out.line(_fold(reduction.kind, names[0], value, reduction.dtype))
+
+
+def _split(stage: Stage, axis: Axis | None) -> tuple[Stage, Stage]:
+    """What of a stage's body runs before the loop over `axis`, the innermost, and what runs in it: all that varies, and the stores."""
+    if axis is None:
+        return stage, Stage(False, ())
+    before: list[Instruction] = []
+    inside: list[Instruction] = []
+    varying: set[int] = set()
+    names = {axis.name}
+    for instruction in stage.body:
+        index = instruction.expr if isinstance(instruction, IndexValue) else instruction.index if isinstance(instruction, Load) else 0
+        varies = any(s.name in names for s in free_symbols(index)) or any(o in varying for o in operands_of(instruction))
+        if varies or isinstance(instruction, Store):
+            inside.append(instruction)
+            varying.update(results_of(instruction))
+            if isinstance(instruction, Indirect):
+                names.add(instruction.symbol)
+        else:
+            before.append(instruction)
+    return Stage(False, tuple(before)), Stage(False, tuple(inside))
 
 
 # ------------------------------------------------------------------------------------------------------------ folds

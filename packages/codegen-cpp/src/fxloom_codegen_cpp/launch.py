@@ -18,7 +18,8 @@ def is_native() -> bool:
 
 
 def make_launcher(library: ctypes.CDLL, name: str, count: int) -> Callable[..., None]:
-    """`kernel(*ints)` for the function `name` that takes `count` arguments. IndexError when the kernel met a bad index."""
+    """`kernel(*ints)` for the function `name` that takes `count` arguments. IndexError or RuntimeError when the
+    kernel met a bad index, as the kernel says."""
     function = getattr(library, name)
     if _launch is not None:
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -34,7 +35,8 @@ def _by_ctypes(function: Any, name: str, count: int) -> Callable[..., None]:
     def kernel(*arguments: int) -> None:
         if len(arguments) != count:
             raise TypeError(f"{name} takes {count} arguments, got {len(arguments)}")
-        if function(array(*arguments)):
-            raise IndexError(f"index out of range in kernel {name}")
+        bad = function(array(*arguments))
+        if bad:
+            raise (IndexError if bad & 1 else RuntimeError)(f"index out of range in kernel {name}")
 
     return kernel

@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 
 
 #: The loop IR this emitter was written for.
-_LOOP_IR = Version(2, 0)
+_LOOP_IR = Version(2, 1)
+
+_DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
 _CAPABILITIES = Capabilities(
     arguments="address",
     fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
     reductions=frozenset(REDUCTION_RESULTS),
     scans=frozenset({"sum", "prod"}),
-    dtypes=frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"}),
+    dtypes=frozenset(_DTYPES),
+    scatters=frozenset(
+        f"{mode} {dtype}" for mode in ("assign", "add", "mul", "min", "max") for dtype in _DTYPES if mode == "assign" or dtype != "bool"
+    ),
+    ordered_scatters=True,
     random=True,
     max_scratch_nbytes=1 << 18,
     two_pass_numel=1 << 16,

@@ -6,7 +6,9 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 
-extern "C" int omp_get_max_threads(void);
+extern "C" int omp_get_max_threads(void) noexcept;
+extern "C" int omp_get_num_threads(void) noexcept;
+extern "C" int omp_get_thread_num(void) noexcept;
 
 // Zero, which the compiler can't know. Compilers make (float)(int)x a truncation, since what does not fit is undefined; but -0.5
 // becomes a negative zero then. `(int)x ^ fxloom_zero` is an integer for good.

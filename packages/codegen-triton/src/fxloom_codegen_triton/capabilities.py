@@ -16,7 +16,11 @@ CAPABILITIES = Capabilities(
     scans=frozenset({"sum", "prod", "max", "min"}),
     max_scan_numel=PERSISTENT_NUMEL,
     dtypes=frozenset(_DTYPES),
-    atomic_add=True,
+    scatters=frozenset(
+        {f"assign {dtype}" for dtype in _DTYPES}
+        | {f"add {dtype}" for dtype in ("int32", "int64", "float16", "bfloat16", "float32", "float64")}
+        | {f"{mode} {dtype}" for mode in ("min", "max") for dtype in ("int32", "int64")}  # of floats, NaNs would be lost
+    ),
     random=True,
     max_scratch_nbytes=PERSISTENT_NUMEL,  # of elements of one byte, so that such rows always stay in registers
     two_pass_numel=PERSISTENT_NUMEL,

@@ -27,7 +27,7 @@ from typing import Any
 
 from fxloom_codegen_common.namer import Namer
 from fxloom_codegen_common.writer import SourceWriter
-from fxloom_codegen_triton.capabilities import PERSISTENT_NUMEL
+from fxloom_codegen_triton.capabilities import CAPABILITIES, PERSISTENT_NUMEL
 from fxloom_codegen_triton.literals import accumulated, atom, atom_of, converted_text, identity_text, index_text, literal_text, type_text
 from fxloom_codegen_triton.spelling import BOOL, COMPARE, FLOAT, FLOAT32, HELPERS, INTEGER, RANDOM
 from fxloom_codegen_triton.tiles import Tiles, choose_tiles, needs_64_bits
@@ -297,8 +297,12 @@ class _Emitter:
         if buffer in self.read:
             self.meet()
         self.written.add(buffer)
-        function = "tl.atomic_add" if mode == "add" else "tl.store"
-        self.writer.line(f"{function}({address}, {text}, {self.mask(wide)})")
+        if mode is None:
+            self.writer.line(f"tl.store({address}, {text}, {self.mask(wide)})")
+            return
+        if f"{mode} {self.dtypes[buffer]}" not in CAPABILITIES.scatters:
+            raise PluginError("triton", f"no atomic {mode} of {self.dtypes[buffer]}")
+        self.writer.line(f'tl.atomic_{mode}({address}, {text}, {self.mask(wide)}, sem="relaxed")')
 
     def tile(self, value: _Value, inner: bool) -> str:
         """The value as a tile of its own dtype, also where it is a literal."""

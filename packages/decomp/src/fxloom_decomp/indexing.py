@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -70,14 +72,6 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
     return torch.permute(written, [order.index(axis) for axis in range(x.dim())])
 
 
-@decomposition(aten.index_select.default)
-def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    if x.dim() == 0:
-        return NotImplemented
-    index = index.reshape([-1]) if index.dim() != 1 else index
-    return torch.ops.aten.index.Tensor(x, [*[None] * (dim % x.dim()), index])
-
-
 @decomposition(aten.index_fill.int_Scalar)
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
     return index_fill_tensor(x, dim, index, torch.full((), value, dtype=x.dtype, device=x.device))
@@ -85,26 +79,18 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
 
 @decomposition(aten.index_fill.int_Tensor)
 def index_fill_tensor(x: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
-    if x.dim() == 0 or value.device != x.device:
+    if value.device != x.device:
         return NotImplemented
     index = index.reshape([-1])
-    return torch.ops.aten.index_put.default(x, [*[None] * (dim % x.dim()), index], cast(value, x.dtype))
-
-
-@decomposition(aten.index_copy.default)
-def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     if x.dim() == 0:
-        return NotImplemented
-    dim %= x.dim()
-    return torch.ops.aten.index_put.default(x, [*[None] * dim, index.reshape([-1])], source)
+        return torch.ops.aten.index_put.default(x.reshape([1]), [index], cast(value, x.dtype)).reshape([])
+    return torch.ops.aten.index_put.default(x, [*[None] * (dim % x.dim()), index], cast(value, x.dtype))
 
 
 @decomposition(aten.embedding_dense_backward.default)
 def embedding_dense_backward(
     grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Tensor:
-    if scale_grad_by_freq:
-        return NotImplemented
     width = grad.shape[-1]
     rows = widen(grad).reshape([-1, width])
     index = indices.reshape([-1])
@@ -112,6 +98,11 @@ def embedding_dense_backward(
         rows = torch.where(
             torch.unsqueeze(index == padding_idx, 1), torch.full((), 0, dtype=rows.dtype, device=rows.device), rows
         )
+    if scale_grad_by_freq:
+        ones = torch.full([index.shape[0]], 1, dtype=torch.int64, device=grad.device)
+        none = torch.full([num_weights], 0, dtype=torch.int64, device=grad.device)
+        counts = torch.ops.aten.index_put.default(none, [index], ones, True)
+        rows = rows / torch.unsqueeze(torch.ops.aten.index.Tensor(counts, [index]), 1)
     start = torch.full([num_weights, width], 0, dtype=rows.dtype, device=grad.device)
     return cast(torch.ops.aten.index_put.default(start, [index], rows, True), grad.dtype)
 
@@ -145,3 +136,32 @@ def diagonal_backward(grad: Tensor, sizes: list[int], offset: int, dim1: int, di
 @decomposition(aten.take.default)
 def take(x: Tensor, index: Tensor) -> Tensor:
     return torch.ops.aten.index.Tensor(x.reshape([-1]), [index])
+
+
+@decomposition(aten.masked_scatter.default)
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The n-th element where the mask holds is the n-th of the source; too short a source is out of range for gather, as for eager."""
+    if mask.dtype != torch.bool or not isinstance(source.numel(), int) or source.numel() == 0 or x.dtype != source.dtype:
+        return NotImplemented
+    x, mask = torch.broadcast_tensors(x, mask)
+    index = _numbers(mask)
+    picked = torch.gather(source.reshape([-1]), 0, index).reshape(x.shape)
+    return torch.where(mask, picked, x)
+
+
+@decomposition(aten.masked_scatter_backward.default)
+def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: list[int]) -> Tensor:
+    if mask.dtype != torch.bool:
+        return NotImplemented
+    zero = torch.full((), 0, dtype=grad.dtype, device=grad.device)
+    grad, mask = torch.broadcast_tensors(grad, mask)
+    base = torch.full([math.prod(sizes)], 0, dtype=grad.dtype, device=grad.device)
+    if base.numel() == 0:
+        return base.reshape(sizes)
+    return torch.scatter_add(base, 0, _numbers(mask), torch.where(mask, grad, zero).reshape([-1])).reshape(sizes)
+
+
+def _numbers(mask: Tensor) -> Tensor:
+    """How many elements before each, in row-major order, the mask holds for; 0 where it does not hold."""
+    flat = mask.reshape([-1])
+    return torch.where(flat, torch.cumsum(flat, 0, dtype=torch.int64) - 1, torch.full((), 0, dtype=torch.int64, device=mask.device))

@@ -39,6 +39,8 @@ class Capabilities:
     max_scratch_nbytes: largest scratch buffer per outer point (0: none; the scheduler then never asks for one).
     two_pass_numel: reductions of at most that many elements compute a variance in two passes, longer ones by Welford.
     max_scan_numel: longest scan; None: no limit. Longer ones, and ones of unknown length, are left to libraries.
+    scatters: modes of scatters it can emit and the dtypes they work on, as "add float32"; "assign" is the mode None.
+    ordered_scatters: points that meet at an element do so in row-major order of the axes, so that results don't vary.
     parallelism: independent outer points wanted to fill the device (for splitting reductions).
     max_arguments: most launch arguments of a kernel.
     vector_nbytes: width of a vector register, 0 where the notion does not apply.
@@ -50,7 +52,8 @@ class Capabilities:
     reductions: frozenset[str] = frozenset({"sum", "max", "min"})
     scans: frozenset[str] = frozenset()
     dtypes: frozenset[str] = frozenset({"float32", "int64", "bool"})
-    atomic_add: bool = False
+    scatters: frozenset[str] = frozenset()
+    ordered_scatters: bool = False
     random: bool = False
     max_scratch_nbytes: int = 0
     two_pass_numel: int = 1 << 16

@@ -6,7 +6,7 @@
     Reduction := for i in ranges:  out[i] = combine over r in reduction_ranges of body(ops, i, r)
     Scan      := running combine along the last axis of ranges
     Sort      := stable sort along the last axis of ranges
-    Scatter   := for i in ranges:  out[index_of(ops, i)] = body(ops, i)      last writer or atomic add
+    Scatter   := out = base; for i in ranges:  out[index_of(ops, i)] = body(ops, i)      last writer, sum, product, ...
     Template  := a plugin's own kernel (GEMM, attention), with an elementwise epilogue
     Extern    := a library or eager kernel call on whole buffers
 
@@ -151,15 +151,23 @@ class Sort(Node):
 
 @dataclass(frozen=True, slots=True)
 class Scatter(Node):
-    """out[index_of(i)] = body(i) for i in ranges, on top of what `out` holds. mode None: the last writer wins."""
+    """out = base, then out[index_of(i)] = body(i) for i in ranges; mode: combined with what is there, as by `program.Store`.
 
+    index_of: a position for each axis of `out`. base: has the layout of `out`, which takes over its memory: nothing else may read it.
+    """
+
+    base: Buffer
     ranges: tuple[Expr, ...]
-    index_of: Body
+    index_of: Callable[[Any, tuple[Expr, ...]], tuple[Expr, ...]]
     body: Body
     mode: StoreMode = None
 
+    def __post_init__(self) -> None:
+        if self.base.layout != self.out.layout:
+            raise IRError(f"a scatter into {self.out.layout} on top of {self.base.layout}")
+
     def __str__(self) -> str:
-        return f"{self._head()}\n  scatter {self.mode or 'assign'} over {_text(self.ranges)}"
+        return f"{self._head()}\n  scatter {self.mode or 'assign'} into {self.base.name} over {_text(self.ranges)}"
 
 
 @dataclass(frozen=True, slots=True)

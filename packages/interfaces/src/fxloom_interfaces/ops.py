@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "xor_sum", "argmax", "argmin", "welford"]
-StoreMode = Literal["add"] | None
+#: How a value is combined with what the element holds; None: it takes its place.
+StoreMode = Literal["add", "mul", "min", "max"] | None
+
+#: What operators raise for an index out of range.
+IndexErrorKind = Literal["IndexError", "RuntimeError"]
 
 #: Number of values each reduction kind gives.
 REDUCTION_RESULTS: dict[str, int] = {
@@ -180,7 +184,7 @@ class Ops(Protocol[T]):
         ...
 
     def store(self, buffer: str, index: Expr, value: T, mode: StoreMode = None) -> None:
-        """Write `value`, which has the buffer's dtype. mode "add": add atomically to what is there."""
+        """Write `value`, which has the buffer's dtype. With a mode it is combined with what is there, see `Store`."""
         ...
 
     def reduction(self, kind: ReductionKind, dtype: str, value: T) -> tuple[T, ...]:
@@ -199,10 +203,12 @@ class Ops(Protocol[T]):
         """An index expression as a value."""
         ...
 
-    def indirect_indexing(self, value: T, size: Expr, check: bool = True, wrap: bool = True) -> sympy.Symbol:
+    def indirect_indexing(
+        self, value: T, size: Expr, check: bool = True, wrap: bool = True, error: IndexErrorKind = "IndexError"
+    ) -> sympy.Symbol:
         """An integer value as a symbol usable in later index expressions.
 
-        wrap: negative values count from the end. check: the kernel stops with an error unless 0 <= value < size.
+        wrap: negative values count from the end. check: the kernel stops with an `error` unless 0 <= value < size.
         """
         ...
 

@@ -13,6 +13,9 @@ Rules, checked on construction:
 - `Reduce` stands in inner stages and folds over all inner axes; its results exist when the stage has ended.
 - a buffer read and written by the kernel is read only at the index at which the same point of the loops wrote it,
   or before any write to it.
+- a `Store` is a scatter when it has a mode or its index holds an `Indirect`: several points may meet at one element, and none is
+  lost. They combine by the mode; without one, one of them stays: the last in row-major order of the axes on a target that keeps
+  that order (`Capabilities.ordered_scatters`). Elements that no point meets keep what they hold, so the buffer is `inout`.
 - `scratch` buffers live for one point of the outer axes and are indexed by inner axes alone; they never leave the kernel.
 
 A `Program` is a straight line of steps over named buffers; sizes are symbols bound from the inputs, or from what calls return.
@@ -28,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import IRError
-from fxloom_interfaces.ops import OPS, REDUCTION_RESULTS, StoreMode
+from fxloom_interfaces.ops import OPS, REDUCTION_RESULTS, IndexErrorKind, StoreMode
 
 if TYPE_CHECKING:
     from fxloom_interfaces.expr import Expr
@@ -107,7 +110,7 @@ class IndexValue:
 class Indirect:
     """From here on `symbol` stands for %value in index expressions, plus `size` where negative if wrap.
 
-    check: an error unless 0 <= symbol < size, where `mask` (if any) holds.
+    check: an error, of the type `error`, unless 0 <= symbol < size, where `mask` (if any) holds.
     """
 
     symbol: str
@@ -116,9 +119,11 @@ class Indirect:
     check: bool
     wrap: bool
     mask: Value | None = None
+    error: IndexErrorKind = "IndexError"
 
     def __str__(self) -> str:
-        flags = f"{' checked' if self.check else ''}{' wrapped' if self.wrap else ''}"
+        kind = f" by {self.error}" if self.error != "IndexError" else ""
+        flags = f"{f' checked{kind}' if self.check else ''}{' wrapped' if self.wrap else ''}"
         return f"{self.symbol} = %{self.value} < {_text(self.size)}{flags}" + (f" if %{self.mask}" if self.mask is not None else "")
 
 
@@ -172,9 +177,13 @@ class Accumulate:
         return f"%{self.result}: {dtype_info(self.dtype).short} = scan {self.kind} %{self.value}"
 
 
+_ASSIGNMENTS = {None: "=", "add": "+=", "mul": "*=", "min": "min=", "max": "max="}
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
-    """buffer[index] = %value; mode "add": added atomically."""
+    """buffer[index] = %value. mode: combined with what the element holds: its sum, product, minimum or maximum (a NaN wins), in the
+    buffer's dtype, as if by one point after the other."""
 
     buffer: str
     index: Expr
@@ -182,7 +191,7 @@ class Store:
     mode: StoreMode = None
 
     def __str__(self) -> str:
-        return f"{self.buffer}[{_text(self.index)}] {'+=' if self.mode == 'add' else '='} %{self.value}"
+        return f"{self.buffer}[{_text(self.index)}] {_ASSIGNMENTS[self.mode]} %{self.value}"
 
 
 Instruction: TypeAlias = Load | Constant | IndexValue | Indirect | Compute | Reduce | Accumulate | Store

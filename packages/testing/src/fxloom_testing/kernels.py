@@ -35,7 +35,7 @@ X, Y, R = symbol("x0"), symbol("x1"), symbol("r0")
 class KernelCase:
     """kernel: to emit. make: its buffers, in argument order. expected: the written buffers, in order, from all buffers.
 
-    needs: capabilities, as `fusions:reduction_epilogue`, `reductions:sum`, `scans:sum`, `dtypes:float16`, `atomic_add`.
+    needs: capabilities, as `fusions:reduction_epilogue`, `reductions:sum`, `scans:sum`, `dtypes:float16`, `scatters:add float32`.
     """
 
     name: str
@@ -167,20 +167,56 @@ def _gather() -> KernelCase:
     return KernelCase("indirect read, negative indices wrapped", kernel, make, lambda t: [t[1][t[0]]], ("dtypes:int64",))
 
 
-def _atomic() -> KernelCase:
-    index = value_symbol("i0")
+def _scatter(mode: str, dtype: str) -> KernelCase:
+    """Rows of 6 into rows of 8, of which two meet (but for "assign", where they may not); negative indices count from the end."""
+    index, kind = value_symbol("i0"), torch_dtype(dtype)
     body = (
         Load(0, "index", X, "int64"),
-        Indirect("i0", 0, 4, True, False),
-        Load(1, "x", X, "float32"),
-        Store("out", index, 1, "add"),
+        Indirect("i0", 0, 9, True, True),
+        Load(1, "x", 6 * X + Y, dtype),
+        Store("out", 8 * index + Y, 1, None if mode == "assign" else mode),  # type: ignore[arg-type]  # a StoreMode
     )
-    kernel = Kernel((Axis("x0", 40),), (), (Stage(False, body),), _buffers("in index int64", "in x float32", "inout out float32"))
+    kernel = Kernel(
+        (Axis("x0", 5), Axis("x1", 6)), (), (Stage(False, body),),
+        _buffers("in index int64", f"in x {dtype}", f"inout out {dtype}"), title=("scatter", mode),
+    )  # fmt: skip
 
     def make() -> list[Tensor]:
-        return [torch.randint(0, 4, (40,)), torch.randn(40), torch.randn(4)]
+        index = torch.tensor([3, 0, 8, -5, 7] if mode == "assign" else [3, 0, 8, -6, 7])
+        low = 0 if dtype in ("bool", "uint8") else -4
+        return [index, torch.randint(low, 4, (5, 6)).to(kind), torch.randint(low, 4, (9, 8)).to(kind)]
 
-    return KernelCase("atomic add", kernel, make, lambda t: [t[2].index_add(0, t[0], t[1])], ("atomic_add", "dtypes:int64"))
+    def expected(tensors: Sequence[Tensor]) -> list[Tensor]:
+        index, x, out = tensors
+        place = (index % 9).unsqueeze(1).expand(5, 6)
+        if mode == "assign":
+            return [out.scatter(0, place, x)]
+        return [out.scatter_reduce(0, place, x, {"add": "sum", "mul": "prod", "min": "amin", "max": "amax"}[mode])]
+
+    return KernelCase(f"scatter {mode}, {dtype}", kernel, make, expected, (f"scatters:{mode} {dtype}", "dtypes:int64"))
+
+
+def _ordered_scatter() -> KernelCase:
+    """Many points at few elements: the last one stays."""
+    index = value_symbol("i0")
+    body = (Load(0, "index", X, "int64"), Indirect("i0", 0, 4, True, False), Load(1, "x", X, "int64"), Store("out", index, 1))
+    kernel = Kernel((Axis("x0", 1000),), (), (Stage(False, body),), _buffers("in index int64", "in x int64", "inout out int64"))
+
+    def make() -> list[Tensor]:
+        return [torch.randint(0, 3, (1000,)), torch.arange(1000), torch.full((4,), -1)]
+
+    def expected(tensors: Sequence[Tensor]) -> list[Tensor]:
+        index, x, out = tensors
+        return [torch.stack([x[index == n].amax() if n < 3 else out[n] for n in range(4)])]
+
+    return KernelCase("scatter in order", kernel, make, expected, ("scatters:assign int64", "ordered_scatters", "dtypes:int64"))
+
+
+#: What a scatter may combine values by, in dtypes of each kind.
+_SCATTERS = (
+    *((mode, dtype) for mode in ("add", "mul", "min", "max") for dtype in ("float32", "float16", "bfloat16", "int64", "uint8")),
+    *(("assign", dtype) for dtype in ("float32", "bfloat16", "int64", "bool")),
+)
 
 
 def _elementwise(op: str) -> KernelCase:
@@ -253,7 +289,8 @@ CASES: tuple[KernelCase, ...] = (
     *(_scan(kind, dtype) for kind in ("sum", "prod") for dtype in ("float32", "int64")),
     *(_softmax(width) for width in (1, 40, 3000)),
     _gather(),
-    _atomic(),
+    *(_scatter(mode, dtype) for mode, dtype in _SCATTERS),
+    _ordered_scatter(),
     *(_elementwise(op) for op in _FLOAT_OPS),
     *(_random(op) for op in ("rand", "randn", "randint64")),
 )

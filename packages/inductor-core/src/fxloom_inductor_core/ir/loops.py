@@ -29,7 +29,8 @@ class Loop:
     """One node of loop IR, traced: instructions over `outer` and `inner` axes (symbol, extent).
 
     name: of the buffer it defines (the first when several). is_reduction: the stores run once per outer point, after the
-    inner loop; otherwise inner is empty. is_scan: it has to run over inner in order and stores inside.
+    inner loop; otherwise inner is empty. is_scan: it has to run over inner in order and stores inside. base: of a scatter, the buffer
+    whose memory and content it goes on with; nothing else reads that one.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Loop:
     device: str
     origins: tuple[str, ...] = ()
     ordered: bool = False
+    base: str | None = None
 
     @property
     def is_reduction(self) -> bool:
@@ -70,9 +72,6 @@ class Loop:
         """How many buffers and sizes a launch of this loop passes."""
         buffers = {i.buffer for i in self.instructions if isinstance(i, (Load, Store))}
         return len(buffers) + len(self.size_names())
-
-    def has_atomic(self) -> bool:
-        return any(isinstance(i, Store) and i.mode == "add" for i in self.instructions)
 
     def __str__(self) -> str:
         axes = ", ".join(f"{s} < {e}" for s, e in self.outer)

@@ -16,7 +16,7 @@ from fxloom_inductor_core.ir.numbers import Float
 from fxloom_interfaces.dtypes import is_low_precision, torch_dtype
 from fxloom_interfaces.errors import IRError
 from fxloom_interfaces.expr import Expr, simplify, value_symbol
-from fxloom_interfaces.ops import REDUCTION_RESULTS, ElementwiseOps, OpInfo, ReductionKind, StoreMode
+from fxloom_interfaces.ops import REDUCTION_RESULTS, ElementwiseOps, IndexErrorKind, OpInfo, ReductionKind, StoreMode
 from fxloom_interfaces.program import (
     Accumulate,
     Compute,
@@ -116,13 +116,15 @@ class Recorder(ElementwiseOps[int]):
             return self.constant(expr, dtype)
         return self._record(("index", expr, dtype), dtype, lambda r: IndexValue(r, expr, dtype))
 
-    def indirect_indexing(self, value: int, size: Expr, check: bool = True, wrap: bool = True) -> sympy.Symbol:
-        key = ("indirect", value, size, check, wrap, self._mask)
+    def indirect_indexing(
+        self, value: int, size: Expr, check: bool = True, wrap: bool = True, error: IndexErrorKind = "IndexError"
+    ) -> sympy.Symbol:
+        key = ("indirect", value, size, check, wrap, self._mask, error)
         if key not in self._known:
             name = f"i{value}"
             count = sum(1 for known in self._known if known[0] == "indirect" and known[1] == value)
             symbol = value_symbol(f"{name}_{count}" if count else name)
-            self.instructions.append(Indirect(symbol.name, value, size, check, wrap, self._mask))
+            self.instructions.append(Indirect(symbol.name, value, size, check, wrap, self._mask, error))
             self._known[key] = symbol
         return self._known[key]
 

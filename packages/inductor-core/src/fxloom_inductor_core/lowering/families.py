@@ -21,6 +21,7 @@ from fxloom_inductor_core.lowering import (  # noqa: F401  # imported for what t
     randomness,
     reduction,
     scan,
+    scatter,
     values,
     view,
 )

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.ir.graph import Operand
-from fxloom_inductor_core.ir.layouts import as_expr, layout_of
+from fxloom_inductor_core.ir.layouts import as_expr
 from fxloom_inductor_core.ir.tensors import Index
 from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_sizes
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.lowering.view import expand_to
 from fxloom_interfaces.dtypes import is_integer
-from fxloom_interfaces.expr import symbol
-from fxloom_interfaces.loop_ir import Layout
-from fxloom_interfaces.program import Constant
 from fxloom_shapes.fake.sizes import clip, wrapped
 
 if TYPE_CHECKING:
@@ -69,64 +65,55 @@ def index_tensor(cx: LoweringContext, x: Any, indices: Sequence[Any]) -> Any:
 
 @lowering(aten.index_select.default)
 def index_select(cx: LoweringContext, x: Any, dim: int, index: Any) -> Any:
-    if not x.size:
-        return NotImplemented
-    dim = dim % len(x.size)
-    if x.size[dim] == 0:
+    dim = dim % len(x.size) if x.size else 0
+    if x.size and x.size[dim] == 0:
         return NotImplemented
     cx.realize(x)
-    extent = index.size[0] if index.size else 1
+    size = tuple(as_expr(s) for s in cx.fake.size())
 
     def body(ops: Any, at: Index) -> Any:
-        value = ops.to_dtype(index.load(ops, (at[dim],) if index.size else ()), "int64")
-        row = ops.indirect_indexing(value, x.size[dim], wrap=False)
-        return x.load(ops, (*at[:dim], row, *at[dim + 1 :]))
+        place = (at[dim] if size else 0,) if index.size else ()
+        value = ops.to_dtype(index.load(ops, place), "int64")
+        row = ops.indirect_indexing(value, x.size[dim] if x.size else 1, wrap=False)
+        return x.load(ops, (*at[:dim], row, *at[dim + 1 :]) if x.size else ())
 
-    return cx.compute((*x.size[:dim], extent, *x.size[dim + 1 :]), x.dtype, x.device, body, [x, index], ops=2)
+    return cx.compute(size, x.dtype, x.device, body, [x, index], ops=2)
 
 
 @lowering(aten.gather.default)
 def gather(cx: LoweringContext, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
-    if not x.size or len(index.size) != len(x.size) or any(e == 0 for e in x.size):
+    if any(e == 0 for e in x.size):
         return NotImplemented
-    dim = dim % len(x.size)
+    dim = dim % len(x.size) if x.size else 0
     cx.realize(x)
 
     def body(ops: Any, at: Index) -> Any:
-        row = ops.indirect_indexing(ops.to_dtype(index.load(ops, at), "int64"), x.size[dim], wrap=False)
-        return x.load(ops, (*at[:dim], row, *at[dim + 1 :]))
+        extent = x.size[dim] if x.size else 1
+        row = ops.indirect_indexing(ops.to_dtype(index.load(ops, at), "int64"), extent, wrap=False, error="RuntimeError")
+        return x.load(ops, (*at[:dim], row, *at[dim + 1 :]) if x.size else ())
 
     return cx.compute(index.size, x.dtype, x.device, body, [x, index], ops=2)
 
 
-def _is_constant(cx: LoweringContext, x: Any) -> bool:
-    """True for a tensor that is not stored and whose elements are all one number."""
-    if x.is_stored:
-        return False
-    recorder = cx.recorder({}, x.device)
-    x.load(recorder, tuple(symbol(f"d{d}") for d in range(len(x.size))))
-    return all(isinstance(instruction, Constant) for instruction in recorder.instructions)
-
-
-@lowering(aten.index_put.default)
-def index_put(cx: LoweringContext, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    """The eager kernel, which copies what it writes into: a constant (as for the gradient of an embedding) is given to it as
-    one element repeated, not filled for it first."""
-    if not _is_constant(cx, x):
+@lowering(aten._unsafe_masked_index.default)
+def masked_index(cx: LoweringContext, x: Any, mask: Any, indices: Sequence[Any], fill: Any) -> Any:
+    """x at the indices where the mask holds, and `fill` elsewhere, where indices may be out of range."""
+    used = [d for d, i in enumerate(indices) if i is not None]
+    if any(not is_integer(indices[d].dtype) for d in used) or used != list(range(len(x.size))) or mask.dtype != "bool":
         return NotImplemented
-    rank = len(x.size)
-    element = cx.operand(cx.compute((), x.dtype, x.device, lambda ops, at: x.load(ops, (0,) * rank), [x], ops=0))
-    repeated = Operand(element.buffer, Layout(x.device, x.dtype, x.size, (0,) * rank))
-    where = [None if i is None else cx.operand(i) for i in indices]
-    (result,) = cx.library(
-        "torch.ops.aten.index_put.default",
-        (repeated, where, cx.operand(values), accumulate),
-        [layout_of(cx.fake)],
-        out=False,
-        op="aten.index_put",
-        library=False,
-    )
-    return result
+    if any(e == 0 for e in x.size):
+        return NotImplemented
+    cx.realize(x)
+    size = tuple(as_expr(s) for s in cx.fake.size())
+
+    def body(ops: Any, at: Index) -> Any:
+        def inside() -> Any:
+            values = [ops.to_dtype(i.load(ops, broadcast_index(i.size, at)), "int64") for i in indices]
+            return x.load(ops, tuple(ops.indirect_indexing(v, e) for v, e in zip(values, x.size, strict=True)))
+
+        return ops.masked(mask.load(ops, broadcast_index(mask.size, at)), inside, fill)
+
+    return cx.compute(size, x.dtype, x.device, body, [x, mask, *(indices[d] for d in used)], ops=2 * len(used))
 
 
 @lowering(aten.slice_scatter.default)

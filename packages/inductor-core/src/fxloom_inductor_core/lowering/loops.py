@@ -16,7 +16,7 @@ import torch.fx
 
 from fxloom_inductor_core.ir.cost import BodyCost
 from fxloom_inductor_core.ir.graph import LoweredGraph
-from fxloom_inductor_core.ir.layouts import CHANNELS_LAST, is_channels_last
+from fxloom_inductor_core.ir.layouts import CHANNELS_LAST, is_channels_last, order_or_plain
 from fxloom_inductor_core.ir.loops import Loop, drop_dead
 from fxloom_inductor_core.ir.numbers import Float
 from fxloom_inductor_core.ir.recorder import Recorder, new_recorder
@@ -32,10 +32,11 @@ from fxloom_inductor_core.ir.tensors import (
 )
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Capabilities, Codegen
+from fxloom_interfaces.dtypes import is_float
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.expr import Expr, free_symbols, symbol
-from fxloom_interfaces.loop_ir import Body, Buffer, Layout, Pointwise, Reduction
-from fxloom_interfaces.ops import ReductionKind
+from fxloom_interfaces.loop_ir import Body, Buffer, Layout, Pointwise, Reduction, Scatter
+from fxloom_interfaces.ops import ReductionKind, StoreMode
 
 
 class TooManyArguments(GraphRejected):
@@ -164,6 +165,37 @@ class LoopBuilder(ABC):
         self.add(node)
         return self.stored(name)
 
+    def scatter(
+        self,
+        x: AnyTensor,
+        ranges: Index,
+        index_of: Callable[[Any, Index], Index],
+        body: Body,
+        mode: StoreMode = None,
+        order: tuple[int, ...] | None = None,
+    ) -> Any:
+        """x with out[index_of(i)] = body(i) for i in `ranges`, stored; NotImplemented where the device can't, or not in any fixed
+        order where the program asks for that.
+
+        mode: combined with what is there. index_of: a position for each axis of x. order: of the result's dims; that of the graph's
+        fake tensor where it is not given.
+        """
+        plugin = self.codegens.get(x.device.split(":")[0])
+        able = Capabilities() if plugin is None else plugin.capabilities
+        exact = mode in ("min", "max") or (mode in ("add", "mul") and not is_float(x.dtype))
+        if f"{mode or 'assign'} {x.dtype}" not in able.scatters:
+            return NotImplemented
+        if torch.are_deterministic_algorithms_enabled() and not (able.ordered_scatters or exact):
+            return NotImplemented
+        base = self.copy_of(x)
+        self.realize(base, order or order_or_plain(self.fake))
+        if base.buffer is None or base.layout is None:
+            raise AssertionError("a realized tensor has a buffer")
+        name = self.new_buffer(base.layout)
+        out, origins = Buffer(name, base.layout), self.origins_of_current()
+        self.add(Scatter(out, Buffer(base.buffer, base.layout), ranges, index_of, body, mode, origins=origins))
+        return self.stored(name)
+
     def origins_of_current(self) -> tuple[str, ...]:
         """What a loop or call made now is made for: the current node."""
         return (str(self.current.name),)
@@ -176,7 +208,7 @@ class LoopBuilder(ABC):
         self.realize(max(lazy, key=lambda base: len(base.cost.reads)))
         return True
 
-    def add(self, node: Pointwise | Reduction, relieve: Callable[[], bool] = lambda: False) -> None:
+    def add(self, node: Pointwise | Reduction | Scatter, relieve: Callable[[], bool] = lambda: False) -> None:
         """Add a loop. relieve: has the body read fewer buffers, if it can, for when they are too many."""
         loop = self._trace(node)
         while loop.arguments() > self.most_arguments(loop.device) and relieve():
@@ -185,15 +217,15 @@ class LoopBuilder(ABC):
             self.out.nodes.append(node)
         self.add_loop(loop)
 
-    def _trace(self, node: Pointwise | Reduction) -> Loop:
+    def _trace(self, node: Pointwise | Reduction | Scatter) -> Loop:
         layout = node.out.layout
-        outer = [(symbol(f"d{i}"), extent) for i, extent in enumerate(layout.size)]
+        outer = [(symbol(f"d{i}"), extent) for i, extent in enumerate(node.ranges)]
         inner: list[tuple[sympy.Symbol, Expr]] = []
         index: Index = tuple(0 if extent == 1 else s for s, extent in outer)
         if isinstance(node, Reduction):
             inner = [(symbol(f"q{i}"), extent) for i, extent in enumerate(node.reduction_ranges)]
         recorder = self.recorder(dict([*outer, *inner]), layout.device)
-        where = flat_index(index, layout.stride, layout.offset)
+        where = flat_index(index, layout.stride, layout.offset) if not isinstance(node, Scatter) else 0
         inner_index: Index = tuple(0 if extent == 1 else s for s, extent in inner)
         ordered = False
         if isinstance(node, Reduction):
@@ -201,6 +233,9 @@ class LoopBuilder(ABC):
             results = recorder.reduction(node.kind, node.acc_dtype, value)
             recorder.store_reduction(node.out.name, where, results[node.result])
             ordered = node.kind in ("argmax", "argmin")
+        elif isinstance(node, Scatter):
+            where = flat_index(node.index_of(recorder, index), layout.stride, layout.offset)
+            recorder.store(node.out.name, where, node.body(recorder, index), node.mode)
         else:
             recorder.store(node.out.name, where, node.body(recorder, index))
         return Loop(
@@ -211,6 +246,7 @@ class LoopBuilder(ABC):
             layout.device,
             node.origins,
             ordered,
+            node.base.name if isinstance(node, Scatter) else None,
         )
 
     def recorder(self, extents: Mapping[sympy.Symbol, Expr], device: str) -> Recorder:

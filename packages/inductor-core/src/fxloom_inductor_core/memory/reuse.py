@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from fxloom_inductor_core.ir.tensors import span
 from fxloom_interfaces.dtypes import dtype_info
+from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.expr import Expr, normalize
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import Allocate, Free
@@ -76,6 +77,16 @@ class MemoryPlan:
             self._names[buffer] = [reuse, *self._names.pop(reuse, [])]
         self._owned[buffer] = None
         return Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, reuse)
+
+    def go_on(self, buffer: str, base: str, dying: list[str]) -> Allocate:
+        """The memory of `base`, which dies here, with what it holds; it is taken out of `dying`."""
+        if base not in dying or not self.is_own(base):
+            raise InternalError("inductor.memory", f"{buffer} is written on top of {base}, which something else may read")
+        dying.remove(base)
+        layout = self.layouts[buffer]
+        self._names[buffer] = [base, *self._names.pop(base, [])]
+        self._owned[buffer] = None
+        return Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, base)
 
     def in_place(self, buffer: str, pairs: Sequence[tuple[str, str]], dying: list[str]) -> str | None:
         """The dying buffer whose memory `buffer` may take over while it is read; it is taken out of `dying`.

@@ -37,7 +37,7 @@ def normalize_loop(loop: Loop) -> Loop:
     outer, inner = list(loop.outer), list(loop.inner)
     symbols = frozenset(s for s, _ in (*outer, *inner))
     stores = [i for i in loop.instructions if isinstance(i, Store)]
-    if stores and len(outer) > 1:
+    if stores and len(outer) > 1 and loop.base is None:  # a scatter's points keep their order
         strides, tangled = linear_parts(stores[0].index, symbols)
         keys = [strides.get(s, 0) for s, _ in outer]
         if not tangled and all(isinstance(k, int) for k in keys):
@@ -112,6 +112,8 @@ class Scheduler:
         inner = tuple(e for _, e in loop.inner) if loop.inner else None
         group.space = Space(tuple(e for _, e in loop.outer), inner)
         group.reads = dict.fromkeys(b for b, _ in loop.reads())
+        if loop.base is not None:
+            group.reads[loop.base] = None
         group.writes = dict.fromkeys(loop.writes())
         group.sizes = loop.size_names()
         group.needs = self._late_symbols(loop.symbols())

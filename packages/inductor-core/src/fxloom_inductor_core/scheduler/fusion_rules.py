@@ -44,9 +44,9 @@ def fits_in_one_launch(merge: Merge) -> bool:
     return len(buffers) + len(first.sizes | second.sizes) <= merge.capabilities.max_arguments
 
 
-def adds_nothing_atomically(merge: Merge) -> bool:
-    """Sums that several points add to are complete only when the kernel has ended."""
-    return not any(member.traits.has_atomic for member in merge.members)
+def scatters_stay_alone(merge: Merge) -> bool:
+    """What several points write to is complete only when the kernel has ended, and points that meet may have to run in order."""
+    return not any(member.traits.is_scatter for member in merge.members)
 
 
 def target_fuses_pointwise(merge: Merge) -> bool:
@@ -84,7 +84,7 @@ def target_fuses_with_reductions(merge: Merge) -> bool:
 #: All have to agree; the ones that are cheap to ask come first.
 FUSION_RULES: list[FusionRule] = [
     fits_in_one_launch,
-    adds_nothing_atomically,
+    scatters_stay_alone,
     target_fuses_pointwise,
     scans_stay_alone,
     keeps_parallelism,

@@ -42,13 +42,13 @@ class Traits:
     masked: frozenset[str]
     is_reduction: bool
     is_scan: bool
-    has_atomic: bool
+    is_scatter: bool
 
     @staticmethod
     def of(loop: Loop) -> Traits:
         masked = frozenset(i.buffer for i in loop.instructions if isinstance(i, Load) and i.mask is not None)
         reads = frozenset(buffer for buffer, _ in loop.reads())
-        return Traits(reads, frozenset(loop.writes()), masked, loop.is_reduction, loop.is_scan, loop.has_atomic())
+        return Traits(reads, frozenset(loop.writes()), masked, loop.is_reduction, loop.is_scan, loop.base is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,10 @@ class Group:
     needs: dict[str, None] = field(default_factory=dict)
     #: names of the sizes that a launch passes
     sizes: frozenset[str] = frozenset()
+
+    def bases(self) -> dict[str, str]:
+        """Buffers that scatters of the group write -> those whose memory they go on with."""
+        return {member.loop.name: member.loop.base for member in self.members if member.loop.base is not None}
 
     def shape(self) -> Hashable:
         """What two groups that don't depend on one another need to have in common to run in one loop."""

@@ -171,7 +171,7 @@ class _Builder:
         mask = None if made.mask is None else values[made.mask]
         operands = [value] if mask is None else [value, mask]
         stage = self._stage_for(start, made, operands)
-        key = ("indirect", value, made.size, made.check, made.wrap, mask, stage if stage % 2 == 0 else -1)
+        key = ("indirect", value, made.size, made.check, made.wrap, made.error, mask, stage if stage % 2 == 0 else -1)
         if key not in self.known:
             name = f"i{sum(1 for k in self.known if k[0] == 'indirect')}"
             self.known[key] = name
@@ -367,7 +367,6 @@ class _Finish:
         buffers: dict[str, str] = {}
         written = {i.buffer for i in self._all() if isinstance(i, Store)}
         read = {i.buffer for i in self._all() if isinstance(i, Load)}
-        adds = {i.buffer for i in self._all() if isinstance(i, Store) and i.mode == "add"}
         roles: dict[str, Role] = {}
         counts: dict[str, int] = {}
         for instruction in self._all():
@@ -376,7 +375,7 @@ class _Finish:
                 if buffer in self.scratch:
                     roles[buffer], prefix = "scratch", "tmp"
                 elif buffer in written:
-                    roles[buffer], prefix = ("inout" if buffer in read or buffer in adds else "out"), "out"
+                    roles[buffer], prefix = ("inout" if buffer in read or buffer in self.group.bases() else "out"), "out"
                 else:
                     roles[buffer], prefix = "in", "in"
                 counts[prefix] = counts.get(prefix, -1) + 1

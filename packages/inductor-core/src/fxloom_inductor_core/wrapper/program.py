@@ -143,7 +143,7 @@ class _Planner:
 
     def _touched(self, group: Group, kernel: FusedKernel | None) -> Sequence[str]:
         """Buffers that the group's step reads or writes."""
-        return [*group.reads, *group.writes] if kernel is None else kernel.buffers
+        return [*group.reads, *group.writes] if kernel is None else [*kernel.buffers, *group.bases().values()]
 
     def _yield(self, group: Group, number: int) -> None:
         """Give away the outputs that are made and that nothing reads any more, when they are `yield_nbytes` or more."""
@@ -169,14 +169,16 @@ class _Planner:
     def _allocated(self, group: Group, kernel: FusedKernel | None) -> list[str]:
         if kernel is None:
             return list(group.call.writes) if group.call is not None else []
-        return [b for b in kernel.buffers if b in group.writes]
+        return [b for b in kernel.buffers if b in group.writes and b not in group.bases()]
 
     # ---------------------------------------------------------------------------------------------------- steps
 
     def _launch(self, group: Group, fused: FusedKernel, dying: list[str]) -> None:
         name = self._kernel_name(fused.kernel, group.device)
         for buffer in fused.buffers:
-            if buffer in group.writes:
+            if buffer in group.bases():
+                self.steps.append(self.memory.go_on(buffer, group.bases()[buffer], dying))
+            elif buffer in group.writes:
                 self.steps.append(self.memory.allocate(buffer, self.memory.in_place(buffer, fused.in_place, dying)))
         for size in fused.kernel.sizes:
             if size not in self.graph.sizes and size not in self.graph.unbacked:

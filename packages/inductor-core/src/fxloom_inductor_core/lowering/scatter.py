@@ -1,0 +1,280 @@
+"""Scatters: writes whose index is data. Each goes on with a copy of what it writes into, and stops where an index is out of range.
+
+What is written is computed where it is written, so producers fuse into the scatter; what reads the result runs after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxloom_inductor_core.ir.layouts import CHANNELS_LAST, fake_order
+from fxloom_inductor_core.ir.tensors import AnyTensor, Index, numel
+from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_sizes
+from fxloom_inductor_core.lowering.registry import lowering
+from fxloom_inductor_core.lowering.view import expand_to, reshaped, unflatten
+from fxloom_interfaces.dtypes import dtype_info, is_float, is_integer, is_low_precision, opmath
+from fxloom_interfaces.ops import IndexErrorKind, StoreMode
+
+if TYPE_CHECKING:
+    from fxloom_inductor_core.lowering.context import LoweringContext
+
+aten = torch.ops.aten
+
+#: Positions in the written tensor, and the value written there, of each point.
+IndexOf = Callable[[Any, Index], Index]
+ValueOf = Callable[[Any, Index], Any]
+
+_MODES: dict[str, StoreMode] = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min", "mean": "add"}
+
+
+def _is_empty(size: Index) -> bool:
+    return any(extent == 0 for extent in size)
+
+
+def _write(cx: LoweringContext, x: Any, ranges: Index, index_of: IndexOf, value_of: ValueOf, mode: StoreMode = None) -> Any:
+    """x with what the points of `ranges` write; x itself where there are none."""
+    if _is_empty(ranges):
+        return cx.copy_of(x)
+    if _is_empty(x.size):
+        return NotImplemented  # every index is out of range
+    return cx.scatter(x, ranges, index_of, value_of, mode)
+
+
+def _same_device(x: Any, *others: Any) -> bool:
+    return all(other.device == x.device for other in others)
+
+
+# ------------------------------------------------------------------------------------------------------------- index_put
+
+
+@lowering(
+    aten.index_put.default, aten._unsafe_index_put.default, aten._index_put_impl.default
+)
+def index_put(cx: LoweringContext, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False) -> Any:
+    used = [d for d, i in enumerate(indices) if i is not None]
+    given = [indices[d] for d in used]
+    if any(not is_integer(i.dtype) or i.dtype == "uint8" for i in given) or not _same_device(x, values, *given):
+        return NotImplemented
+    size = broadcast_sizes([i.size for i in given])
+    adjacent = used == list(range(used[0], used[-1] + 1))
+    lead = used[0] if adjacent else 0
+    rest = [d for d in range(len(x.size)) if d not in used]
+    extents = [x.size[d] for d in rest]
+    ranges = (*extents[:lead], *size, *extents[lead:])
+
+    def index_of(ops: Any, at: Index) -> Index:
+        shared = at[lead : lead + len(size)]
+        where: list[Any] = [0] * len(x.size)
+        for dim, position in zip(rest, (*at[:lead], *at[lead + len(size) :]), strict=True):
+            where[dim] = position
+        for dim in used:
+            value = indices[dim].load(ops, broadcast_index(indices[dim].size, shared))
+            where[dim] = ops.indirect_indexing(ops.to_dtype(value, "int64"), x.size[dim])
+        return tuple(where)
+
+    def value_of(ops: Any, at: Index) -> Any:
+        return values.load(ops, broadcast_index(values.size, at))
+
+    if accumulate and is_low_precision(x.dtype) and not cx.codegens[x.device.split(":")[0]].capabilities.ordered_scatters:
+        return _in_opmath(cx, x, lambda wide: _write(cx, wide, ranges, index_of, value_of, "add"))
+    return _write(cx, x, ranges, index_of, value_of, "add" if accumulate else None)
+
+
+def _in_opmath(cx: LoweringContext, x: Any, write: Callable[[Any], Any]) -> Any:
+    """What `write` makes of x in the type that half-precision floats are computed in, rounded once at the end."""
+    acc = opmath(x.dtype)
+    wide = cx.compute(x.size, acc, x.device, lambda ops, at: ops.to_dtype(x.load(ops, at), acc), [x])
+    written = write(wide)
+    if written is NotImplemented:
+        return NotImplemented
+    return cx.compute(x.size, x.dtype, x.device, lambda ops, at: ops.to_dtype(written.load(ops, at), x.dtype), [written])
+
+
+@lowering(aten.put.default)
+def put(cx: LoweringContext, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    flat = reshaped(source, index.size)
+    if flat is None or not _same_device(x, index, source):
+        return NotImplemented
+
+    def index_of(ops: Any, at: Index) -> Index:
+        place = ops.indirect_indexing(ops.to_dtype(index.load(ops, at), "int64"), numel(x.size))
+        return tuple(unflatten(place, x.size)) if len(x.size) > 1 else (place,) * len(x.size)
+
+    return _write(cx, x, index.size, index_of, flat.load, "add" if accumulate else None)
+
+
+# ----------------------------------------------------------------------------------------------------- along one dimension
+
+
+def _scattered(x: Any, dim: int, index: Any) -> IndexOf:
+    """Where `scatter` writes: at the same position but for that along `dim`, which `index` tells."""
+
+    def index_of(ops: Any, at: Index) -> Index:
+        extent = x.size[dim] if x.size else 1
+        place = ops.indirect_indexing(ops.to_dtype(index.load(ops, at), "int64"), extent, wrap=False, error="RuntimeError")
+        return (*at[:dim], place, *at[dim + 1 :]) if x.size else ()
+
+    return index_of
+
+
+def _indexed(x: Any, dim: int, index: Any, error: IndexErrorKind = "IndexError") -> IndexOf:
+    """Where `index_add` writes: its index has one axis, that of `dim`."""
+
+    def index_of(ops: Any, at: Index) -> Index:
+        extent = x.size[dim] if x.size else 1
+        place = at[dim : dim + 1] if index.size else ()
+        place = ops.indirect_indexing(ops.to_dtype(index.load(ops, place), "int64"), extent, wrap=False, error=error)
+        return (*at[:dim], place, *at[dim + 1 :]) if x.size else ()
+
+    return index_of
+
+
+def _dim(x: Any, dim: int) -> int:
+    return dim % len(x.size) if x.size else 0
+
+
+def _source(source: Any, dtype: str) -> ValueOf:
+    """The value at a point, of a tensor or a number."""
+    if not hasattr(source, "load"):
+        return lambda ops, at: ops.constant(source, dtype)
+    return lambda ops, at: source.load(ops, at[: len(source.size)])
+
+
+def _scatter(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any, mode: StoreMode) -> Any:
+    tensors = [index, source] if hasattr(source, "load") else [index]
+    if not _same_device(x, *tensors):
+        return NotImplemented
+    return _write(cx, x, index.size, _scattered(x, _dim(x, dim), index), _source(source, x.dtype), mode)
+
+
+@lowering(aten.scatter.src, aten.scatter.value)
+def scatter(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any) -> Any:
+    return _scatter(cx, x, dim, index, source, None)
+
+
+@lowering(aten.scatter_add.default)
+def scatter_add(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any) -> Any:
+    return _scatter(cx, x, dim, index, source, "add")
+
+
+@lowering(aten.scatter.reduce, aten.scatter.value_reduce)
+def scatter_by(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any, *, reduce: str) -> Any:
+    return _scatter(cx, x, dim, index, source, _MODES[reduce])
+
+
+@lowering(aten.index_copy.default)
+def index_copy(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any) -> Any:
+    if not _same_device(x, index, source):
+        return NotImplemented
+    dim = _dim(x, dim)
+    source = source if len(source.size) == len(x.size) else expand_to(source, (*x.size[:dim], *index.size, *x.size[dim + 1 :]))
+    return _write(cx, x, source.size, _indexed(x, dim, index), source.load)
+
+
+@lowering(aten.index_add.default)
+def index_add(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    if not _same_device(x, index, source):
+        return NotImplemented
+    dtype, acc = x.dtype, opmath(x.dtype)
+
+    def value_of(ops: Any, at: Index) -> Any:
+        value = source.load(ops, at[: len(source.size)])
+        if isinstance(alpha, (int, float)) and alpha == 1:
+            return value
+        return ops.to_dtype(ops.mul(ops.to_dtype(value, acc), ops.constant(alpha, acc)), dtype)
+
+    error: IndexErrorKind = "RuntimeError" if len(x.size) > 1 else "IndexError"  # eager adds whole rows as `scatter_add` does
+    return _write(cx, x, _ranges(x, index, source), _indexed(x, _dim(x, dim), index, error), value_of, "add")
+
+
+def _ranges(x: Any, index: Any, source: Any) -> Index:
+    """The points of `index_add` and its like: those of the source, which has no axes, or one, where the other has."""
+    return source.size if len(source.size) >= len(index.size) else index.size
+
+
+# --------------------------------------------------------------------------------------------------------------- reductions
+
+
+def _reduced(cx: LoweringContext, x: Any, ranges: Index, index_of: IndexOf, value_of: ValueOf, reduce: str, include_self: bool) -> Any:
+    """x with the values folded into it; without what x holds there, unless `include_self`."""
+    mode = _MODES[reduce]
+    start = x
+    if not include_self:
+        identity = _identity(mode, x.dtype)
+        start = _write(cx, x, ranges, index_of, lambda ops, at: ops.constant(identity, x.dtype))
+    total = NotImplemented if start is NotImplemented else _write(cx, start, ranges, index_of, value_of, mode)
+    if reduce != "mean" or total is NotImplemented:
+        return total
+    kind = opmath(x.dtype) if is_float(x.dtype) else x.dtype
+    none = cx.compute(x.size, kind, x.device, lambda ops, at: ops.constant(int(include_self), kind), ops=0)
+    count = _write(cx, none, ranges, index_of, lambda ops, at: ops.constant(1, kind), "add")
+
+    def body(ops: Any, at: Index) -> Any:
+        terms = count.load(ops, at)
+        terms = ops.where(ops.eq(terms, ops.constant(0, kind)), ops.constant(1, kind), terms)
+        value = ops.to_dtype(total.load(ops, at), kind)
+        return ops.to_dtype(ops.div(value, terms) if is_float(kind) else ops.floor_div(value, terms), x.dtype)
+
+    return NotImplemented if count is NotImplemented else cx.compute(x.size, x.dtype, x.device, body, [total, count], ops=3)
+
+
+def _identity(mode: StoreMode, dtype: str) -> float:
+    """What changes nothing when it is combined with a value."""
+    if mode in ("add", "mul"):
+        return 0 if mode == "add" else 1
+    info = dtype_info(dtype)
+    if info.kind == "float":
+        return float("inf") if mode == "min" else float("-inf")
+    bits = 8 * info.nbytes - (info.kind == "int")
+    if mode == "min":
+        return (1 << bits) - 1
+    return -(1 << bits) if info.kind == "int" else 0
+
+
+@lowering(aten.scatter_reduce.two)
+def scatter_reduce(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    if not _same_device(x, index, source):
+        return NotImplemented
+    return _reduced(cx, x, index.size, _scattered(x, _dim(x, dim), index), _source(source, x.dtype), reduce, include_self)
+
+
+@lowering(aten.index_reduce.default)
+def index_reduce(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    if not _same_device(x, index, source):
+        return NotImplemented
+    ranges, index_of = _ranges(x, index, source), _indexed(x, _dim(x, dim), index)
+    return _reduced(cx, x, ranges, index_of, _source(source, x.dtype), reduce, include_self)
+
+
+# -------------------------------------------------------------------------------------------------------- gradients of pooling
+
+
+@lowering(aten.max_pool2d_with_indices_backward.default)
+def max_pool2d_backward(
+    cx: LoweringContext, grad: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Any
+) -> Any:
+    """Gradients go to the positions of the maxima, which windows may share."""
+    if not is_float(grad.dtype) or not _same_device(grad, x, indices):
+        return NotImplemented
+    acc, size = opmath(grad.dtype), x.size
+    flat = (*size[:-2], numel(size[-2:]))
+    zeros = cx.compute(flat, acc, grad.device, lambda ops, at: ops.constant(0, acc), ops=0)
+    order = (0, 2, 1) if fake_order(cx.fake) == CHANNELS_LAST else tuple(range(len(flat)))
+
+    def index_of(ops: Any, at: Index) -> Index:
+        return (*at[:-2], ops.indirect_indexing(indices.load(ops, at), flat[-1], wrap=False))
+
+    def value_of(ops: Any, at: Index) -> Any:
+        return ops.to_dtype(grad.load(ops, at), acc)
+
+    if _is_empty(grad.size):
+        return cx.compute(size, grad.dtype, grad.device, lambda ops, at: ops.constant(0, grad.dtype), ops=0)
+    summed = cx.scatter(zeros, grad.size, index_of, value_of, "add", order=order)
+    result: AnyTensor | None = None if summed is NotImplemented else reshaped(summed, size)
+    if result is None:
+        return NotImplemented
+    wide = result
+    return cx.compute(size, grad.dtype, grad.device, lambda ops, at: ops.to_dtype(wide.load(ops, at), grad.dtype), [wide])
