@@ -84,7 +84,15 @@ CASES: dict[str, tuple[Callable[..., object], tuple[torch.Tensor, ...]]] = {
     # indexing
     "embedding": (lambda w, i: F.embedding(i, w) + 1, (torch.randn(20, 8), torch.randint(0, 20, (3, 5)))),
     "index": (lambda x, k: (x[k], x[:, k], x[k, k], x[k, :, k], x.index_select(1, k.abs())), (X, ROWS)),
-    "gather": (lambda x, k: x.gather(1, k), (X, torch.randint(0, 6, (4, 3, 10)))),
+    "gather": (lambda x, k: (x.gather(1, k), x[0, 0].gather(0, k[:0, 0])), (X, torch.randint(0, 6, (4, 3, 10)))),
+    "gather of a number": (
+        lambda x, k: (x[0, 0, 0].gather(0, k), x[0, 0].gather(0, k[0]), x[0, 0, 0].index_select(0, k[:1])),
+        (X, torch.zeros(3, dtype=torch.int64)),
+    ),
+    "masked index": (
+        lambda x, b, k: torch.ops.aten._unsafe_masked_index(x[0], b, [k, k], 7),
+        (X, torch.tensor([True, False, True]), torch.tensor([1, 99, -1])),
+    ),
     # libraries
     "matmul": (
         lambda a, b, c: (a @ b, torch.addmm(c, a, b, beta=0.5, alpha=2), F.relu(torch.addmm(c, a, b))),

@@ -82,6 +82,8 @@ def index_select(cx: LoweringContext, x: Any, dim: int, index: Any) -> Any:
 
 @lowering(aten.gather.default)
 def gather(cx: LoweringContext, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
+    if any(e == 0 for e in index.size):  # which may then have other axes than x
+        return cx.compute(index.size, x.dtype, x.device, lambda ops, at: ops.constant(0, x.dtype), ops=0)
     if any(e == 0 for e in x.size):
         return NotImplemented
     dim = dim % len(x.size) if x.size else 0
