@@ -45,3 +45,17 @@ def test_tensors_of_sizes_lie_on_it(make: Any, dynamic: bool | None) -> None:
     for rows in (3, 4, 5):
         x = torch.ones(rows, device="cpu")
         assert [(t.device, t.dtype, t.shape) for t in compiled(x)] == [(t.device, t.dtype, t.shape) for t in program(x)]
+
+
+def test_a_graph_says_where_it_makes_tensors() -> None:
+    """It may run under another default device, and be recorded once more to be differentiated twice."""
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, examples: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.set_default_device("meta")
+    fxloom.compile(lambda x: x + torch.ones(3) + torch.ones(3, device="meta"), backend=backend, fullgraph=True)(torch.zeros(3))
+    made = [node for node in graphs[0].graph.nodes if node.target is torch.ones]
+    assert [str(node.kwargs["device"]) for node in made] == ["meta", "meta"]

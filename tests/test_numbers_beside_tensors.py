@@ -281,7 +281,9 @@ def test_one_operator_after_another(dtype: torch.dtype) -> None:
         if draw.random() < 400 / len(names) ** 2:
             (f, n), (g, m) = first[one], first[other]
             pairs[f"{one} | {other}"] = after, (f, g, n, m)
-    assert differences(pairs, base(dtype), exactly=True) == []
+    x = base(dtype)
+    # eager's kernels on CUDA divide by a number with a product, which rounds twice; and multiply and add at once
+    assert differences(pairs, x, exactly=not x.is_cuda) == []
 
 
 def after(x: Tensor, f: Any, g: Any, n: tuple[Any, ...], m: tuple[Any, ...]) -> Tensor:

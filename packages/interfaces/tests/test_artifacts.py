@@ -152,3 +152,18 @@ def test_a_root_that_others_may_fill_is_not_used(
     assert store.get(artifact_key("text", source="abc")) == path
     assert path.read_text() == "mine"
     assert [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]
+
+
+def test_an_entry_that_appears_meanwhile_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process puts it there between the look for its manifest and the look for its folder."""
+    store, key = FileStore(tmp_path), artifact_key("kind", source="text")
+    exists = Path.exists
+
+    def after_the_other(path: Path) -> bool:
+        monkeypatch.setattr(Path, "exists", exists)
+        FileStore(tmp_path).put(key, lambda target: target.write_text("made") and None)
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", after_the_other)
+    found = store.get(key)
+    assert found is not None and found.read_text() == "made"

@@ -32,7 +32,7 @@ FLOAT: dict[str, Spell] = {
     "mul": _infix("*"),
     "remainder": _call("remainder_float"),
     "fmod": _call("libdevice.fmod"),
-    "neg": lambda a: f"-{a}",
+    "neg": lambda a: f"{a} * -1.0",  # `-a` is 0 - a to Triton, which has no -0.0
     "abs": _call("tl.abs"),
     "sign": _call("sign_float"),
     "maximum": _call("maximum_nan"),
@@ -51,6 +51,7 @@ FLOAT: dict[str, Spell] = {
 #: Where float32 has correctly rounded forms of its own.
 FLOAT32: dict[str, Spell] = {
     "div": _call("tl.div_rn"),
+    "reciprocal": lambda a: f"tl.div_rn(tl.full({a}.shape, 1.0, tl.float32), {a})",
     "sqrt": _call("tl.sqrt_rn"),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import INT_TO_FLOAT, OPMATH, REORDERED_SUMS, cast, decomposition, widen
+from fxloom_decomp.registry import INT_TO_FLOAT, REORDERED_SUMS, cast, decomposition, widen
 
 aten = torch.ops.aten
 Number = float | int | bool
@@ -103,17 +103,17 @@ def dist(x: Tensor, y: Tensor, p: Number = 2) -> Tensor:
     return torch.linalg.vector_norm(x - y, p)
 
 
-@decomposition(aten.soft_margin_loss.default, promote=OPMATH)
+@decomposition(aten.soft_margin_loss.default)
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_floating_point or target.dtype != x.dtype:
         return NotImplemented
-    loss = torch.log1p(torch.exp(-target * x))
+    loss = torch.log1p(torch.exp(-x * target))  # each step in the type of the operands, as in eager: halves overflow
     return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
 
 
-@decomposition(aten.soft_margin_loss_backward.default, promote=OPMATH)
+@decomposition(aten.soft_margin_loss_backward.default)
 def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_floating_point or target.dtype != x.dtype:
         return NotImplemented
     rest = torch.exp(-target * x)
     share = 1.0 / x.numel() if reduction == 1 else 1.0

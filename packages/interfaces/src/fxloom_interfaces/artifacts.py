@@ -160,6 +160,7 @@ class FileStore:
                     raise
                 # Another process was first. A whole entry is as good as ours, a damaged one gives way.
                 if _checked_payload(folder) is None:
+                    shutil.rmtree(folder, ignore_errors=True)
                     staging.rename(folder)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -206,8 +207,11 @@ def _fingerprint(path: Path) -> dict[str, object]:
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _checked_payload(folder: Path) -> Path | None:
-    """The payload of an entry when it is as it was written; a damaged entry is removed."""
+def _checked_payload(folder: Path, again: bool = True) -> Path | None:
+    """The payload of an entry when it is as it was written. A damaged one stays until `put` replaces it.
+
+    again: look once more where the folder is there and its manifest is not: another process may have put it there just now.
+    """
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
         path = folder / manifest["file"]
@@ -217,10 +221,10 @@ def _checked_payload(folder: Path) -> Path | None:
     except FileNotFoundError:
         if not folder.exists():
             return None
+        if again:
+            return _checked_payload(folder, again=False)
         reason = "a file is missing"
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
     log.warning("fxloom cache entry %s is damaged (%s); making it again", folder, reason)
-    shutil.rmtree(folder, ignore_errors=True)
     return None
-

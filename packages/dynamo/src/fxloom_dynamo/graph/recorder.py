@@ -23,7 +23,7 @@ import torch.fx
 from torch.utils._pytree import tree_leaves
 
 import fxloom_dynamo.symbolic_numbers.families  # noqa: F401  # fills the table of rules
-from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors
+from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors, torchs_default
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.directives import Directive, directive_for
 from fxloom_dynamo.graph import number_arguments, raising, symbolic_data, symbolic_float_calls, symbolic_index
@@ -179,8 +179,10 @@ class Recorder(GraphBuilder):
                 result = self.override(func, args, kwargs)
             if result is not NotImplemented:
                 return result
-        if self.devices and kwargs.get("device") is None and func in device_constructors():
-            kwargs = {**kwargs, "device": self.devices[-1]}
+        # the graph says where its tensors are made: it may run, or be recorded once more, under another default
+        device = self.devices[-1] if self.devices else torchs_default.CURRENT_DEVICE
+        if device is not None and kwargs.get("device") is None and func in device_constructors():
+            kwargs = {**kwargs, "device": device}
         if isinstance(func, types.MethodWrapperType):  # a property's __get__, __set__ or __delete__
             return self._property(func, args)
         name: str = _PYTHON_METHODS.get(func) or getattr(func, "__name__", None) or ""
