@@ -13,7 +13,7 @@ from typing import Any
 from fxloom_dynamo.bytecode.instruction import Instruction
 from fxloom_dynamo.bytecode.opcodes import VERSION
 
-_NULL_FIRST = VERSION < (3, 13)
+NULL_FIRST = VERSION < (3, 13)
 
 
 def load_const(value: Any) -> list[Instruction]:
@@ -74,13 +74,13 @@ def store_attr(name: str) -> list[Instruction]:
 def push_callable(load: Sequence[Instruction]) -> list[Instruction]:
     """-- callable NULL (in the version's order); `load` pushes the callable"""
     null = Instruction("PUSH_NULL")
-    return [null, *load] if _NULL_FIRST else [*load, null]
+    return [null, *load] if NULL_FIRST else [*load, null]
 
 
 def push_null_below() -> list[Instruction]:
     """callable -- callable NULL (in the version's order)"""
     null = Instruction("PUSH_NULL")
-    return [null, *swap(2)] if _NULL_FIRST else [null]
+    return [null, *swap(2)] if NULL_FIRST else [null]
 
 
 def call(positional: int, keywords: Sequence[str] = ()) -> list[Instruction]:

@@ -17,13 +17,13 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
 from fxloom_dynamo.bytecode.continuations import body_start, first_parameter, make_continuation, origin_of
 from fxloom_dynamo.bytecode.control_flow import exhausted_index
-from fxloom_dynamo.bytecode.emit import _NULL_FIRST as NULL_FIRST
+from fxloom_dynamo.bytecode.emit import NULL_FIRST
 from fxloom_dynamo.bytecode.instruction import NOWHERE
 from fxloom_dynamo.bytecode.opcode_table import stack_effect
 from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
 from fxloom_dynamo.codegen import effects
 from fxloom_dynamo.codegen.liveness import live_locals
-from fxloom_dynamo.codegen.side_effects import SideEffects, _parameter_count
+from fxloom_dynamo.codegen.side_effects import SideEffects, parameter_count
 from fxloom_dynamo.graph import raising, random_state
 from fxloom_dynamo.graph.modes import set_modes
 from fxloom_dynamo.graph.tensor_classes import to_class
@@ -165,7 +165,7 @@ class ReplacementCode(SideEffects):
 
     def _drop_references(self, kept: list[str]) -> None:
         """Unbind what the program's frame does not hold: our own variables, and parameters that it has bound anew or deleted."""
-        parameters = self.code.co_varnames[: _parameter_count(self.code)]
+        parameters = self.code.co_varnames[: parameter_count(self.code)]
         gone = [
             name
             for name in parameters

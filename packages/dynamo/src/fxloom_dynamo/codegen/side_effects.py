@@ -62,7 +62,7 @@ class SideEffects:
         for name in self.rebuilder.needed_cells:
             content = self.ev.heap.cell_get(self.frame.locals[name])
             if content is ABSENT:
-                if name in self.code.co_varnames[: _parameter_count(self.code)]:
+                if name in self.code.co_varnames[: parameter_count(self.code)]:
                     self.out.append(Instruction("DELETE_DEREF", argval=name))
                 continue
             self.rebuilder.load(content)
@@ -224,5 +224,5 @@ class SideEffects:
         self.out.extend([*load, *emit.load_const(name), *emit.store_subscript()])
 
 
-def _parameter_count(code: types.CodeType) -> int:
+def parameter_count(code: types.CodeType) -> int:
     return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)

@@ -10,12 +10,12 @@ import torch
 from fxloom_dynamo._torch_private import DisableTorchFunctionSubclass, disabled_torch_function
 from fxloom_shapes import FakeTensor
 
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
+PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
 
 
 def overrides(cls: type) -> bool:
     """Whether calls of torch functions on instances of `cls` are the business of its `__torch_function__`."""
-    if cls in _PLAIN:
+    if cls in PLAIN_CLASSES:
         return False
     found = getattr(cls, "__torch_function__", None)
     return found is not None and found is not disabled_torch_function
@@ -27,7 +27,7 @@ def dispatches(cls: type) -> bool:
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
     """An example of what the graph sees for a real tensor: of torch's own class, as leaf or not."""
-    if type(tensor) in _PLAIN:
+    if type(tensor) in PLAIN_CLASSES:
         return tensor
     with DisableTorchFunctionSubclass():
         return tensor.detach().as_subclass(torch.Tensor).requires_grad_(tensor.requires_grad)

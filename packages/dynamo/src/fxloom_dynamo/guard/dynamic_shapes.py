@@ -19,7 +19,7 @@ from fxloom_interfaces.sources import Source
 from fxloom_shapes.fake.symbolize import DimPolicy
 
 #: attributes of tensors that hold marks: {dim: DimPolicy}, and a set of dims
-_DYNAMIC, _MAYBE, _STATIC = "_fxloom_dynamic", "_fxloom_maybe_dynamic", "_fxloom_static"
+DYNAMIC, MAYBE_DYNAMIC, STATIC = "_fxloom_dynamic", "_fxloom_maybe_dynamic", "_fxloom_static"
 
 
 # --- marks on tensors -----------------------------------------------------------------------------------------------------------
@@ -31,12 +31,12 @@ def mark_dynamic(tensor: torch.Tensor, dim: Any, *, min: int | None = None, max:
     min, max: the range that is promised. name: dims of one name have one size. If the program turns out to work for one
     size only, compiling raises and names the line that did it.
     """
-    _mark(tensor, _DYNAMIC, dim, DimPolicy(pinned=True, low=min, high=max, label=name))
+    _mark(tensor, DYNAMIC, dim, DimPolicy(pinned=True, low=min, high=max, label=name))
 
 
 def maybe_mark_dynamic(tensor: torch.Tensor, dim: Any) -> None:
     """As `mark_dynamic`, but a size that the program insists on is compiled for."""
-    _mark(tensor, _MAYBE, dim, DimPolicy())
+    _mark(tensor, MAYBE_DYNAMIC, dim, DimPolicy())
 
 
 def mark_unbacked(tensor: torch.Tensor, dim: Any, *, min: int | None = None, max: int | None = None) -> None:
@@ -45,13 +45,13 @@ def mark_unbacked(tensor: torch.Tensor, dim: Any, *, min: int | None = None, max
     The program must not ask for it (ConstraintViolated names the line). Operators work as for ordinary sizes; where one would go
     another way for 0 or 1, and that could be told, the graph checks that the size is ordinary, and raises RuntimeError else.
     """
-    _mark(tensor, _DYNAMIC, dim, DimPolicy(pinned=True, low=min, high=max, unbacked=True))
+    _mark(tensor, DYNAMIC, dim, DimPolicy(pinned=True, low=min, high=max, unbacked=True))
 
 
 def mark_static(tensor: torch.Tensor, dim: Any = None) -> None:
     """Compile for the very size of `dim` (None: of all dims), whatever other sizes were seen."""
     every = range(tensor.dim()) if isinstance(tensor, torch.Tensor) else ()
-    _mark(tensor, _STATIC, every if dim is None else dim, None)
+    _mark(tensor, STATIC, every if dim is None else dim, None)
 
 
 def _mark(tensor: torch.Tensor, attribute: str, dim: Any, policy: DimPolicy | None) -> None:
@@ -132,7 +132,7 @@ def _parse(where: str, spec: Any) -> Any:
     if spec is None:
         return {}
     if isinstance(spec, (bool, str, DimPolicy)) or isinstance(spec, tuple) and _has_ends(spec):
-        return _OfNumber(_parse_dim(where, spec))
+        return NumberSpec(_parse_dim(where, spec))
     if isinstance(spec, Mapping):
         if all(isinstance(key, int) for key in spec):
             return {dim: _parse_dim(f"{where}[{dim}]", value) for dim, value in spec.items()}
@@ -145,7 +145,7 @@ def _parse(where: str, spec: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfNumber:
+class NumberSpec:
     """What is said of an argument that is a number. policy: None for one to be compiled for."""
 
     policy: DimPolicy | None
@@ -227,7 +227,7 @@ def _check_inside(where: str, spec: Any, value: Any) -> None:
             _check_inside(f"{where}[{key!r}]", part, value[key])
 
 
-def _dim_of(real: torch.Tensor, dim: int, source: Source) -> int:
+def dimension_of(real: torch.Tensor, dim: int, source: Source) -> int:
     if not -real.dim() <= dim < real.dim():
         raise ConfigError(f"dynamic_shapes names dimension {dim} of {source.name}, which has {real.dim()}")
     return dim % real.dim()

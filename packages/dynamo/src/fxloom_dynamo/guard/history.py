@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fxloom_dynamo.guard.dynamic_shapes import _DYNAMIC, _MAYBE, _STATIC, _dim_of, _OfNumber
+from fxloom_dynamo.guard.dynamic_shapes import DYNAMIC, MAYBE_DYNAMIC, STATIC, NumberSpec, dimension_of
 from fxloom_interfaces.errors import ConfigError
 from fxloom_interfaces.sources import AttrSource, DictItemSource, InstanceDictSource, LocalSource, SequenceItemSource, Source
 from fxloom_shapes.fake.symbolize import DimPolicy
@@ -93,14 +93,14 @@ class Policy:
         """(policies of dynamic dims, dims whose stride may change). static: a parameter or buffer, dynamic when marked only."""
         if real.layout is not torch.strided:
             return {}, frozenset()
-        asked: dict[int, DimPolicy | None] = dict.fromkeys(getattr(real, _STATIC, {}), None)
-        for attribute in (_MAYBE, _DYNAMIC):
+        asked: dict[int, DimPolicy | None] = dict.fromkeys(getattr(real, STATIC, {}), None)
+        for attribute in (MAYBE_DYNAMIC, DYNAMIC):
             asked |= {dim: policy for dim, policy in getattr(real, attribute, {}).items() if dim not in asked}
         spec = self._spec(source)
-        if isinstance(spec, _OfNumber):
+        if isinstance(spec, NumberSpec):
             raise ConfigError(f"dynamic_shapes for {source.name}: it is a tensor; say which of its {real.dim()} dimensions")
         if isinstance(spec, dict) and all(isinstance(key, int) for key in spec):
-            asked |= {_dim_of(real, dim, source): policy for dim, policy in spec.items()}
+            asked |= {dimension_of(real, dim, source): policy for dim, policy in spec.items()}
         if self.static:
             return {}, frozenset()
         found = {dim: policy for dim, policy in asked.items() if policy is not None}
@@ -130,7 +130,7 @@ class Policy:
     def number(self, value: int | float, source: Source) -> DimPolicy | None:
         """The policy of a Python int or float at `source`; None where it is to be compiled for."""
         spec = self._spec(source)
-        if isinstance(spec, _OfNumber) and not self.static:
+        if isinstance(spec, NumberSpec) and not self.static:
             asked = spec.policy
             changed = self.history.numbers.setdefault(source.name, _Seen()).note(value)
             if asked is not None and asked.pinned and changed and type(value) is int and value in SPECIAL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.emit import _NULL_FIRST
+from fxloom_dynamo.bytecode.emit import NULL_FIRST
 from fxloom_dynamo.bytecode.opcode_table import opcode
 from fxloom_dynamo.objects.sentinels import NULL
 from fxloom_dynamo.semantics import attribute_writes, attributes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _push_method(frame: Frame, method: Any) -> None:
     """A method stands as a plain callable with NULL in the place of its receiver."""
-    if _NULL_FIRST:
+    if NULL_FIRST:
         frame.stack.append(NULL)
         frame.stack.append(method)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.emit import _NULL_FIRST
+from fxloom_dynamo.bytecode.emit import NULL_FIRST
 from fxloom_dynamo.bytecode.opcode_table import opcode
 from fxloom_dynamo.objects.sentinels import NULL, Raised
 from fxloom_dynamo.semantics import operators
@@ -25,7 +25,7 @@ def kw_names(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
 def _call(ev: Interpreter, frame: Frame, count: int, names: tuple[str, ...]) -> None:
     args = frame.pop_many(count)
     first, second = frame.pop_many(2)
-    if _NULL_FIRST:
+    if NULL_FIRST:
         # NULL callable, or method receiver
         fn = second if first is NULL else first
         if first is not NULL:

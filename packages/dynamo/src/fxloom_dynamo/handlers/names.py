@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.bytecode.emit import NULL_FIRST
 from fxloom_dynamo.bytecode.opcode_table import opcode
 from fxloom_dynamo.interpreter.frame import UnreadParameter
 from fxloom_dynamo.interpreter.frame_locals import unbound_error
@@ -111,7 +112,7 @@ def load_global(ev: Interpreter, frame: Frame, inst: Instruction) -> None:
     if value is ABSENT or value is DELETED:
         value = ev.load_global(frame, inst.argval)
     if inst.push_null:
-        if _NULL_FIRST:
+        if NULL_FIRST:
             frame.stack.append(NULL)
             frame.stack.append(value)
         else:
@@ -237,5 +238,3 @@ for _name, _effect, _first, _last in (
     ("PRINT_EXPR", "value --", (3, 11), (3, 11)),
 ):
     opcode(_name, _effect, first=_first, last=_last)(_module_body)
-
-from fxloom_dynamo.bytecode.emit import _NULL_FIRST  # noqa: E402  # order of callable and NULL on the stack

@@ -28,7 +28,7 @@ def bind(ev: Interpreter, raw: Any, name: str, obj: Any, cls: type, owner: type)
     if kind is types.FunctionType or kind in CONTROLLED:
         return types.MethodType(ev.heap.class_value(owner, name, raw), obj)
     if kind is classmethod:
-        return _bind_class_method(ev, raw, name, cls, owner)
+        return bind_class_method(ev, raw, name, cls, owner)
     if kind is staticmethod:
         return member(ev, owner, name, raw, raw.__func__)
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
@@ -37,10 +37,10 @@ def bind(ev: Interpreter, raw: Any, name: str, obj: Any, cls: type, owner: type)
         return raw
     if kind is type or not hasattr(kind, "__get__"):
         return ev.heap.class_value(owner, name, raw)
-    return _descriptor_get(ev, raw, name, obj, cls)
+    return descriptor_get(ev, raw, name, obj, cls)
 
 
-def _bind_class_method(ev: Interpreter, raw: Any, name: str, cls: type, owner: type) -> Any:
+def bind_class_method(ev: Interpreter, raw: Any, name: str, cls: type, owner: type) -> Any:
     function = member(ev, owner, name, raw, raw.__func__)
     plain = isinstance(function, types.FunctionType) or type(function) in CONTROLLED
     if WRAPPED_DESCRIPTORS_BIND and not plain and hasattr(type(function), "__get__"):
@@ -53,7 +53,7 @@ def _bind_class_method(ev: Interpreter, raw: Any, name: str, cls: type, owner: t
     return types.MethodType(function, cls)
 
 
-def _descriptor_get(ev: Interpreter, raw: Any, name: str, obj: Any, cls: type) -> Any:
+def descriptor_get(ev: Interpreter, raw: Any, name: str, obj: Any, cls: type) -> Any:
     getter = ev.heap.class_lookup(type(raw), "__get__")
     descriptor = ev.heap.class_value(cls, name, raw)
     if isinstance(getter, types.FunctionType):

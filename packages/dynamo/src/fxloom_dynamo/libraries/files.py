@@ -16,7 +16,7 @@ import fxloom_shapes
 #: folder of this package, and the one in it whose files are evaluated like the program's
 _OWN = __file__.rsplit("/", 2)[0] + "/"
 _TRACED = _OWN + "traced/"
-_TORCH_ROOT = torch.__file__.rsplit("/", 1)[0] + "/"
+TORCH_ROOT = torch.__file__.rsplit("/", 1)[0] + "/"
 _SHAPES = fxloom_shapes.__file__.rsplit("/", 1)[0] + "/"
 #: Python files of torch whose functions work on the program's objects and are inlined
 _INLINED_PARTS = (
@@ -61,17 +61,17 @@ def is_traced(filename: str) -> bool:
 
 
 def in_torch(filename: str) -> bool:
-    return filename.startswith(_TORCH_ROOT)
+    return filename.startswith(TORCH_ROOT)
 
 
 def is_other_compiler(filename: str) -> bool:
     """True for the functions that torch's own compiler puts around what it compiles: two compilers don't share a frame."""
-    return filename == _TORCH_ROOT + "_dynamo/eval_frame.py"
+    return filename == TORCH_ROOT + "_dynamo/eval_frame.py"
 
 
 def is_inlined_torch(filename: str) -> bool:
     """True for torch's Python code that is evaluated like the program's own."""
-    return filename[len(_TORCH_ROOT) :].startswith(_INLINED_PARTS)
+    return filename[len(TORCH_ROOT) :].startswith(_INLINED_PARTS)
 
 
 def is_module_code(filename: str) -> bool:
@@ -79,18 +79,18 @@ def is_module_code(filename: str) -> bool:
 
     Not so for their autograd functions, which the autograd engine calls.
     """
-    return filename[len(_TORCH_ROOT) :].startswith("nn/modules/") and not filename.endswith("/_functions.py")
+    return filename[len(TORCH_ROOT) :].startswith("nn/modules/") and not filename.endswith("/_functions.py")
 
 
 @functools.lru_cache(maxsize=4096)
 def is_of_others(name: str) -> bool:
     """True for files that places in messages don't lead to: the standard library's, torch's and our own."""
-    return is_own(name) or name.startswith((_TORCH_ROOT, "<frozen")) or in_stdlib(name)
+    return is_own(name) or name.startswith((TORCH_ROOT, "<frozen")) or in_stdlib(name)
 
 
 def may_run_for_c_code(name: str, code: types.CodeType) -> bool:
     """Whether C code may call this Python function as it is: it looks at no object of the program's."""
-    if name.startswith(_TORCH_ROOT):
+    if name.startswith(TORCH_ROOT):
         return not is_inlined_torch(name) or code.co_name == "__instancecheck__"
     if name == "<frozen _collections_abc>" or name.endswith(("/typing.py", "/typing_extensions.py", "<frozen abc>", "/abc.py")):
         return True  # generic aliases and abstract classes

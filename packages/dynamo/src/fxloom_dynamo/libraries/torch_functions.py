@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from fxloom_dynamo.libraries.files import _TORCH_ROOT, in_torch, is_module_code
+from fxloom_dynamo.libraries.files import TORCH_ROOT, in_torch, is_module_code
 
 _REFUSED_PARTS = (
     "_dynamo/", "_inductor/", "_functorch/", "_higher_order_ops/", "_export/", "export/", "onnx/", "jit/_trace",
@@ -21,7 +21,7 @@ _REFUSED_PREFIXES = (
 
 def marked_by_torch(fn: types.FunctionType) -> Any:
     """The function of torch's that `fn` keeps away from torch's own compiler, or counts for it; None for other functions."""
-    filename = fn.__code__.co_filename[len(_TORCH_ROOT) :]
+    filename = fn.__code__.co_filename[len(TORCH_ROOT) :]
     if filename == "_dynamo/mutation_guard.py":  # in the place of Module.__init__ once torch's own compiler has run
         held = (cell.cell_contents for cell in fn.__closure__ or ())
         return next((inner for inner in held if isinstance(inner, types.FunctionType) and is_module_code(inner.__code__.co_filename)), None)
@@ -39,17 +39,17 @@ def reads_steps(fn: types.FunctionType) -> bool:
 def is_update(code: types.CodeType) -> bool:
     """True for an optimizer's function that updates parameters."""
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return code.co_filename.startswith(f"{_TORCH_ROOT}optim/") and "state_steps" in names
+    return code.co_filename.startswith(f"{TORCH_ROOT}optim/") and "state_steps" in names
 
 
 def splits_torch_graph(fn: types.FunctionType) -> bool:
     """True for the function by which torch's code asks torch's own compiler for a graph break."""
-    return fn.__code__.co_name == "graph_break" and fn.__code__.co_filename == f"{_TORCH_ROOT}_dynamo/decorators.py"
+    return fn.__code__.co_name == "graph_break" and fn.__code__.co_filename == f"{TORCH_ROOT}_dynamo/decorators.py"
 
 
 def is_refused_torch(filename: str, name: str) -> bool:
     """True for torch's Python code that must not run while capturing."""
-    rest = filename[len(_TORCH_ROOT) :]
+    rest = filename[len(TORCH_ROOT) :]
     if name.startswith(_QUERIES):
         return False
     return rest.startswith(_REFUSED_PARTS) or name.startswith(_REFUSED_PREFIXES)

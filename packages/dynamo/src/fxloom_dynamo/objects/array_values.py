@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 
 
-_DTYPES = (
+ARRAY_DTYPES = (
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
     torch.complex64, torch.complex128,
 )  # fmt: skip
 #: NumPy's dtypes that tensors have, too
-_TORCH_DTYPES: dict[Any, torch.dtype] = (
-    {} if numpy is None else {numpy.dtype(str(dtype).removeprefix("torch.")): dtype for dtype in _DTYPES}
+TORCH_DTYPES: dict[Any, torch.dtype] = (
+    {} if numpy is None else {numpy.dtype(str(dtype).removeprefix("torch.")): dtype for dtype in ARRAY_DTYPES}
 )
 
 
@@ -44,7 +44,7 @@ def make(heap: ShadowHeap, tensor: torch.Tensor, scalar: bool = False) -> Array:
 
 def proxy_of(heap: ShadowHeap, real: Any, source: Source) -> Array | None:
     """The proxy of an array that existed before; None for arrays that no tensor can be."""
-    if not _is_ordinary(real):
+    if not is_ordinary(real):
         return None
     place = CallSource(source, getter=_as_tensor, label="torch.from_numpy({})")
     heap.arrays_from_outside = True
@@ -53,16 +53,16 @@ def proxy_of(heap: ShadowHeap, real: Any, source: Source) -> Array | None:
     return make(heap, heap.translate(tensor, place))
 
 
-def _is_ordinary(real: Any) -> bool:
+def is_ordinary(real: Any) -> bool:
     if type(real) is not numpy.ndarray or not real.flags.writeable or not real.dtype.isnative or not real.flags.aligned:
         return False
     if any(stride < 0 or stride % max(1, real.itemsize) for stride in real.strides):
         return False
-    return real.dtype in _TORCH_DTYPES
+    return real.dtype in TORCH_DTYPES
 
 
 def _as_tensor(array: Any) -> torch.Tensor | None:
-    return torch.from_numpy(array) if _is_ordinary(array) else None
+    return torch.from_numpy(array) if is_ordinary(array) else None
 
 
 def to_array(tensor: torch.Tensor) -> Any:
@@ -77,8 +77,8 @@ def to_scalar(tensor: torch.Tensor) -> Any:
 
 def type_of(array: Array) -> type:
     """What `type()` says of it."""
-    return _dtype(array).type if array.scalar else numpy.ndarray  # type: ignore[no-any-return]
+    return numpy_dtype(array).type if array.scalar else numpy.ndarray  # type: ignore[no-any-return]
 
 
-def _dtype(array: Array) -> Any:
-    return next(found for found, dtype in _TORCH_DTYPES.items() if dtype is array.tensor.dtype)
+def numpy_dtype(array: Array) -> Any:
+    return next(found for found, dtype in TORCH_DTYPES.items() if dtype is array.tensor.dtype)

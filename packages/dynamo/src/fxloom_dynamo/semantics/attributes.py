@@ -18,7 +18,7 @@ import torch
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guard.guards import GuardKind
 from fxloom_dynamo.interpreter import frame_locals
-from fxloom_dynamo.interpreter.descriptors import _bind_class_method, _descriptor_get, bind, is_property, member, missing
+from fxloom_dynamo.interpreter.descriptors import bind, bind_class_method, descriptor_get, is_property, member, missing
 from fxloom_dynamo.interpreter.generators import TracedGenerator
 from fxloom_dynamo.objects import proxies
 from fxloom_dynamo.objects.array_values import Array
@@ -141,7 +141,7 @@ def generic_load(ev: Interpreter, obj: Any, name: str) -> Any:
                 graph_break("opaque_object", "weak references of an object")
             return _followed(ev, obj, name, ev.native(raw.__get__, obj, cls))
         if (hasattr(kind, "__set__") or hasattr(kind, "__delete__")) and hasattr(kind, "__get__"):
-            return _descriptor_get(ev, raw, name, obj, cls)
+            return descriptor_get(ev, raw, name, obj, cls)
     if cls.__dictoffset__ or issubclass(cls, threading.local):
         value = heap.dict_get(instance_dict(ev, obj), name)
         if value is not ABSENT:
@@ -330,14 +330,14 @@ def bind_to_class(ev: Interpreter, raw: Any, name: str, cls: type, owner: type) 
     if kind is staticmethod:
         return member(ev, owner, name, raw, raw.__func__)
     if kind is classmethod:
-        return _bind_class_method(ev, raw, name, cls, owner)
+        return bind_class_method(ev, raw, name, cls, owner)
     if kind is types.ClassMethodDescriptorType:
         return raw.__get__(None, cls)
     if kind is property or isinstance(raw, (*_CALLABLES, types.GetSetDescriptorType, types.MemberDescriptorType, type)):
         return raw
     if not hasattr(kind, "__get__"):
         return ev.heap.class_value(owner, name, raw)
-    return _descriptor_get(ev, raw, name, None, cls)
+    return descriptor_get(ev, raw, name, None, cls)
 
 
 def _super(ev: Interpreter, obj: Any, name: str) -> Any:

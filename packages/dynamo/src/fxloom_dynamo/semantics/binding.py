@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fxloom_dynamo.interpreter.protocol import Interpreter
 
 
-_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
 def closure_of(ev: Interpreter, fn: types.FunctionType) -> tuple[types.CellType, ...]:
@@ -79,7 +79,7 @@ def _binding_error(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwa
     """The TypeError of a call that does not fit, from the interpreter: a function of the same signature that does nothing."""
     code = fn.__code__.replace(
         co_code=_NOTHING.co_code, co_consts=(None,), co_exceptiontable=b"", co_cellvars=(), co_freevars=(),
-        co_flags=fn.__code__.co_flags & ~(inspect.CO_GENERATOR | _ASYNC),
+        co_flags=fn.__code__.co_flags & ~(inspect.CO_GENERATOR | ASYNC),
     )  # fmt: skip
     probe = types.FunctionType(code, {}, fn.__name__, fn.__defaults__)
     probe.__kwdefaults__ = fn.__kwdefaults__

@@ -25,7 +25,7 @@ from fxloom_dynamo.objects import setting_queries
 from fxloom_dynamo.objects.sentinels import ABSENT, Raised
 from fxloom_dynamo.objects.value_types import HEAPTYPE, is_plain
 from fxloom_dynamo.semantics import cached_functions, type_values
-from fxloom_dynamo.semantics.binding import _ASYNC, bind_arguments, closure_of
+from fxloom_dynamo.semantics.binding import ASYNC, bind_arguments, closure_of
 from fxloom_dynamo.semantics.c_calls import call_builtin
 from fxloom_dynamo.semantics.construction import call_class
 from fxloom_dynamo.semantics.directed_calls import call_as_directed
@@ -183,7 +183,7 @@ def inline_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kw
         graph_break("asked_for", f"{fn.__qualname__} is not to be captured")
     if budget.is_long(code):
         graph_break("long_running", f"{fn.__qualname__}, which took too long before")
-    if code.co_flags & _ASYNC:
+    if code.co_flags & ASYNC:
         graph_break("async", f"{fn.__qualname__} is asynchronous")
     record = ev.heap.record(fn)
     if record is not None and record.kind == "function":

@@ -16,7 +16,7 @@ import torch
 
 from fxloom_dynamo.libraries import torch_functions
 from fxloom_dynamo.symbolic_numbers import operators
-from fxloom_dynamo.symbolic_numbers.values import PYTHON_TYPES, _alike, concrete, settled
+from fxloom_dynamo.symbolic_numbers.values import PYTHON_TYPES, alike, concrete, settled
 from fxloom_interfaces import symbolic_math
 
 if TYPE_CHECKING:
@@ -82,14 +82,14 @@ def call(ev: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> A
 def _max(*values: Any) -> Any:
     result = values[0]
     for value in values[1:]:
-        result = torch.sym_max(result, value) if _alike(result, value) else builtins.max(result, value)
+        result = torch.sym_max(result, value) if alike(result, value) else builtins.max(result, value)
     return result
 
 
 def _min(*values: Any) -> Any:
     result = values[0]
     for value in values[1:]:
-        result = torch.sym_min(result, value) if _alike(result, value) else builtins.min(result, value)
+        result = torch.sym_min(result, value) if alike(result, value) else builtins.min(result, value)
     return result
 
 

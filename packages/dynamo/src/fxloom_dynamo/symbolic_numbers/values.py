@@ -62,10 +62,10 @@ def beside(value: Any, other: Any) -> Any:
 
 def are_alike(values: Any) -> bool:
     """A list or tuple of numbers of one type, some of them symbolic, the smallest of which is a symbolic number too."""
-    return isinstance(values, (list, tuple)) and has_symbolic(values) and _alike(*values)
+    return isinstance(values, (list, tuple)) and has_symbolic(values) and alike(*values)
 
 
-def _alike(*values: Any) -> bool:
+def alike(*values: Any) -> bool:
     """All integers or all floats: the larger one then is of that type too."""
     kinds = {PYTHON_TYPES.get(type(value), type(value)) for value in values}
     return kinds == {int} or kinds == {float}

@@ -27,7 +27,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.guard.guards import GuardKind
 from fxloom_dynamo.interpreter.model_tables import FUNCTIONS
 from fxloom_dynamo.libraries.numpy_numbers import numpy
-from fxloom_dynamo.objects.array_values import _DTYPES, _TORCH_DTYPES, Array, _dtype, _is_ordinary, make, type_of
+from fxloom_dynamo.objects.array_values import ARRAY_DTYPES, TORCH_DTYPES, Array, is_ordinary, make, numpy_dtype, type_of
 from fxloom_dynamo.objects.value_types import LITERALS
 from fxloom_dynamo.symbolic_numbers.values import concrete, settled
 from fxloom_interfaces.errors import FxloomError
@@ -118,7 +118,7 @@ def _constant(ev: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     named = {key: _replaced(value, _same, concrete, fn.__name__) for key, value in kwargs.items()}
     made = ev.run_real(fn, *given, **named)
     if isinstance(made, numpy.ndarray):
-        if not _is_ordinary(made):
+        if not is_ordinary(made):
             graph_break("native_call", f"numpy.{fn.__name__} makes an array that no tensor can be")
         with outside_modes():
             tensor = torch.from_numpy(made)
@@ -191,7 +191,7 @@ def iterate(ev: Interpreter, array: Array) -> Any:
 
 def from_tensor(ev: Interpreter, tensor: Any) -> Array:
     """tensor.numpy()"""
-    if type(tensor) is not FakeTensor or tensor.requires_grad or tensor.device.type != "cpu" or tensor.dtype not in _DTYPES:
+    if type(tensor) is not FakeTensor or tensor.requires_grad or tensor.device.type != "cpu" or tensor.dtype not in ARRAY_DTYPES:
         graph_break("torch_call", "Tensor.numpy of a tensor that is no plain one on the CPU, or needs a gradient")
     if tensor.is_conj() or tensor.is_neg():
         graph_break("torch_call", "Tensor.numpy of a lazily conjugated or negated view")
@@ -281,7 +281,7 @@ def _sample(array: Array) -> Any:
     shape = tuple(map(_now, array.tensor.shape))
     if math.prod(shape) > _LARGEST_SAMPLE:
         graph_break("native_call", "a NumPy array that is too large to try calls on a sample of it")
-    dtype = _dtype(array)
+    dtype = numpy_dtype(array)
     if dtype.kind in "iub":
         sample = numpy.zeros(shape, dtype)
     else:
@@ -304,8 +304,8 @@ def _converter(given: dict[int, Array]) -> Callable[[Array], Any]:
 
 def _own(value: Any) -> Any:
     """A number or dtype of NumPy's as `torch._numpy` has it; other values as they are."""
-    if isinstance(value, numpy.generic) and value.dtype in _TORCH_DTYPES:
-        return tensor_numpy().ndarray(torch.tensor(value.item(), dtype=_TORCH_DTYPES[value.dtype], device="cpu"))
+    if isinstance(value, numpy.generic) and value.dtype in TORCH_DTYPES:
+        return tensor_numpy().ndarray(torch.tensor(value.item(), dtype=TORCH_DTYPES[value.dtype], device="cpu"))
     if isinstance(value, numpy.dtype) or isinstance(value, type) and issubclass(value, numpy.generic):
         return getattr(tensor_numpy(), numpy.dtype(value).name)
     return value
@@ -331,7 +331,7 @@ def _wrapped(ev: Interpreter, expected: Any, result: Any, pairs: list[tuple[Any,
     tensor = getattr(result, "tensor", None)
     if type(tensor) is not FakeTensor:
         graph_break("native_call", f"numpy.{name}: no tensor for its result")
-    if tuple(map(_now, tensor.shape)) != expected.shape or _TORCH_DTYPES.get(expected.dtype) is not tensor.dtype:
+    if tuple(map(_now, tensor.shape)) != expected.shape or TORCH_DTYPES.get(expected.dtype) is not tensor.dtype:
         graph_break("native_call", f"numpy.{name}: {tensor.dtype}{list(tensor.shape)} for {expected.dtype}{list(expected.shape)}")
     shares = isinstance(expected, numpy.ndarray) and any(
         isinstance(sample, numpy.ndarray) and numpy.may_share_memory(expected, sample) for sample, _ in pairs

@@ -18,7 +18,7 @@ import torch
 from torch.overrides import get_default_nowrap_functions
 
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.graph.tensor_classes import _PLAIN, dispatches, overrides
+from fxloom_dynamo.graph.tensor_classes import PLAIN_CLASSES, dispatches, overrides
 from fxloom_dynamo.objects.sentinels import ABSENT
 from fxloom_shapes import FakeTensor
 
@@ -120,7 +120,7 @@ def overrides_off(ev: Interpreter) -> Iterator[None]:
 def own_class(ev: Interpreter, tensor: FakeTensor) -> type | None:
     """The class of a tensor that is neither torch's own nor a fake's."""
     cls = ev.type_of(tensor)
-    return None if cls in _PLAIN else cls
+    return None if cls in PLAIN_CLASSES else cls
 
 
 class TensorSuper:
