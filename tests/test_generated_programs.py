@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("counters_at_zero")
 def test_a_sample_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
     fuzz = load("fuzz")
-    options = argparse.Namespace(backend="inductor", device="cpu", show=False, minimise=False)
+    options = argparse.Namespace(backend="inductor", device="cpu", interpret=False, show=False, minimise=False)
     records = [fuzz.check_seed(str(seed), options) for seed in range(8)]
     assert [(record.seed, record.text) for record in records if record.kind not in ("equal", "left out")] == []
     assert sum(record.kind == "equal" for record in records) >= 6
@@ -71,3 +71,16 @@ def test_the_norm_of_one_number_does_not_overflow(order: float, dim: int | None)
 def test_logarithms_of_sigmoids_are_contiguous(dynamic: bool | None) -> None:
     x = torch.randn(3, 5).T
     assert fxloom.compile(lambda x: F.logsigmoid(x), dynamic=dynamic)(x).stride() == F.logsigmoid(x).stride() == (3, 1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_what_padding_cuts_off_has_to_be_there(backend: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        return F.pad(x[1:-1], (-1, 1))
+
+    run = fxloom.compile(program, dynamic=True, backend=backend)
+    for size in (33, 5, 3):
+        assert torch.equal(run(torch.ones(size)), program(torch.ones(size)))
+    for fn in (program, run):
+        with pytest.raises(RuntimeError, match="length must be non-negative"):
+            fn(torch.ones(2))

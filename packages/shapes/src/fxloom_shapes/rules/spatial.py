@@ -1,6 +1,7 @@
 """Padding by what is inside, and shuffling of channels and pixels: results in the memory format that the input suggests.
 
-Only for the CPU: elsewhere the results are row-major, and torch's Meta kernels say so, but for pixel_unshuffle's.
+Only for the CPU: elsewhere the results are row-major, and torch's Meta kernels say so, but for pixel_unshuffle's. Of padding by a
+number it is asked only whether what is cut off is there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from fxloom_shapes.fake.descriptor import is_empty
 from fxloom_shapes.fake.layout import suggested_stride
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.fake.sizes import assume_size
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten
@@ -20,6 +22,17 @@ aten = torch.ops.aten
 
 def _like(device: torch.device, x: Any, size: tuple[int, ...]) -> Plan:
     return fresh(size, x.desc.dtype, device, suggested_stride(x.desc, size))
+
+
+@shape_rule(aten.constant_pad_nd.default)
+def constant_pad(device: torch.device, x: Any, pad: Any, value: Any = 0) -> Plan | None:
+    """Asks, as eager does, whether what is cut off is there; torch's Meta kernel asks for the size of the result alone, and says it."""
+    size = x.desc.size
+    for number in range(min(len(pad) // 2, len(size))):
+        cut = sum(extent for extent in pad[2 * number : 2 * number + 2] if type(extent) is int and extent < 0)
+        if cut and not assume_size(size[-1 - number] + cut):
+            raise RuntimeError("narrow(): length must be non-negative.")
+    return None
 
 
 @shape_rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
