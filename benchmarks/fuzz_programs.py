@@ -223,8 +223,8 @@ def compiled_source(text: str, extra: dict[str, Any] | None = None) -> Any:
 # ---- drawing ----------------------------------------------------------------------------------------------------------------
 
 
-def draw(seed: int, *, device: str = "cpu") -> Program:
-    """The program of a seed."""
+def draw(seed: int, *, device: str = "cpu", floats: tuple[torch.dtype, ...] = FLOATS) -> Program:
+    """The program of a seed. floats: dtypes that it may have."""
     rng = random.Random(seed)
     trained, dynamic = rng.random() < 0.4, rng.random() < 0.2
     sizes = rng.sample(SIZES, 3)
@@ -236,7 +236,7 @@ def draw(seed: int, *, device: str = "cpu") -> Program:
             shape = (2, *shape)
         while torch.Size(shape).numel() > LARGEST:
             shape = shape[1:]
-        dtype = rng.choice(FLOATS) if number == 0 or rng.random() < (0.8 if trained else 0.45) else rng.choice((*INTEGERS, torch.bool))
+        dtype = rng.choice(floats) if number == 0 or rng.random() < (0.8 if trained else 0.45) else rng.choice((*INTEGERS, torch.bool))
         given = Input(shape, dtype, rng.choice(LAYOUTS), rng.choice(("normal", "normal", "whole", "special")), rng.randrange(1000), False)
         if trained and dtype.is_floating_point and given.layout != "expanded":
             given = dataclasses.replace(given, grad=True, values="normal" if given.values == "special" and rng.random() < 0.7 else given.values)
@@ -249,13 +249,16 @@ def draw(seed: int, *, device: str = "cpu") -> Program:
         if len(statements) == wanted:
             break
         kind = rng.choices(list(weights), list(weights.values()))[0]
-        statement = draw_statement(rng, kind, values, f"v{len(statements)}")
+        statement = draw_statement(rng, kind, values, f"v{len(statements)}", floats)
         if statement is None:
             continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                result = eval(statement.template.format(**statement.holes), {"torch": torch, "F": F}, values)
+                holes = statement.holes
+                if kind == "device":  # what is drawn here is drawn on the CPU, where this raises
+                    holes = {**holes, "j": f"({holes['j']} | 1)"}
+                result = eval(statement.template.format(**holes), {"torch": torch, "F": F}, values)
         except Exception:
             if rng.random() < 0.002:  # the program ends here, in eager and compiled
                 statements.append(statement)
@@ -272,9 +275,13 @@ def draw(seed: int, *, device: str = "cpu") -> Program:
     return Program(inputs, tuple(statements), tuple(outputs), dynamic, others)
 
 
-def draw_statement(rng: random.Random, kind: str, values: dict[str, torch.Tensor], target: str) -> Statement | None:
+def draw_statement(
+    rng: random.Random, kind: str, values: dict[str, torch.Tensor], target: str, floats: tuple[torch.dtype, ...]
+) -> Statement | None:
     """One whose tensors are there and broadcast, mostly; None where none is of a dtype that it takes."""
     template = rng.choice(TABLE[kind])
+    if "bfloat16" in template and torch.bfloat16 not in floats:
+        return None
     holes: dict[str, str] = {}
     first: torch.Tensor | None = None
     for hole in dict.fromkeys(hole for _, hole, _, _ in string.Formatter().parse(template) if hole):
@@ -291,9 +298,9 @@ def draw_statement(rng: random.Random, kind: str, values: dict[str, torch.Tensor
         holes[hole] = fitting[-1 - min(int(rng.expovariate(0.35)), len(fitting) - 1)]
         first = values[holes[hole]] if first is None else first
     rank = first.dim() if first is not None else 0
-    holes |= {"s": rng.choice(SCALARS), "d": str(rng.randrange(-rank, rank)) if rank else "0", "t": str(rng.choice(FLOATS)), "D": str(rng.choice(FLOATS))}
+    holes |= {"s": rng.choice(SCALARS), "d": str(rng.randrange(-rank, rank)) if rank else "0", "t": str(rng.choice(floats)), "D": str(rng.choice(floats))}
     if first is not None and not first.is_floating_point():
-        holes["t"] = str(rng.choice((*FLOATS, *INTEGERS, torch.bool)))
+        holes["t"] = str(rng.choice((*floats, *INTEGERS, torch.bool)))
     return Statement(target, kind, template, {hole: text for hole, text in holes.items() if "{" + hole + "}" in template})
 
 
