@@ -6,8 +6,8 @@ that a program runs with other sizes too.
 
 Left out, because eager's own answer depends on the device, the vector width or the order of threads: casts of floats that don't
 fit the integer type, integer division by 0 on the CPU (it raises) and of the least integer by -1, writes to one place twice,
-which index a maximum with ties has beyond `argmax`, sorting that isn't stable, the sign of a NaN, and the gradient of `prod`, whose
-strides depend on whether an element is 0.
+which index a maximum with ties has beyond `argmax`, sorting that isn't stable, the sign of a NaN, the gradient of `hardtanh` at NaN
+(0 or not, by layout and device), and the gradient of `prod`, whose strides depend on whether an element is 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ torch.maximum({a}, {b}) ; torch.minimum({a}, {b}) ; torch.fmax({a}, {b}) ; torch
 {f}.isnan() ; {a}.isfinite() ; {a}.isinf() ; {a}.nan_to_num(1.0).signbit() ; {f}.nan_to_num(0.5, 7.0, -7.0) ; {a}.logical_not() ; {a}.bool() ; {i}.bitwise_not() ; ~{m}
 {a} == {b} ; {a} != {b} ; {a} < {b} ; {a} >= {b} ; {a} == {s} ; {a} > {s} ; {a} <= {s} ; {i} == 0 ; torch.logical_and({a}, {b}) ; torch.logical_xor({a}, {b})
 torch.where({m}, {a}, {b}) ; torch.where({m}, {s}, {a}) ; torch.where({a} > 0, {a}, {b}) ; {a}.masked_fill({m}, {s}) ; {m} & {n} ; {m} | {n} ; {i} & {j} ; {i} ^ {j} ; {i} & 15
-{a}.clamp(-2, 2) ; {a}.clamp(min={s}) ; {a}.clamp(max={s}) ; torch.clamp({a}, min={b}) ; F.relu({a}) ; F.hardtanh({f}) ; F.threshold({a}, 0.5, 2) ; F.relu6({a})
+{a}.clamp(-2, 2) ; {a}.clamp(min={s}) ; {a}.clamp(max={s}) ; torch.clamp({a}, min={b}) ; F.relu({a}) ; F.hardtanh({f}.nan_to_num(0.5)) ; F.threshold({a}, 0.5, 2) ; F.relu6({a}.nan_to_num(0.5))
 {i} << {j} ; {i} >> {j} ; {i} >> 1 ; {i} << 3 ; {i} // ({j} & 15 | 1) ; {i} % ({j} & 7 | 1) ; torch.div({i}, {j} & 15 | 1, rounding_mode='trunc') ; torch.fmod({i}, {j} & 7 | 1) ; {i} // 3 ; {i} % 255 ; {i} % -7
 {i} * {j} ; {i} * 3 ; {i} ** 2 ; {i} ** ({j} & 3) ; {i}.square() ; {a}.to({t}) ; {a}.to({D}) ; {f}.nan_to_num(0, 0, 0).clamp(-120, 120).to(torch.int8) ; {f}.nan_to_num(0, 0, 0).clamp(0, 250).to(torch.uint8)
 {f}.nan_to_num(0, 0, 0).clamp(-30000, 30000).to(torch.int16) ; {f}.nan_to_num(0, 0, 0).clamp(-1e9, 1e9).to(torch.int64) ; {f}.frac() ; {f}.nan_to_num(0, 0, 0).clamp(-99, 99).int() ; {f}.half().float() ; {f}.bfloat16().float()
