@@ -3,7 +3,7 @@
 import torch
 
 from fxloom_dynamo import optimize
-from fxloom_dynamo.evaluation.attempts import ENDINGS
+from fxloom_dynamo.evaluation.reports import ENDINGS
 
 
 class Count:

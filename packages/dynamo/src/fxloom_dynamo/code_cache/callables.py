@@ -15,9 +15,8 @@ import torch
 from fxloom_dynamo import _native
 from fxloom_dynamo.code_cache.misses import Region, skipped
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.evaluation.attempts import GENERATORS, report_uncaptured
 from fxloom_dynamo.guard.dynamic_shapes import by_parameter
-from fxloom_dynamo.guard.entries import without_capture
+from fxloom_dynamo.guard.entries import GENERATORS, without_capture
 from fxloom_dynamo.traced.optimized_module import OptimizedModule
 
 
@@ -48,6 +47,8 @@ def compile_calls(cls: type, config: CaptureConfig) -> type:
 
 
 def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
+
+    from fxloom_dynamo.evaluation.attempts import report_uncaptured  # see `misses`: loaded here, before a frame needs it
 
     root = getattr(function, "__code__", None)
     if isinstance(root, types.CodeType) and root.co_flags & GENERATORS:  # a call of it makes an object, no frame

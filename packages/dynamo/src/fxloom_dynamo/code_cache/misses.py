@@ -25,7 +25,6 @@ from fxloom_dynamo._torch_private import MODULE_CALLS, foreign_modes
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.evaluation.attempts import capture_frame
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL, CapturedFrame, FrameView, Skip
 from fxloom_dynamo.guard.guards import Guard, deduplicate, global_state_guard
 from fxloom_dynamo.guard.history import History
@@ -149,6 +148,9 @@ class _Miss:
 def _compile_frame(
     region: Region, view: FrameView, failures: list[tuple[EntryRecord, int]]
 ) -> bool | types.EllipsisType | None:
+
+    # Not at the top: most of the package is the evaluator, and `import fxloom_dynamo` need not load it.
+    from fxloom_dynamo.evaluation.attempts import capture_frame
 
     code, config = view.code, region.config
     with _lock:

@@ -14,7 +14,6 @@ import traceback
 import types
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,19 +22,20 @@ import torch.fx
 import fxloom_dynamo.handlers  # fills the opcode registry
 import fxloom_dynamo.models.families  # noqa: F401  # fills the tables of models
 from fxloom_dynamo._torch_private import storage_id, under_fake_mode
-from fxloom_dynamo.breaks import CATALOGUE, describe_break
+from fxloom_dynamo.breaks import CATALOGUE
 from fxloom_dynamo.bytecode.continuations import continuation_count, first_own, origin_of
 from fxloom_dynamo.bytecode.source_lines import source_line
 from fxloom_dynamo.codegen.replacement import ReplacementCode
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.evaluation.evaluator import BreakHere, Evaluator
+from fxloom_dynamo.evaluation.reports import ENDINGS, FAILS, RAISES, Break, FrameReport
 from fxloom_dynamo.evaluation.tensor_reach import may_use_tensors
 from fxloom_dynamo.graph import foreign_backends, random_state
 from fxloom_dynamo.graph.modes import in_inference_mode, keep_modes
 from fxloom_dynamo.graph.predicted_branches import checked
 from fxloom_dynamo.graph.tensor_classes import overrides, plain, without_overrides
 from fxloom_dynamo.guard.dynamic_shapes import check_nested, parse_dynamic_shapes
-from fxloom_dynamo.guard.entries import CapturedFrame, FrameView, Skip, without_capture
+from fxloom_dynamo.guard.entries import GENERATORS, CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.guard.guards import Guard, GuardKind
 from fxloom_dynamo.guard.history import History, Policy
 from fxloom_dynamo.guard.sizes import size_guards
@@ -52,39 +52,9 @@ from fxloom_interfaces.graph_modules import graph_module
 from fxloom_interfaces.sources import LocalSource, SizeSource, Source
 from fxloom_shapes import ConstraintViolated, DataDependent, EnvOptions, FakeMode, FakeTensor, SymbolEnv, TraceContext
 
-#: kinds of functions whose frames go on later, elsewhere
-GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _MAX_ATTEMPTS = 24
 #: builtins that see the local variables of the frame that calls them
 _READS_FRAME = frozenset({"locals", "exec", "eval"})
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """A graph break as reports show it."""
-
-    key: str
-    details: str
-    site: Site | None
-
-    def __str__(self) -> str:
-        return describe_break(GraphBreak(self.key, self.details, self.site))
-
-
-#: keys of what ends a frame without being a graph break: the program raises, or an operator does, on fakes at least
-_RAISES, _FAILS = "raises", "fails"
-ENDINGS = frozenset({_RAISES, _FAILS})
-
-
-@dataclass(frozen=True, slots=True)
-class FrameReport:
-    """What capture made of one frame. graph: None when no operator was recorded. broke: why it stopped, if it did."""
-
-    name: str
-    graph: torch.fx.GraphModule | None
-    broke: Break | None
-    attempts: int
-    steps: int
 
 
 def capture_frame(
@@ -330,8 +300,8 @@ class _Attempt:
                 details = f"{type(raised.exc).__name__}: {raised.exc}"
                 if id(raised.exc) in ev.exceptions.of_operators:
                     _, step, site = ev.exceptions.of_operators[id(raised.exc)]
-                    raise _Restart(step, Break(_FAILS, details, site or self._site(frame))) from raised.exc
-                raise _Restart(ev.steps - 1, Break(_RAISES, details, self._site(frame))) from raised.exc
+                    raise _Restart(step, Break(FAILS, details, site or self._site(frame))) from raised.exc
+                raise _Restart(ev.steps - 1, Break(RAISES, details, self._site(frame))) from raised.exc
             if ev.recorder.regions:
                 details = "a region (torch.device, inference mode, DisableTorchFunctionSubclass) that does not end in the graph"
                 raise self._restart(GraphBreak("torch_call", details, ev.site()), ev.steps)
@@ -343,7 +313,7 @@ class _Attempt:
                 raise _Restart(step, Break("torch_call", "inference mode for a part of a graph", site))
             if broke is not None and ev.exceptions.current is not None:
                 step = ev.exceptions.handled_since
-                raise _Restart(step, Break(_RAISES, f"a break inside of an except block ({broke.key})", broke.site))
+                raise _Restart(step, Break(RAISES, f"a break inside of an except block ({broke.key})", broke.site))
             self._check_generators(frame)
             try:
                 ev.recorder.bind_symbols()
@@ -399,7 +369,7 @@ class _Attempt:
 
     def _unless_it_raises(self, broke: Break) -> Callable[[], None] | None:
         """What to call when the instruction at which the frame ends, for good as it seems, does not raise after all."""
-        if broke.key != _FAILS:
+        if broke.key != FAILS:
             return None
         report = Break("operator_raises", broke.details, broke.site)
         fullgraph, reported = self.config.fullgraph, False
@@ -499,7 +469,7 @@ class _Attempt:
             if step is None or step in self.breaks:
                 raise self._failed(error) from error
             site = meta.get_site(error.node)
-            raise _Restart(step, Break(_FAILS if error.raises else "backend_rejected", error.reason, site)) from error
+            raise _Restart(step, Break(FAILS if error.raises else "backend_rejected", error.reason, site)) from error
         except ConstraintViolated:
             raise
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,3 +63,7 @@ class Skip:
 def without_capture(function: Callable[..., Any]) -> Callable[..., Any]:
     """A callable that runs `function` with the frame hook off."""
     return _native.Uncaptured(function)  # type: ignore[no-any-return]  # a C type
+
+
+#: kinds of functions whose frames go on later, elsewhere
+GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
