@@ -92,7 +92,7 @@ def embedding_dense_backward(
     grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Tensor:
     width = grad.shape[-1]
-    rows = widen(grad).reshape([-1, width])
+    rows = widen(grad).reshape([indices.numel(), width])  # -1 says nothing where the width is 0
     index = indices.reshape([-1])
     if padding_idx >= 0:
         rows = torch.where(
