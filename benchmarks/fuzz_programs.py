@@ -59,7 +59,7 @@ F.gelu({f}) ; F.gelu({f}, approximate='tanh') ; F.silu({f}) ; F.softplus({f}) ; 
 #: floats that are folded in some order, or more than one step in which what cancels may be rounded
 FOLDS = """
 {f}.sum({d}) ; {f}.sum() ; {f}.sum({d}, keepdim=True) ; {f}.mean({d}) ; {f}.mean() ; {f}.mean((0, -1), keepdim=True) ; {f}.var({d}) ; {f}.var({d}, correction=0, keepdim=True) ; {f}.std() ; {f}.sum((0, -1)) ; {f}.nansum({d}) ; {f}.sum({d}, dtype=torch.float64) ; {i}.sum({d}, dtype={D})
-{f}.detach().prod({d}) ; {f}.logsumexp({d}) ; {f}.softmax({d}) ; F.log_softmax({f}, {d}) ; {f}.cumsum({d}) ; {f}.clamp(-1, 1).cumprod({d}) ; {f}.norm() ; {f}.norm(dim={d}) ; {i}.float().mean({d}) ; {f}.abs().norm(1, {d}) ; {f}.softmax(-1, dtype=torch.float32)
+{f}.detach().prod({d}) ; {f}.logsumexp({d}) ; {f}.softmax({d}) ; F.log_softmax({f}, {d}) ; {f}.cumsum({d}) ; {f}.clamp(-1, 1).cumprod({d}) ; {f}.norm() ; {f}.norm(dim={d}) ; {f}.float().mean({d}) ; {f}.abs().norm(1, {d}) ; {f}.softmax(-1, dtype=torch.float32)
 torch.lerp({f}, {f}, 0.3) ; torch.addcmul({f}, {f}, {f}, value=0.5) ; torch.addcdiv({f}, {f}, {f}.abs() + 1) ; F.layer_norm({f}, {f}.shape[-1:]) ; F.mse_loss({f}, {f}) ; F.normalize({f}, dim={d}) ; {f} @ {f}.mT ; {f}.flatten(1) @ {f}.flatten(1).T ; {f}.mT @ {f} ; F.linear({f}, {f}[:3].flatten(1)) ; {f}.var_mean({d})[1]
 {f}.index_add(0, {i}.flatten().long() % {f}.shape[0], {f}[:1].expand({i}.numel(), *{f}.shape[1:])) ; {f}.scatter_add({d}, {i}.long() % {f}.shape[{d}], {g}) ; torch.zeros_like({f}).index_put(({i}.long() % {f}.shape[0],), {f}[{i}.long() % {f}.shape[0]], accumulate=True)
 """

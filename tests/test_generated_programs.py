@@ -84,3 +84,25 @@ def test_what_padding_cuts_off_has_to_be_there(backend: str) -> None:
     for fn in (program, run):
         with pytest.raises(RuntimeError, match="length must be non-negative"):
             fn(torch.ones(2))
+
+
+@pytest.mark.parametrize("indices", [torch.tensor(0), torch.tensor([0, 1]), torch.zeros(0, dtype=torch.int64)], ids=["0-d", "two", "none"])
+@pytest.mark.parametrize("width", [0, 1, 3])
+def test_gradients_of_embeddings_of_any_width(width: int, indices: Tensor) -> None:
+    def program(table: Tensor) -> Tensor:
+        return F.embedding(indices, table)
+
+    table = torch.ones(2, width).requires_grad_()
+    weight = torch.full((*indices.shape, width), 2.0)
+    got, expected = (torch.autograd.grad(fn(table), table, weight)[0] for fn in (fxloom.compile(program), program))
+    assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("dim", [0, None])
+def test_elements_of_sums_are_converted_first(dim: int | None) -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return x.sum(dim, dtype=torch.float16), x.sum(dim, dtype=torch.int32), x.sum(dim, dtype=torch.float32)
+
+    for x in (torch.tensor([[70000, 1], [-70000, 2], [5, 6]]), torch.tensor([[70000.0, 1.5], [-70000.0, 2.5], [5.0, -0.5]])):
+        for got, expected in zip(fxloom.compile(program)(x), program(x), strict=True):
+            torch.testing.assert_close(got, expected, equal_nan=True)

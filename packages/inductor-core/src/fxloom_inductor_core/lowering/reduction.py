@@ -166,7 +166,11 @@ def _sum(cx: LoweringContext, x: Any, dims: Any, keepdim: bool, kind: ReductionK
     acc = _accumulator(dtype)
     if dtype == "bool":
         kind = "any" if kind == "sum" else "all"
-    return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=dtype, acc_dtype=acc, load=_converted(x, acc))
+
+    def load(ops: Any, index: Index) -> Any:  # eager converts first, to what may be narrower than what it adds in
+        return ops.to_dtype(ops.to_dtype(x.load(ops, index), dtype), acc)
+
+    return fold(cx, x, _dims(x, dims), keepdim, kind, dtype=dtype, acc_dtype=acc, load=load)
 
 
 @lowering(aten.sum.default)
