@@ -17,8 +17,8 @@ from fxloom.demo.resnet import ResNet50
 
 Step = Callable[..., Tensor]
 
-#: What training leaves to eager kernels: gradients of embeddings, and pooling that says where it found the largest.
-EAGER_IN_TRAINING = {"aten.index_put", "aten.max_pool2d_with_indices", "aten.max_pool2d_with_indices_backward"}
+#: What training leaves to eager kernels: pooling that says where it found the largest.
+EAGER_IN_TRAINING = {"aten.max_pool2d_with_indices"}
 
 
 def bert() -> tuple[nn.Module, Step, tuple[Any, ...]]:

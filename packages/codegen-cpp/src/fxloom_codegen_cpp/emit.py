@@ -238,7 +238,8 @@ class _Emitter:
         if len(self.scatters) != 1:
             return None
         index = self.scatters[0].index
-        strides = {s.name: stride_of(index, s) for s in free_symbols(index) if s.name in self._indirects()}
+        plain = {name for name, made in self._indirects().items() if made.check and made.mask is None}
+        strides = {s.name: stride_of(index, s) for s in free_symbols(index) if s.name in plain}
         known = {name: stride for name, stride in strides.items() if isinstance(stride, int)}
         if known:
             return max(known, key=lambda name: (known[name], name))
@@ -566,16 +567,18 @@ class _Emitter:
         out.line(f"i64 {name} = {value};")
         if made.wrap:
             out.line(f"{name} += {name} < 0 ? {size} : 0;")
-        if made.check:
-            mask = "" if made.mask is None else f" & {self.texts[made.mask].at(ATOM)}"
-            flag = f"({name} < 0 | {name} >= {size}){mask}"
-            out.line(f"bad |= {flag if made.error == 'IndexError' else f'({flag}) << 1'};")
-            if self.scatters and made.mask is None:
-                out.line(f"if ({name} < 0 | {name} >= {size}) continue;")
+        outside = f"{name} < 0 | {name} >= {size}"
+        if made.check and self.scatters and made.mask is None:  # such points write nothing
+            bad = f"bad |= {1 if made.error == 'IndexError' else 2};"
+            if name == self.owned:
+                out.line(f"if ({name} < owned_begin | {name} >= owned_end) {{ if ({outside}) {bad} continue; }}")
             else:
-                out.line(f"{name} = {name} < 0 | {name} >= {size} ? 0 : {name};")
-        if name == self.owned:
-            out.line(f"if ({name} < owned_begin | {name} >= owned_end) continue;")
+                out.line(f"if ({outside}) {{ {bad} continue; }}")
+        elif made.check:
+            mask = "" if made.mask is None else f" & {self.texts[made.mask].at(ATOM)}"
+            flag = f"({outside}){mask}"
+            out.line(f"bad |= {flag if made.error == 'IndexError' else f'({flag}) << 1'};")
+            out.line(f"{name} = {outside} ? 0 : {name};")
 
     def _update(self, reduction: Reduce, block_sums: bool) -> None:
         value = self.texts[reduction.value]
