@@ -74,7 +74,6 @@ def typed(tensors: tuple[torch.Tensor, ...], dtype: torch.dtype) -> tuple[torch.
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what is in beta, or to be replaced
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager_without_fallback(name: str) -> None:
-    """Half-precision numbers too are added, one by one, as eager adds them."""
     function, inputs = CASES[name]
     for dtype in DTYPES:
         assert check(function, *typed(inputs, dtype), rtol=1e-2 if dtype.itemsize == 2 else 1e-5).fallbacks == (), dtype
@@ -114,6 +113,19 @@ def test_what_is_written_into_may_be_read_later() -> None:
 
     for options in (None, InductorOptions(reuse_memory=False), InductorOptions(fuse=False)):
         assert check(program, X, ROWS, SOURCE, options=options).fallbacks == ()
+
+
+def test_what_nobody_reads_later_is_not_copied() -> None:
+    graph = check(lambda x, i, s: (x @ x.t()).index_add(0, i, s), X, ROWS, torch.randn(4, 7))
+    assert [kernel.title for _, kernel in graph.program.kernels] == [("index_add",)]
+    kept = check(lambda x, i, s: ((y := x @ x.t()).index_add(0, i, s), y), X, ROWS, torch.randn(4, 7))
+    assert len(kept.program.kernels) == 2
+
+
+def test_masked_sums() -> None:
+    index, mask = torch.tensor([1, 99, 2, -3]), torch.tensor([True, False, True, True])
+    put = torch.ops.aten._unsafe_masked_index_put_accumulate
+    assert check(lambda x, m, i, s: put(x, m, [i, i], s), X, mask, index, SOURCE[:, 0]).fallbacks == ()
 
 
 def test_the_last_of_several_stays() -> None:
@@ -170,14 +182,17 @@ def test_sums_in_any_order_are_left_to_eager_where_they_must_not_vary(ordered: b
         torch.testing.assert_close(graph(list(inputs))[0], function(*inputs))
 
 
-def test_half_precision_sums_of_index_put_are_kept_wide_where_their_order_varies() -> None:
-    """As eager keeps them on a GPU."""
-    target = replace(REFERENCE, capabilities=replace(REFERENCE.capabilities, ordered_scatters=False))
+def test_half_precision_sums_are_rounded_once() -> None:
+    """As in eager's kernel for one index for whole rows; in others it rounds each term, and a sum of ones ends at 256."""
     inputs = (torch.zeros(2, dtype=torch.bfloat16), torch.zeros(1000, dtype=torch.int64), torch.ones(1000, dtype=torch.bfloat16))
-    graph = compile_graph(
-        record(lambda x, i, s: x.index_put((i,), s, accumulate=True), *inputs), codegens={"cpu": target}, store=None
-    )
-    assert graph(list(inputs))[0].tolist() == [1000, 0]
+    for function in (
+        lambda x, i, s: x.index_put((i,), s, accumulate=True),
+        lambda x, i, s: x.scatter_add(0, i, s),
+        lambda x, i, s: x.index_add(0, i, s),
+    ):
+        graph = compiled(function, *inputs)
+        assert graph.fallbacks == ()
+        assert graph(list(inputs))[0].tolist() == [1000, 0]
 
 
 def test_a_target_without_scatters_calls_eager() -> None:

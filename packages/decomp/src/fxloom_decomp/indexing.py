@@ -141,7 +141,7 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 @decomposition(aten.masked_scatter.default)
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The n-th element where the mask holds is the n-th of the source; too short a source is out of range for gather, as for eager."""
-    if mask.dtype != torch.bool or not isinstance(source.numel(), int) or source.numel() == 0 or x.dtype != source.dtype:
+    if mask.dtype != torch.bool or source.numel() == 0 or x.dtype != source.dtype:
         return NotImplemented
     x, mask = torch.broadcast_tensors(x, mask)
     index = _numbers(mask)

@@ -35,12 +35,25 @@ def _is_empty(size: Index) -> bool:
 
 
 def _write(cx: LoweringContext, x: Any, ranges: Index, index_of: IndexOf, value_of: ValueOf, mode: StoreMode = None) -> Any:
-    """x with what the points of `ranges` write; x itself where there are none."""
+    """x with what the points of `ranges` write; x itself where there are none. Sums and products of half-precision numbers are kept
+    in the type that they are computed in, and rounded once: eager does so in some kernels, and in others rounds after each term."""
     if _is_empty(ranges):
         return cx.copy_of(x)
     if _is_empty(x.size):
         return NotImplemented  # every index is out of range
+    if mode in ("add", "mul") and is_low_precision(x.dtype):
+        return _in_opmath(cx, x, lambda wide: cx.scatter(wide, ranges, index_of, value_of, mode))
     return cx.scatter(x, ranges, index_of, value_of, mode)
+
+
+def _in_opmath(cx: LoweringContext, x: Any, write: Callable[[Any], Any]) -> Any:
+    """What `write` makes of x in the type that half-precision floats are computed in, rounded at the end."""
+    acc = opmath(x.dtype)
+    wide = cx.compute(x.size, acc, x.device, lambda ops, at: ops.to_dtype(x.load(ops, at), acc), [x])
+    written = write(wide)
+    if written is NotImplemented:
+        return NotImplemented
+    return cx.compute(x.size, x.dtype, x.device, lambda ops, at: ops.to_dtype(written.load(ops, at), x.dtype), [written])
 
 
 def _same_device(x: Any, *others: Any) -> bool:
@@ -78,19 +91,24 @@ def index_put(cx: LoweringContext, x: Any, indices: Sequence[Any], values: Any, 
     def value_of(ops: Any, at: Index) -> Any:
         return values.load(ops, broadcast_index(values.size, at))
 
-    if accumulate and is_low_precision(x.dtype) and not cx.codegens[x.device.split(":")[0]].capabilities.ordered_scatters:
-        return _in_opmath(cx, x, lambda wide: _write(cx, wide, ranges, index_of, value_of, "add"))
     return _write(cx, x, ranges, index_of, value_of, "add" if accumulate else None)
 
 
-def _in_opmath(cx: LoweringContext, x: Any, write: Callable[[Any], Any]) -> Any:
-    """What `write` makes of x in the type that half-precision floats are computed in, rounded once at the end."""
-    acc = opmath(x.dtype)
-    wide = cx.compute(x.size, acc, x.device, lambda ops, at: ops.to_dtype(x.load(ops, at), acc), [x])
-    written = write(wide)
-    if written is NotImplemented:
+@lowering(aten._unsafe_masked_index_put_accumulate.default)
+def masked_index_put(cx: LoweringContext, x: Any, mask: Any, indices: Sequence[Any], values: Any) -> Any:
+    """index_put where the mask holds; elsewhere indices may be out of range, and nothing is added to the first element."""
+    if any(i is None for i in indices) or len(indices) != len(x.size) or mask.dtype != "bool" or not _same_device(x, mask, values):
         return NotImplemented
-    return cx.compute(x.size, x.dtype, x.device, lambda ops, at: ops.to_dtype(written.load(ops, at), x.dtype), [written])
+    size = broadcast_sizes([mask.size, *(i.size for i in indices)])
+
+    def held(tensor: Any) -> Any:
+        def body(ops: Any, at: Index) -> Any:
+            value = tensor.load(ops, broadcast_index(tensor.size, at))
+            return ops.where(mask.load(ops, broadcast_index(mask.size, at)), value, ops.constant(0, tensor.dtype))
+
+        return cx.compute(size, tensor.dtype, tensor.device, body, [tensor, mask])
+
+    return index_put(cx, x, [held(i) for i in indices], held(values), accumulate=True)
 
 
 @lowering(aten.put.default)
@@ -178,13 +196,13 @@ def index_copy(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any) -
 def index_add(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     if not _same_device(x, index, source):
         return NotImplemented
-    dtype, acc = x.dtype, opmath(x.dtype)
+    acc = opmath(x.dtype)
 
     def value_of(ops: Any, at: Index) -> Any:
         value = source.load(ops, at[: len(source.size)])
         if isinstance(alpha, (int, float)) and alpha == 1:
             return value
-        return ops.to_dtype(ops.mul(ops.to_dtype(value, acc), ops.constant(alpha, acc)), dtype)
+        return ops.mul(ops.to_dtype(value, acc), ops.constant(alpha, acc))
 
     error: IndexErrorKind = "RuntimeError" if len(x.size) > 1 else "IndexError"  # eager adds whole rows as `scatter_add` does
     return _write(cx, x, _ranges(x, index, source), _indexed(x, _dim(x, dim), index, error), value_of, "add")

@@ -47,12 +47,22 @@ _CHEAP_OPERATIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class FusedKernel:
-    """A kernel and what it is launched on: buffers in argument order, size expressions."""
+    """A kernel and what it is launched on: buffers in argument order, size expressions.
+
+    in_place: (read, written) buffers that may share memory. is_copy: it does nothing but copy the one to the other.
+    """
 
     kernel: Kernel
     buffers: tuple[str, ...]
     dropped: tuple[str, ...]
     in_place: tuple[tuple[str, str], ...]
+
+    @property
+    def is_copy(self) -> bool:
+        match self.kernel.stages:
+            case (Stage(body=(Load(mask=None), Store())),):
+                return bool(self.in_place)
+        return False
 
 
 def make_kernel(

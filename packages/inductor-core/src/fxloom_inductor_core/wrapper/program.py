@@ -174,12 +174,15 @@ class _Planner:
     # ---------------------------------------------------------------------------------------------------- steps
 
     def _launch(self, group: Group, fused: FusedKernel, dying: list[str]) -> None:
-        name = self._kernel_name(fused.kernel, group.device)
         for buffer in fused.buffers:
             if buffer in group.bases():
                 self.steps.append(self.memory.go_on(buffer, group.bases()[buffer], dying))
             elif buffer in group.writes:
-                self.steps.append(self.memory.allocate(buffer, self.memory.in_place(buffer, fused.in_place, dying)))
+                source = self.memory.in_place(buffer, fused.in_place, dying)
+                self.steps.append(self.memory.allocate(buffer, source))
+                if source is not None and fused.is_copy:
+                    return  # of memory to itself
+        name = self._kernel_name(fused.kernel, group.device)
         for size in fused.kernel.sizes:
             if size not in self.graph.sizes and size not in self.graph.unbacked:
                 raise InternalError("inductor.plan", f"kernel {name} takes the size {size}, which nothing tells")
