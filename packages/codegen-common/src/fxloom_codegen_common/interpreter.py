@@ -131,6 +131,8 @@ class _Run:
         if mode is None:  # of points that meet at an element, the last stays
             last = torch.full((target.numel(),), -1).scatter_reduce_(0, places, torch.arange(places.numel()), "amax")
             target[last >= 0] = flat[last[last >= 0]]
+        elif target.dtype == torch.bool:
+            target.view(torch.uint8).scatter_reduce_(0, places, flat.to(torch.uint8), _COMBINED[mode])
         elif mode == "add":  # one after the other, rounded each time
             target.index_add_(0, places, flat)
         else:

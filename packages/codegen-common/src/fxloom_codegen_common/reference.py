@@ -26,7 +26,7 @@ _CAPABILITIES = Capabilities(
         f"{mode} {name}"
         for name, info in DTYPES.items()
         for mode in ("assign", "add", "mul", "min", "max")
-        if info.kind != "complex" and (mode == "assign" or info.kind != "bool")
+        if info.kind != "complex" and (mode not in ("add", "mul") or info.kind != "bool")
     ),
     ordered_scatters=True,
     random=True,

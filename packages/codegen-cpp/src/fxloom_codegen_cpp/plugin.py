@@ -27,7 +27,10 @@ _CAPABILITIES = Capabilities(
     scans=frozenset({"sum", "prod"}),
     dtypes=frozenset(_DTYPES),
     scatters=frozenset(
-        f"{mode} {dtype}" for mode in ("assign", "add", "mul", "min", "max") for dtype in _DTYPES if mode == "assign" or dtype != "bool"
+        f"{mode} {dtype}"
+        for mode in ("assign", "add", "mul", "min", "max")
+        for dtype in _DTYPES
+        if mode not in ("add", "mul") or dtype != "bool"
     ),
     ordered_scatters=True,
     random=True,

@@ -191,7 +191,9 @@ def _scatter(mode: str, dtype: str) -> KernelCase:
         place = (index % 9).unsqueeze(1).expand(5, 6)
         if mode == "assign":
             return [out.scatter(0, place, x)]
-        return [out.scatter_reduce(0, place, x, {"add": "sum", "mul": "prod", "min": "amin", "max": "amax"}[mode])]
+        by = {"add": "sum", "mul": "prod", "min": "amin", "max": "amax"}[mode]
+        wide = torch.uint8 if kind == torch.bool else kind
+        return [out.to(wide).scatter_reduce(0, place, x.to(wide), by).to(kind)]
 
     return KernelCase(f"scatter {mode}, {dtype}", kernel, make, expected, (f"scatters:{mode} {dtype}", "dtypes:int64"))
 
@@ -216,6 +218,7 @@ def _ordered_scatter() -> KernelCase:
 _SCATTERS = (
     *((mode, dtype) for mode in ("add", "mul", "min", "max") for dtype in ("float32", "float16", "bfloat16", "int64", "uint8")),
     *(("assign", dtype) for dtype in ("float32", "bfloat16", "int64", "bool")),
+    *((mode, "bool") for mode in ("min", "max")),
 )
 
 

@@ -41,6 +41,8 @@ def _write(cx: LoweringContext, x: Any, ranges: Index, index_of: IndexOf, value_
         return cx.copy_of(x)
     if _is_empty(x.size):
         return NotImplemented  # every index is out of range
+    if x.dtype == "bool":  # any of them, all of them
+        mode = {"add": "max", "mul": "min"}.get(mode, mode)  # type: ignore[arg-type,assignment]  # None is none of the keys
     if mode in ("add", "mul") and is_low_precision(x.dtype):
         return _in_opmath(cx, x, lambda wide: cx.scatter(wide, ranges, index_of, value_of, mode))
     return cx.scatter(x, ranges, index_of, value_of, mode)
@@ -218,6 +220,8 @@ def _ranges(x: Any, index: Any, source: Any) -> Index:
 
 def _reduced(cx: LoweringContext, x: Any, ranges: Index, index_of: IndexOf, value_of: ValueOf, reduce: str, include_self: bool) -> Any:
     """x with the values folded into it; without what x holds there, unless `include_self`."""
+    if x.dtype == "bool":
+        return NotImplemented
     mode = _MODES[reduce]
     start = x
     if not include_self:
