@@ -17,7 +17,7 @@ from fxloom.stats import Recorder
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import ConfigError, Site
 from fxloom_interfaces.replayer import current_step
-from fxloom_shapes.fake import processor
+from fxloom_shapes.fake import cpu_features
 
 
 def test_recorder_counts_every_kind_of_event() -> None:
@@ -160,9 +160,9 @@ def test_steps_are_marked_outside_and_inside_of_graphs() -> None:
 
 @pytest.mark.parametrize("taken", [(), (torch.float32,), (torch.float32, torch.bfloat16, torch.float16)], ids=str)
 def test_info_says_what_the_processor_is(taken: tuple[torch.dtype, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "capability", lambda: "AVX2")
-    monkeypatch.setattr(processor, "threads", lambda: 3)
-    monkeypatch.setattr(processor, "onednn_computes", lambda dtype: dtype in taken)
+    monkeypatch.setattr(cpu_features, "capability", lambda: "AVX2")
+    monkeypatch.setattr(cpu_features, "threads", lambda: 3)
+    monkeypatch.setattr(cpu_features, "onednn_computes", lambda dtype: dtype in taken)
     found = collect_info()
     assert (found["cpu"], found["threads"]) == ("AVX2", 3)
     assert found["onednn"] == ([str(dtype).removeprefix("torch.") for dtype in taken] or ["not there"])

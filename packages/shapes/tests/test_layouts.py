@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fxloom_shapes import FakeMode
 from fxloom_shapes.propagation.propagate import _plans, statistics
-from fxloom_shapes.rules import matmul
+from fxloom_shapes.rules import convolution
 
 HALVES = ("torch.bfloat16", "torch.float16")
 
@@ -147,7 +147,7 @@ def test_convolutions_choose_the_memory_format_of_the_processor(isa: str) -> Non
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_in_three_dimensions_follows_onednn(dtype: torch.dtype, has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both answers, whatever this processor's is; the real result can be compared with one of them only (above)."""
-    monkeypatch.setattr(matmul, "onednn_computes", lambda asked: asked is dtype and has)
+    monkeypatch.setattr(convolution, "onednn_computes", lambda asked: asked is dtype and has)
     x = channels_last(torch.randn(2, 4, 5, 5, 5).to(dtype))
     mode = FakeMode()
     _plans.clear()  # of the other answer

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fxloom_shapes import FakeMode
-from fxloom_shapes.fake.rule_registry import RULES
 from fxloom_shapes.propagation.propagate import propagate
+from fxloom_shapes.rules.registry import RULES
 
 aten = torch.ops.aten
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

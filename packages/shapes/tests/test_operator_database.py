@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxloom_shapes import FakeMode, FakeTensor
 from fxloom_shapes.errors import DataDependent, NoFakeKernel, UnsupportedTensor
-from fxloom_shapes.fake.rule_registry import RULES
+from fxloom_shapes.rules.registry import RULES
 
 #: samples of each operator in the ordinary run; the slow one takes MANY
 SAMPLES = {torch.float32: 8, torch.bfloat16: 4, torch.int64: 4, torch.bool: 4}
@@ -143,7 +143,7 @@ def test_rules_agree_with_eager_on_many_samples(dtype: torch.dtype) -> None:
 
 
 def test_what_the_comparison_itself_raises_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fxloom_shapes.rules  # noqa: F401
+    import fxloom_shapes.rules.load_all  # noqa: F401
 
     def broken(fake: Any, real: torch.Tensor) -> str:
         raise ZeroDivisionError
@@ -167,7 +167,7 @@ class Outcome:
 
 
 def compare_samples(dtype: torch.dtype, count: int) -> None:
-    import fxloom_shapes.rules  # noqa: F401
+    import fxloom_shapes.rules.load_all  # noqa: F401
 
     # in a thread of its own: each sample has torch walk the stack of whoever takes it, and pytest's is deep
     with ThreadPoolExecutor(1) as pool:

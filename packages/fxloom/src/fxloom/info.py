@@ -21,7 +21,7 @@ def collect_info() -> dict[str, Any]:
 
     from fxloom_interfaces import versions
     from fxloom_interfaces.plugins import BACKENDS, CODEGENS, REPLAYERS
-    from fxloom_shapes.fake import processor
+    from fxloom_shapes.fake import cpu_features
 
     compiler = os.environ.get("CXX", "g++")
     return {
@@ -31,9 +31,9 @@ def collect_info() -> dict[str, Any]:
         "interfaces": {name.lower(): str(value) for name, value in vars(versions).items() if isinstance(value, versions.Version)},
         "plugins": [str(found) for registry in (BACKENDS, CODEGENS, REPLAYERS) for found in registry.examine()],
         "compiler": shutil.which(compiler) or f"{compiler}: not found; CPU kernels can't be built",
-        "cpu": processor.capability(),
-        "threads": processor.threads(),
-        "onednn": [dtype for dtype in _ONEDNN if processor.onednn_computes(getattr(torch, dtype))] or ["not there"],
+        "cpu": cpu_features.capability(),
+        "threads": cpu_features.threads(),
+        "onednn": [dtype for dtype in _ONEDNN if cpu_features.onednn_computes(getattr(torch, dtype))] or ["not there"],
         "cuda": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
         "cache": str(cache_root()),
     }

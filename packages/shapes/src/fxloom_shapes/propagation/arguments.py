@@ -10,7 +10,7 @@ import torch
 from fxloom_ops.schema import Op
 from fxloom_shapes.fake.descriptor import Descriptor
 from fxloom_shapes.fake.tensor import FakeTensor
-from fxloom_shapes.propagation.current import trace_context
+from fxloom_shapes.propagation.active_context import trace_context
 from fxloom_shapes.symbols.numbers import SYMBOLIC, SymbolicKey
 
 if TYPE_CHECKING:

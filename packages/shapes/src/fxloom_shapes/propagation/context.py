@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 
 from fxloom_shapes._torch_private import saved_tensors_hooks_active
-from fxloom_shapes.propagation.current import CONTEXT
+from fxloom_shapes.propagation.active_context import CONTEXT
 from fxloom_shapes.propagation.mode import FakeMode
 from fxloom_shapes.symbols.env import SymbolEnv
 

@@ -21,10 +21,9 @@ from fxloom_shapes.fake.argument_checks import check_call
 from fxloom_shapes.fake.descriptor import CONJ, NEG
 from fxloom_shapes.fake.devices import with_requested_device
 from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, Uncached, ViewOf
-from fxloom_shapes.fake.rule_registry import RULES
 from fxloom_shapes.fake.tensor import AmbiguousCopy, FakeStorage, FakeTensor, make_fake, set_dispatcher
+from fxloom_shapes.propagation.active_context import symbols_of_context
 from fxloom_shapes.propagation.arguments import Key, RealTensor, environment, key_of, tensors_of, with_fakes
-from fxloom_shapes.propagation.current import symbols_of_context
 from fxloom_shapes.propagation.data_dependent import CustomContext, dynamic_shape
 from fxloom_shapes.propagation.known_values import (
     KNOWN_FACTORIES,
@@ -35,7 +34,8 @@ from fxloom_shapes.propagation.known_values import (
     written_constant,
 )
 from fxloom_shapes.propagation.meta_kernels import common_device, run_meta_kernel
-from fxloom_shapes.propagation.special_operators import HANDLERS, Handler
+from fxloom_shapes.propagation.special_operators import SPECIAL_OPERATORS, Handler
+from fxloom_shapes.rules.registry import RULES
 
 if TYPE_CHECKING:
     from fxloom_shapes.propagation.mode import FakeMode
@@ -84,7 +84,7 @@ _traits: dict[int, OperatorTraits] = {}
 
 def _traits_of(func: Op) -> OperatorTraits:
     traits = OperatorTraits(
-        func, schema_info(func), HANDLERS.get(func), func in _COPIES, func is aten._unsafe_view.default, func in KNOWN_FACTORIES
+        func, schema_info(func), SPECIAL_OPERATORS.get(func), func in _COPIES, func is aten._unsafe_view.default, func in KNOWN_FACTORIES
     )  # fmt: skip
     return _traits.setdefault(id(func), traits)
 
@@ -203,8 +203,8 @@ def _build(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> 
 
 def _make_plan(func: Op, info: SchemaInfo, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeMode | None) -> Plan | Uncached | None:
     """None when the operator is defined by others and has to be taken apart."""
-    if not RULES:
-        import fxloom_shapes.rules  # noqa: F401  # fills the table, at first need: it takes 20 ms
+    import fxloom_shapes.rules.load_all  # noqa: F401  # fills the table, at first need: it takes 20 ms
+
     rule = RULES.get(func)
     if rule is not None:
         device = common_device(func, args, kwargs)

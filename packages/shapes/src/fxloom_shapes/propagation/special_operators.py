@@ -1,6 +1,6 @@
 """Operators that propagation of metadata does not cover: they read numbers, or change a tensor's own metadata.
 
-In: an operator of `HANDLERS`, its arguments and the mode that runs it, if any. Out: what the operator returns.
+In: an operator of `SPECIAL_OPERATORS`, its arguments and the mode that runs it, if any. Out: what the operator returns.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fxloom_shapes._torch_private import disable_torch_dispatch
 from fxloom_shapes.errors import DataDependent, NoFakeKernel
 from fxloom_shapes.fake.descriptor import describe, describe_tensor
 from fxloom_shapes.fake.tensor import FakeTensor, make_fake
+from fxloom_shapes.propagation.active_context import symbols_of_context
 from fxloom_shapes.propagation.arguments import with_fakes
-from fxloom_shapes.propagation.current import symbols_of_context
 from fxloom_shapes.propagation.data_dependent import unbacked_number
 from fxloom_shapes.propagation.known_values import numel
 
@@ -119,7 +119,7 @@ def _set_storage(func: Op, target: FakeTensor, rest: tuple[Any, ...]) -> FakeTen
     return target
 
 
-HANDLERS: dict[Op, Handler] = {
+SPECIAL_OPERATORS: dict[Op, Handler] = {
     aten._local_scalar_dense.default: _read_scalar,
     aten.lift_fresh.default: _lift_fresh,
     aten._assert_scalar.default: _assert_scalar,
@@ -140,7 +140,7 @@ for _name in (
     "detach_",
 ):
     for _overload in getattr(aten, _name).overloads():
-        HANDLERS[getattr(getattr(aten, _name), _overload)] = _change_metadata
+        SPECIAL_OPERATORS[getattr(getattr(aten, _name), _overload)] = _change_metadata
 for _name in ("_record_function_enter", "_record_function_enter_new", "_record_function_exit"):
     for _overload in getattr(torch.ops.profiler, _name).overloads():
-        HANDLERS[getattr(getattr(torch.ops.profiler, _name), _overload)] = _run_for_real
+        SPECIAL_OPERATORS[getattr(getattr(torch.ops.profiler, _name), _overload)] = _run_for_real

@@ -1,4 +1,4 @@
-"""Fused attention, and the derivatives that are library calls."""
+"""Fused attention on the CPU and its derivative."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.fake.descriptor import Descriptor, contiguous_stride, is_empty
-from fxloom_shapes.fake.layout import elementwise_stride, is_contiguous, suggests_channels_last
-from fxloom_shapes.fake.plans import Number, Plan
-from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.fake.descriptor import Descriptor, contiguous_stride
+from fxloom_shapes.fake.layout import elementwise_stride
+from fxloom_shapes.fake.plans import Plan
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 
@@ -50,72 +50,3 @@ def flash_attention_cpu_backward(device: torch.device, grad: Any, q: Any, k: Any
     if not _attention_sizes(q.desc, k.desc, v.desc):
         return None
     return several(*[fresh(x.desc.size, x.desc.dtype, device, _heads_inside(x.desc.size)) for x in (q, k, v)])
-
-
-@shape_rule(aten.convolution_backward.default)
-def convolution_backward(
-    device: torch.device,
-    grad: Any,
-    x: Any,
-    weight: Any,
-    bias_sizes: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    mask: Any,
-) -> Plan | None:
-    descs = (grad.desc, x.desc, weight.desc)
-    if transposed or any(not is_contiguous(desc) or suggests_channels_last(desc) or is_empty(desc.size) for desc in descs):
-        return None
-    if len({desc.dtype for desc in descs}) != 1:
-        return None
-    dtype = x.desc.dtype
-    nothing: Plan = Number(None)
-    return several(
-        fresh(x.desc.size, dtype, device) if mask[0] else nothing,
-        fresh(weight.desc.size, dtype, device) if mask[1] else nothing,
-        fresh((weight.desc.size[0],), dtype, device) if mask[2] else nothing,
-    )
-
-
-def _classes(x: Descriptor, target: Descriptor) -> bool:
-    if len(x.size) == 1:
-        return target.size in ((), (1,))
-    return len(x.size) == 2 and target.size == x.size[:1]
-
-
-@shape_rule(aten.nll_loss_forward.default)
-def nll_loss_forward(device: torch.device, x: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Plan | None:
-    if not _classes(x.desc, target.desc) or not x.desc.dtype.is_floating_point or is_empty(x.desc.size):
-        return None
-    if weight is not None and weight.desc.size != (x.desc.size[-1],):
-        return None
-    size = target.desc.size if reduction == 0 and len(x.desc.size) == 2 else ()
-    return several(fresh(size, x.desc.dtype, device), fresh((), x.desc.dtype, device))
-
-
-@shape_rule(aten.nll_loss2d_forward.default)
-def nll_loss2d_forward(device: torch.device, x: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Plan | None:
-    a, labels = x.desc, target.desc
-    if len(a.size) != 4 or labels.size != (a.size[0], *a.size[2:]) or not a.dtype.is_floating_point or is_empty(a.size):
-        return None
-    if labels.dtype not in (torch.int64, torch.uint8) or (weight is not None and weight.desc.size != (a.size[1],)):
-        return None
-    return several(fresh(labels.size if reduction == 0 else (), a.dtype, device), fresh((), a.dtype, device))
-
-
-@shape_rule(aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor)
-def ctc_loss_backward(device: torch.device, grad: Any, log_probs: Any, *rest: Any) -> Plan | None:
-    return fresh(log_probs.desc.size, log_probs.desc.dtype, device)
-
-
-@shape_rule(aten.nll_loss_backward.default)
-def nll_loss_backward(
-    device: torch.device, grad: Any, x: Any, target: Any, weight: Any, reduction: int, ignore_index: int, total: Any
-) -> Plan | None:
-    if not _classes(x.desc, target.desc) or not is_contiguous(x.desc):
-        return None
-    return fresh(x.desc.size, x.desc.dtype, device)

@@ -8,8 +8,8 @@ import torch
 
 from fxloom_shapes.fake.layout import NUMBERS, number_dtype
 from fxloom_shapes.fake.plans import Plan
-from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 from fxloom_shapes.fake.sizes import assume_size
+from fxloom_shapes.rules.registry import fresh, shape_rule
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten

@@ -10,9 +10,9 @@ import torch
 from fxloom_shapes.fake.descriptor import equal, is_empty
 from fxloom_shapes.fake.layout import elementwise_stride, is_contiguous, is_non_overlapping_and_dense, suggested_stride
 from fxloom_shapes.fake.plans import Plan
-from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 from fxloom_shapes.fake.sizes import assume_size, broadcast, guard_or_false, same_size
 from fxloom_shapes.fake.tensor import FakeTensor, run_operator
+from fxloom_shapes.rules.registry import fresh, shape_rule
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten

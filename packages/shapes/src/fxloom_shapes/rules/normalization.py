@@ -1,4 +1,4 @@
-"""Normalization layers and dropout."""
+"""Normalization layers and their derivatives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from fxloom_shapes.fake.descriptor import Descriptor, is_empty
 from fxloom_shapes.fake.layout import is_contiguous, suggested_stride
 from fxloom_shapes.fake.plans import Plan
-from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 _WIDE = (torch.float32, torch.float64)
@@ -144,10 +144,3 @@ def native_batch_norm_backward(
         return None
     channels = fresh((x.desc.size[1],), x.desc.dtype, device)
     return several(fresh(x.desc.size, x.desc.dtype, device), channels, channels)
-
-
-@shape_rule(aten.native_dropout.default)
-def native_dropout(device: torch.device, x: Any, p: float, train: bool | None) -> Plan | None:
-    if not is_contiguous(x.desc) or not x.desc.dtype.is_floating_point:
-        return None
-    return several(fresh(x.desc.size, x.desc.dtype, device), fresh(x.desc.size, torch.bool, device))

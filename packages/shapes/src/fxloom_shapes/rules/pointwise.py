@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.descriptor import Descriptor, describe, describe_contiguous, is_empty
-from fxloom_shapes.fake.layout import NUMBERS, common_dtype, elementwise_stride, is_non_overlapping_and_dense, suggested_stride
+from fxloom_shapes.fake.layout import NUMBERS, common_dtype, elementwise_stride, is_non_overlapping_and_dense
 from fxloom_shapes.fake.plans import Plan, SameAs
-from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
 from fxloom_shapes.fake.sizes import broadcast
 from fxloom_shapes.fake.tensor import FakeTensor
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
 from fxloom_shapes.rules.view import copy_of
 
 aten = torch.ops.aten
@@ -23,7 +23,7 @@ def _same(common: torch.dtype) -> torch.dtype:
     return common
 
 
-def _float(common: torch.dtype) -> torch.dtype:
+def to_float(common: torch.dtype) -> torch.dtype:
     return common if common.is_floating_point else torch.get_default_dtype()
 
 
@@ -51,12 +51,13 @@ def elementwise(dtype: Dtype, operands: int) -> Callable[..., Plan | None]:
     """A rule for an operator whose first `operands` arguments are tensors or numbers; the others are options."""
 
     def rule(device: torch.device, *args: Any, **kwargs: Any) -> Plan | None:
-        return _plan(device, dtype, args[:operands])
+        return elementwise_plan(device, dtype, args[:operands])
 
     return rule
 
 
-def _plan(device: torch.device, dtype: Dtype, values: tuple[Any, ...]) -> Plan | None:
+def elementwise_plan(device: torch.device, dtype: Dtype, values: tuple[Any, ...]) -> Plan | None:
+    """Plan of an elementwise operator on `values` (fakes and numbers), whose result type `dtype` makes of the common one."""
     descs: list[Descriptor] = []
     everything: list[Any] = []
     for value in values:
@@ -124,7 +125,7 @@ def _shares_memory(values: tuple[Any, ...]) -> bool:
 _UNARY: dict[Dtype, str] = {
     _same: "abs floor ceil trunc round sign sgn positive square relu",
     _not_bool: "neg",
-    _float: "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh "
+    to_float: "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh "
     "acosh atanh sigmoid erf erfc erfinv lgamma digamma",
     _only_float: "frac silu mish hardsigmoid hardswish gelu",
     _integral: "bitwise_not",
@@ -134,7 +135,7 @@ _BINARY: dict[Dtype, str] = {
     _same: "add.Tensor mul.Tensor maximum minimum fmod.Tensor fmod.Scalar remainder.Tensor remainder.Scalar pow.Tensor_Tensor "
     "pow.Tensor_Scalar add.Scalar mul.Scalar fmax fmin floor_divide floor_divide.Scalar",
     _not_bool: "sub.Tensor sub.Scalar",
-    _float: "div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self special_xlog1py "
+    to_float: "div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self special_xlog1py "
     "special_xlog1py.other_scalar special_xlog1py.self_scalar",
     _only_float: "logaddexp logaddexp2 sigmoid_backward tanh_backward gelu_backward silu_backward mish_backward hardswish_backward "
     "hardsigmoid_backward hardtanh_backward logit_backward softplus_backward",
@@ -184,7 +185,7 @@ def ldexp(device: torch.device, x: Any, exponent: Any) -> Plan | None:
 
 @shape_rule(aten.heaviside.default)
 def heaviside(device: torch.device, x: Any, values: Any) -> Plan | None:
-    return _plan(device, _same, (x, values)) if x.desc.dtype == values.desc.dtype else None
+    return elementwise_plan(device, _same, (x, values)) if x.desc.dtype == values.desc.dtype else None
 
 
 @shape_rule(aten.frexp.Tensor)
@@ -193,35 +194,19 @@ def frexp(device: torch.device, x: Any) -> Plan | None:
     return several(*plans) if x.desc.dtype.is_floating_point and None not in plans else None  # type: ignore[arg-type]
 
 
-@shape_rule(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
-def normal(device: torch.device, mean: Any, std: Any = 1.0, *, generator: Any = None) -> Plan | None:
-    descs = [value.desc for value in (mean, std) if type(value) is FakeTensor]
-    size = broadcast(*[desc.size for desc in descs])
-    if size is None or any(not desc.dtype.is_floating_point or desc.dtype != descs[0].dtype for desc in descs):
-        return None
-    return fresh(size, descs[0].dtype, device)
-
-
-@shape_rule(aten.native_dropout_backward.default)
-def native_dropout_backward(device: torch.device, grad: Any, mask: Any, scale: float) -> Plan | None:
-    if device.type != "cpu":  # a kernel of its own
-        return fresh(grad.desc.size, grad.desc.dtype, device, suggested_stride(grad.desc, grad.desc.size))
-    return _plan(device, _float, (grad, mask))
-
-
 @shape_rule(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(device: torch.device, x: Any, y: Any, alpha: Any = 1) -> Plan | None:
-    return _plan(device, _not_bool, (y, x))  # the order decides the strides
+    return elementwise_plan(device, _not_bool, (y, x))  # the order decides the strides
 
 
 @shape_rule(aten.threshold_backward.default, aten.leaky_relu_backward.default)
 def backward_of_sign(device: torch.device, grad: Any, x: Any, *rest: Any) -> Plan | None:
-    return _plan(device, _only_float, (x, grad))  # the order decides the strides
+    return elementwise_plan(device, _only_float, (x, grad))  # the order decides the strides
 
 
 @shape_rule(aten.elu_backward.default)
 def elu_backward(device: torch.device, grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Any) -> Plan | None:
-    return _plan(device, _only_float, (grad, x))
+    return elementwise_plan(device, _only_float, (grad, x))
 
 
 @shape_rule(aten.pow.Scalar)
@@ -258,7 +243,7 @@ def log_sigmoid_forward(device: torch.device, x: Any) -> Plan | None:
 
 @shape_rule(aten.div.Tensor_mode)
 def div_mode(device: torch.device, x: Any, y: Any, rounding_mode: str | None = None) -> Plan | None:
-    return _plan(device, _float if rounding_mode is None else _same, (x, y))
+    return elementwise_plan(device, to_float if rounding_mode is None else _same, (x, y))
 
 
 @shape_rule(aten.clamp.default)

@@ -9,8 +9,8 @@ import torch
 from fxloom_shapes.fake.descriptor import Descriptor, is_empty
 from fxloom_shapes.fake.layout import is_contiguous, suggested_stride, suggests_channels_last
 from fxloom_shapes.fake.plans import Plan
-from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
 from fxloom_shapes.fake.sizes import assume_size, is_unbacked
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 

@@ -9,7 +9,7 @@ import torch
 from fxloom_shapes.fake.descriptor import Descriptor, is_empty
 from fxloom_shapes.fake.layout import is_contiguous
 from fxloom_shapes.fake.plans import Plan
-from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ import torch
 
 from fxloom_shapes.fake.descriptor import Descriptor, contiguous_stride
 from fxloom_shapes.fake.plans import Fresh, Plan
-from fxloom_shapes.fake.rule_registry import fresh, shape_rule
+from fxloom_shapes.rules.registry import fresh, shape_rule
 
 aten = torch.ops.aten
 

@@ -11,7 +11,6 @@ import torch
 from fxloom_shapes.fake.descriptor import CONJ, NEG, Descriptor, contiguous_stride, describe, equal, is_empty, known_equal
 from fxloom_shapes.fake.layout import is_contiguous
 from fxloom_shapes.fake.plans import Fresh, Nest, Plan, ViewOf
-from fxloom_shapes.fake.rule_registry import fresh, shape_rule
 from fxloom_shapes.fake.sizes import (
     assume_equal,
     assume_inside,
@@ -24,6 +23,7 @@ from fxloom_shapes.fake.sizes import (
     statically_same_size,
     wrapped,
 )
+from fxloom_shapes.rules.registry import fresh, shape_rule
 from fxloom_shapes.symbols.numbers import estimate
 
 aten = torch.ops.aten

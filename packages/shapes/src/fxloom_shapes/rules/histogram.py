@@ -1,4 +1,4 @@
-"""Histograms, and losses over alignments."""
+"""Histograms of one and more dimensions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.plans import Nest, Plan
-from fxloom_shapes.fake.rule_registry import fresh, several, shape_rule
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
 
 aten = torch.ops.aten
 
@@ -44,18 +44,3 @@ def histogramdd_by_edges(device: torch.device, x: Any, bins: Any, **options: Any
     if len(x.desc.size) < 2 or x.desc.size[-1] != len(bins) or any(len(edges.desc.size) != 1 for edges in bins):
         return None
     return fresh(tuple(edges.desc.size[0] - 1 for edges in bins), x.desc.dtype, device)
-
-
-@shape_rule(aten._ctc_loss.default)
-def ctc_loss(
-    device: torch.device, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **options: Any
-) -> Plan | None:
-    """The lengths are numbers of the call, so the shape depends on no tensor's values."""
-    desc = log_probs.desc
-    if len(desc.size) != 3 or device.type != "cpu" or not input_lengths or len(input_lengths) != len(target_lengths):
-        return None
-    steps, batch, _ = desc.size
-    if batch != len(input_lengths) or max(input_lengths) > steps:
-        return None
-    alpha = (batch, steps, 2 * max(target_lengths) + 1)
-    return several(fresh((batch,), desc.dtype, device), fresh(alpha, desc.dtype, device))

@@ -1,4 +1,7 @@
-"""`@shape_rule(op, ...)` and small helpers for rules."""
+"""The table of shape rules: `@shape_rule(op, ...)` registers one; small helpers that rules are written with.
+
+In: the operators of a rule. Out: `RULES`, operator -> rule.
+Invariant: one rule for each operator; nothing here imports a family."""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from fxloom_shapes.fake.tensor import FakeTensor
 
 _AnyRule = TypeVar("_AnyRule", bound=Rule)
 
-#: shape rules of ours by operator: (device, args, kwargs) -> Plan, or None to decline. `fxloom_shapes.rules` fills it.
+#: Operator -> rule: (device, args, kwargs) -> Plan, or None to decline. `load_all` fills it.
 RULES: dict[Op, Rule] = {}
 
 
