@@ -165,7 +165,7 @@ def test_the_programs_handlers_see_it(program: Program, backend: str) -> None:
 
 def test_a_lowering_that_raises_leaves_the_call_to_eager(monkeypatch: pytest.MonkeyPatch, counters_at_zero: None) -> None:
     """Whether the program's call raises only eager can tell; that it did not is reported."""
-    from fxloom_inductor_core.lowering.families import rules
+    from fxloom_inductor_core.lowering.load_all import rules
 
     def raises(*args: Any) -> Any:
         raise ValueError("of a lowering")

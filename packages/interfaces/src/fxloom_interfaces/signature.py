@@ -163,7 +163,7 @@ Result = FromOutput | FromInput | FromConstant | SameResult | FromResult
 
 @dataclass(frozen=True, slots=True)
 class MetadataChange:
-    """After the epilogue caller input `index` gets this size, stride and storage offset (`t_`, `unsqueeze_`, ...)."""
+    """After the write-back caller input `index` gets this size, stride and storage offset (`t_`, `unsqueeze_`, ...)."""
 
     index: int
     size: tuple[Any, ...]
@@ -208,7 +208,7 @@ class GraphSignature:
         return result, others
 
     def mutated(self) -> tuple[int, ...]:
-        """Placeholders that the epilogue writes to."""
+        """Placeholders that the write-back writes to."""
         return tuple(position for position, spec in enumerate(self.inputs) if spec.mutated)
 
     def static_inputs(self) -> tuple[int, ...]:

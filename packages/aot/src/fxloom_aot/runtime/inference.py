@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from fxloom_aot._torch_private import below_autograd, set_grad_enabled
-from fxloom_aot.runtime.epilogue import finishers
 from fxloom_aot.runtime.inputs import input_gatherer
+from fxloom_aot.runtime.write_back import finishers
 from fxloom_aot.storages import StorageCheck
 from fxloom_interfaces.signature import FromInput, FromOutput, FromResult, GraphSignature, Result
 

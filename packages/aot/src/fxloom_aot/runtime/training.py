@@ -24,11 +24,11 @@ import torch
 from fxloom_aot._torch_private import below_autograd
 from fxloom_aot.double_backward.held_inputs import HeldInputs, InputHolder
 from fxloom_aot.runtime.autograd_nodes import CompiledFunction, Part
-from fxloom_aot.runtime.epilogue import finishers
 from fxloom_aot.runtime.inference import Compiled
 from fxloom_aot.runtime.inputs import input_gatherer
 from fxloom_aot.runtime.saved_state import StageCall, WriteCounter
 from fxloom_aot.runtime.stage import CompiledStage
+from fxloom_aot.runtime.write_back import finishers
 from fxloom_aot.storages import StorageCheck
 from fxloom_interfaces.signature import GraphSignature, OutputKind
 

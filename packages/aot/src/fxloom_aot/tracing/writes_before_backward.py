@@ -20,7 +20,7 @@ from fxloom_shapes import FakeTensor
 
 
 def exposed_memories(state: Functionalizer, found: ForwardOutputs) -> dict[int, int | None]:
-    """The memories of the log that are the caller's, each with the program's memory that it is; None where the epilogue writes."""
+    """The memories of the log that are the caller's, each with the program's memory that it is; None where the write-back writes."""
     memories: dict[int, int | None] = {}
     for spec, value, program in zip(found.specs, found.values, found.programs, strict=True):
         if type(value) is FakeTensor and program is not None and spec.kind is not OutputKind.NEW_VALUE:

@@ -21,7 +21,7 @@ from fxloom_inductor_core.ir.layouts import as_expr, fake_order, layout_of, orde
 from fxloom_inductor_core.ir.numbers import Float
 from fxloom_inductor_core.ir.tensors import Tensor, View
 from fxloom_inductor_core.lowering.context import LoweringContext
-from fxloom_inductor_core.lowering.families import rules
+from fxloom_inductor_core.lowering.load_all import rules
 from fxloom_inductor_core.lowering.loops import TooManyArguments
 from fxloom_inductor_core.lowering.registry import Rule, library_call
 from fxloom_inductor_core.lowering.sizes import SIZE_OPS

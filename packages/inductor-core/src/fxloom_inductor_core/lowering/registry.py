@@ -1,7 +1,7 @@
 """The registry of lowering rules and the decorator that fills it.
 
 In: rules, `rule(cx, *args, **kwargs)` of an overload's arguments as lowered values. Out: `RULES`. Invariant: an overload has one
-rule, and this module knows none of the families that register here (see `families`).
+rule, and this module knows none of the families that register here (see `load_all`).
 """
 
 from __future__ import annotations
