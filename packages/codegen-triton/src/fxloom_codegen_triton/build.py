@@ -1,7 +1,7 @@
 """From sources to callables: one Python module per graph, imported, its kernels compiled several at a time.
 
 In: the `KernelSource`s of a graph and the artifact store. Out: `BuiltKernels`; how a built kernel is called stands in `launch`,
-how a template chooses among its variants in `matmul`. Triton keeps compiled binaries in a cache of its own.
+how a template is in its module of `templates`. Triton keeps compiled binaries in a cache of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from fxloom_codegen_triton.launch import Launcher
-from fxloom_codegen_triton.matmul import TunedMatmul
 from fxloom_codegen_triton.modules import interpreting, load_module, module_text
+from fxloom_codegen_triton.templates import TEMPLATES
 from fxloom_interfaces.artifacts import ArtifactStore
 from fxloom_interfaces.codegen import BuiltKernels, KernelSource
 
@@ -20,10 +20,12 @@ from fxloom_interfaces.codegen import BuiltKernels, KernelSource
 def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore) -> BuiltKernels:
     """Callables for all sources. ToolchainError when Triton is missing or refuses a kernel."""
     module, cached = load_module(sources, store)
-    kernels = [source for source in sources if "configs" not in source.details]
+    kernels = [source for source in sources if "template" not in source.details]
     launchers = {source.name: Launcher(getattr(module, source.name), source) for source in kernels}
     runs = 0 if interpreting() else _compile_all(list(launchers.values()))
-    templates = {source.name: TunedMatmul(module, source) for source in sources if "configs" in source.details}
+    templates = {
+        source.name: TEMPLATES[source.details["template"]].launcher(module, source) for source in sources if "template" in source.details
+    }
     return BuiltKernels({**launchers, **templates}, compiler_runs=runs, cached=cached, source=module_text(sources))
 
 

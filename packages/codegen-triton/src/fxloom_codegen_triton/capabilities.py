@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fxloom_codegen_triton.templates import TEMPLATES
 from fxloom_interfaces.codegen import Capabilities
 
 #: Rows of up to so many elements stay in registers from the first stage of a kernel to the last.
@@ -25,5 +26,5 @@ CAPABILITIES = Capabilities(
     max_scratch_nbytes=PERSISTENT_NUMEL,  # of elements of one byte, so that such rows always stay in registers
     two_pass_numel=PERSISTENT_NUMEL,
     parallelism=132 * 8,
-    templates=frozenset({"mm"}),
+    templates=frozenset(TEMPLATES),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fxloom_codegen_triton.capabilities import CAPABILITIES
+from fxloom_codegen_triton.templates import TEMPLATES
 from fxloom_interfaces.codegen import BuiltKernels, Capabilities, KernelSource
 from fxloom_interfaces.errors import PluginError
 from fxloom_interfaces.versions import LOOP_IR, Version
@@ -31,12 +32,11 @@ class TritonCodegen:
         return emit_kernel(kernel, name)
 
     def template(self, kind: str, name: str, parameters: Mapping[str, Any]) -> KernelSource:
-        """The GEMM template as function `name`. Built, it measures its tile sizes and the library on its first call."""
-        from fxloom_codegen_triton.matmul import tuned_source
-
-        if kind != "mm":
+        """The template `kind` of `templates.TEMPLATES` as function `name`. PluginError for one that is not there."""
+        if kind not in TEMPLATES:
             raise PluginError(self.name, f"has no template {kind!r}")
-        return tuned_source(name, dtype=parameters["dtype"], bias=parameters["bias"])
+        source = TEMPLATES[kind].render(name, parameters)
+        return replace(source, details={**source.details, "template": kind})
 
     def build(self, sources: Sequence[KernelSource], store: Any) -> BuiltKernels:
         """Write the sources as one module into `store`, import it and compile its kernels.

@@ -1,14 +1,13 @@
 """Loop IR: what lowering makes of an operator, before fusion. Frozen nodes, each checked when made.
 
-    node      := Pointwise | Reduction | Scan | Sort | Scatter | Template | Extern
+    node      := Pointwise | Reduction | Scan | Sort | Scatter | Extern
     Buffer    := name, Layout                    storage of its own; Layout := device, dtype, size, stride, offset
     Pointwise := for i in ranges:  out[i] = body(ops, i)
     Reduction := for i in ranges:  out[i] = combine over r in reduction_ranges of body(ops, i, r)
     Scan      := running combine along the last axis of ranges
     Sort      := stable sort along the last axis of ranges
     Scatter   := out = base; for i in ranges:  out[index_of(ops, i)] = body(ops, i)      last writer, sum, product, ...
-    Template  := a plugin's own kernel (GEMM, attention), with an elementwise epilogue
-    Extern    := a library or eager kernel call on whole buffers
+    Extern    := a call on whole buffers: of a library, of a code generator's template (a GEMM), or of an eager kernel
 
 Bodies are Python run under a handler of `ops.Ops`; they are closures, so these nodes neither pickle nor hash by content. What
 goes to a code generator is the traced form in `program.py`.
@@ -16,7 +15,7 @@ goes to a code generator is the traced form in `program.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -171,23 +170,10 @@ class Scatter(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Template(Node):
-    """A plugin's own kernel of `template` kind on whole buffers, with `epilogue(ops, index, value)` applied to its result."""
-
-    template: str
-    inputs: tuple[Buffer, ...]
-    parameters: Mapping[str, Any]
-    epilogue: Callable[..., Any] | None = None
-
-    def __str__(self) -> str:
-        return f"{self._head()}\n  template {self.template}({', '.join(i.name for i in self.inputs)})"
-
-
-@dataclass(frozen=True, slots=True)
 class Extern(Node):
     """A call of a library or eager kernel. target: dotted name under `torch`; arguments: printed form with buffer names.
 
-    library: called on purpose (GEMM, convolution, attention); otherwise a fallback for lack of a lowering.
+    library: called on purpose (GEMM, convolution, attention, a template); otherwise a fallback for lack of a lowering.
     """
 
     target: str

@@ -161,6 +161,17 @@ class LoweringContext(LoopBuilder):
                 self.out.nodes.append(Extern(Buffer(name, layout), target, printed, reads, library, origins=self.origins_of_current()))
         return [self.stored(name) for name in names]
 
+    def template(self, kind: str, name: str, parameters: Mapping[str, Any], device: str) -> str | None:
+        """Have the code generator for the device build its template `kind` as `name`, a target of `library`; the name of the operator
+        that is counted. None where it has no such template, or options don't let templates compete.
+        """
+        device_type = device.partition(":")[0]
+        plugin = self.codegens.get(device_type)
+        if not self.options.templates or plugin is None or kind not in plugin.capabilities.templates:
+            return None
+        self.out.templates[name] = (device_type, kind, parameters)
+        return f"{plugin.name}.{name}"
+
     def _bind_unbacked(self, names: Sequence[str], layouts: Sequence[Layout]) -> tuple[tuple[str, str, int], ...]:
         """(symbol, buffer, dim) for the symbols that are new with these buffers."""
         found: dict[str, tuple[str, str, int]] = {}

@@ -35,20 +35,18 @@ def _product(cx: LoweringContext, target: str, op: str, a: Any, b: Any) -> Tenso
 
 def _template(cx: LoweringContext, a: Any, b: Any, bias: Any = None) -> Tensor | None:
     """a @ b [+ bias] by the plugin's own kernel, where it has one and options let it compete; None elsewhere."""
-    device = a.device.partition(":")[0]
-    plugin = cx.codegens.get(device)
-    if not cx.options.templates or plugin is None or "mm" not in plugin.capabilities.templates:
-        return None
     if a.dtype not in ("float16", "bfloat16") or b.dtype != a.dtype or len(a.size) != 2:
         return None
     if bias is not None and (bias.dtype != a.dtype or len(bias.size) != 1):
         return None
     name = f"mm_{'bias_' if bias is not None else ''}{a.dtype}"
-    cx.out.templates[name] = (device, "mm", {"dtype": a.dtype, "bias": bias is not None})
+    op = cx.template("mm", name, {"dtype": a.dtype, "bias": bias is not None}, a.device)
+    if op is None:
+        return None
     size = (a.size[0], b.size[1])
     layout = Layout(a.device, a.dtype, size, contiguous_strides(size))
     operands = [cx.operand(a, _gemm_ready), cx.operand(b, _gemm_ready)] + ([] if bias is None else [cx.operand(bias)])
-    return cx.library(name, operands, [layout], out=True, op=f"{plugin.name}.{name}")[0]
+    return cx.library(name, operands, [layout], out=True, op=op)[0]
 
 
 @lowering(aten.mm.default)

@@ -1,6 +1,8 @@
-"""The GEMM template: `out = a @ b`, with an optional bias along the columns and ReLU, rendered from `templates/mm.py.jinja`.
+"""The GEMM template: `out = a @ b`, with an optional bias along the columns and ReLU, rendered from `gemm.py.jinja`.
 
-What a GEMM does that a library call can't is to apply an epilogue before the result leaves the registers.
+In: the type of the operands and whether there is a bias. Out: one source with a variant for each tile size, and its callable, which
+measures variants and library at the first call. What a GEMM does that a library call can't is to apply an epilogue (operators on the
+result) before the result leaves the registers.
 """
 
 from __future__ import annotations
@@ -8,13 +10,14 @@ from __future__ import annotations
 import functools
 import logging
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
 from fxloom_codegen_triton.launch import run_on
 from fxloom_codegen_triton.modules import load_module
+from fxloom_codegen_triton.templates.template import Template
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.errors import UserError
 
@@ -54,7 +57,7 @@ CONFIGS = (
 def _template() -> jinja2.Template:
     import jinja2
 
-    text = (files("fxloom_codegen_triton") / "templates" / "mm.py.jinja").read_text()
+    text = (files("fxloom_codegen_triton") / "templates" / "gemm.py.jinja").read_text()
     return jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(text)
 
 
@@ -110,6 +113,10 @@ def tuned_source(name: str, *, dtype: str, bias: bool) -> KernelSource:
     return KernelSource(
         name, "triton", "\n\n".join(v.text.rstrip() for v in variants) + "\n", {"helpers": (), "configs": CONFIGS, "bias": bias}
     )
+
+
+def _render(name: str, parameters: Mapping[str, Any]) -> KernelSource:
+    return tuned_source(name, dtype=parameters["dtype"], bias=parameters["bias"])
 
 
 class TunedMatmul:
@@ -180,3 +187,6 @@ def _milliseconds(run: Callable[[], None], repeats: int = 10) -> float:
         end.record()
     torch.cuda.synchronize()
     return statistics.median(start.elapsed_time(end) for start, end in events)
+
+
+GEMM = Template(_render, TunedMatmul)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fxloom_codegen_triton import PLUGIN
-from fxloom_codegen_triton.matmul import MatmulConfig, build_matmul, matmul_source
+from fxloom_codegen_triton.templates.gemm import MatmulConfig, build_matmul, matmul_source
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.errors import PluginError, UserError
 
