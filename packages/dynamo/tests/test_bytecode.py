@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fxloom_dynamo.bytecode import AssemblyError, Body, Instruction, assemble, disassemble, emit
+from fxloom_dynamo.bytecode import AssemblyError, Body, Instruction, assemble, disassemble, snippets
 
 LIBRARY = sorted(
     path
@@ -74,39 +74,39 @@ def template(a: Any, b: Any) -> None:
 
 
 def run(instructions: list[Instruction], *args: Any) -> Any:
-    code = assemble(Body(emit.prologue() + instructions), template.__code__)
+    code = assemble(Body(snippets.prologue() + instructions), template.__code__)
     assert code.co_consts[0] == "Kept as constant 0."
     return types.FunctionType(code, {})(*args)
 
 
 def test_calls() -> None:
-    a, b = emit.load_fast("a"), emit.load_fast("b")
-    end = emit.return_value()
-    assert run(emit.push_callable(emit.load_const(max)) + a + b + emit.call(2) + end, 3, 4) == 4
-    named = emit.push_callable(emit.load_const(sorted)) + a + b + emit.call(1, ("reverse",)) + end
+    a, b = snippets.load_fast("a"), snippets.load_fast("b")
+    end = snippets.return_value()
+    assert run(snippets.push_callable(snippets.load_const(max)) + a + b + snippets.call(2) + end, 3, 4) == 4
+    named = snippets.push_callable(snippets.load_const(sorted)) + a + b + snippets.call(1, ("reverse",)) + end
     assert run(named, [1, 2], True) == [2, 1]
-    assert run(emit.push_callable(emit.load_const(max)) + a + emit.call_star() + end, (3, 5), 4) == 5
-    kwargs = emit.load_const("key") + b + emit.build_map(1)
-    assert run(emit.load_const(max) + emit.push_null_below() + a + kwargs + emit.call_star(True) + end, (3, -5), abs) == -5
+    assert run(snippets.push_callable(snippets.load_const(max)) + a + snippets.call_star() + end, (3, 5), 4) == 5
+    kwargs = snippets.load_const("key") + b + snippets.build_map(1)
+    assert run(snippets.load_const(max) + snippets.push_null_below() + a + kwargs + snippets.call_star(True) + end, (3, -5), abs) == -5
 
 
 def test_backward_conditional_jump() -> None:
-    head = emit.load_fast("a")
-    step = [*emit.load_const(1), Instruction("BINARY_OP", argval="-="), *emit.store_fast("a")]
-    loop = head + step + emit.load_fast("a") + emit.to_bool() + emit.jump_if(True, head[0])
-    assert run(loop + emit.load_fast("a") + emit.return_value(), 5, 0) == 0
+    head = snippets.load_fast("a")
+    step = [*snippets.load_const(1), Instruction("BINARY_OP", argval="-="), *snippets.store_fast("a")]
+    loop = head + step + snippets.load_fast("a") + snippets.to_bool() + snippets.jump_if(True, head[0])
+    assert run(loop + snippets.load_fast("a") + snippets.return_value(), 5, 0) == 0
 
 
 def test_far_jump_takes_extended_args() -> None:
-    end = emit.load_const("end")
-    padding = [inst for _ in range(70_000) for inst in (*emit.load_const(1), *emit.pop())]
-    assert run(emit.jump(end[0]) + padding + end + emit.return_value(), 1, 2) == "end"
+    end = snippets.load_const("end")
+    padding = [inst for _ in range(70_000) for inst in (*snippets.load_const(1), *snippets.pop())]
+    assert run(snippets.jump(end[0]) + padding + end + snippets.return_value(), 1, 2) == "end"
 
 
 def test_constants_of_different_type_stay_apart() -> None:
     values = (1, 1.0, True, 0.0, -0.0, (1,), (1.0,), (True,))
-    load = [inst for value in values for inst in emit.load_const(value)]
-    result = run([*load, *emit.build_tuple(len(values)), *emit.return_value()], 1, 2)
+    load = [inst for value in values for inst in snippets.load_const(value)]
+    result = run([*load, *snippets.build_tuple(len(values)), *snippets.return_value()], 1, 2)
     assert [repr(value) for value in result] == [repr(value) for value in values]
 
 
@@ -121,9 +121,9 @@ def test_closures_can_be_made() -> None:
 
     inner_code = next(const for const in outer.__code__.co_consts if isinstance(const, types.CodeType))
     body = [
-        *emit.prologue(cells=("cell",)),
-        *emit.load_const(11), *emit.store_deref("cell"),
-        *emit.make_function(inner_code, closure=("cell",)), *emit.return_value(),
+        *snippets.prologue(cells=("cell",)),
+        *snippets.load_const(11), *snippets.store_deref("cell"),
+        *snippets.make_function(inner_code, closure=("cell",)), *snippets.return_value(),
     ]  # fmt: skip
     function = types.FunctionType(assemble(Body(body), outer.__code__), {})()
     assert function() == 11
@@ -132,13 +132,13 @@ def test_closures_can_be_made() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (emit.pop() + emit.return_value(), "takes more than the stack holds"),
-        (emit.load_fast("nobody") + emit.return_value(), "no variable 'nobody'"),
-        (emit.load_const(1), "runs off the end"),
-        (emit.jump(Instruction("NOP")), "is not in the body"),
-        ([Instruction("NO_SUCH_OPCODE"), *emit.return_value()], "has no opcode"),
+        (snippets.pop() + snippets.return_value(), "takes more than the stack holds"),
+        (snippets.load_fast("nobody") + snippets.return_value(), "no variable 'nobody'"),
+        (snippets.load_const(1), "runs off the end"),
+        (snippets.jump(Instruction("NOP")), "is not in the body"),
+        ([Instruction("NO_SUCH_OPCODE"), *snippets.return_value()], "has no opcode"),
     ],
 )
 def test_bad_bodies_are_refused(body: list[Instruction], message: str) -> None:
     with pytest.raises(AssemblyError, match=message):
-        assemble(Body(emit.prologue() + body), template.__code__)
+        assemble(Body(snippets.prologue() + body), template.__code__)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fxloom_dynamo import _native
-from fxloom_dynamo.bytecode import assemble, disassemble, emit
+from fxloom_dynamo.bytecode import assemble, disassemble, snippets
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL
 from fxloom_dynamo.guard.guards import Guard, GuardKind, TensorProperties, identity_guard
@@ -34,10 +34,10 @@ def returns_inputs(code: types.CodeType, tag: Any) -> types.CodeType:
     body = disassemble(code)
     start = next(i for i, inst in enumerate(body.instructions) if inst.opname == "RESUME") + 1
     body.instructions[start:] = [
-        *emit.load_const(tag),
-        *emit.load_fast(INPUTS_LOCAL),
-        *emit.build_tuple(2),
-        *emit.return_value(),
+        *snippets.load_const(tag),
+        *snippets.load_fast(INPUTS_LOCAL),
+        *snippets.build_tuple(2),
+        *snippets.return_value(),
     ]
     body.regions = []
     return assemble(body, code, varnames=(*code.co_varnames, INPUTS_LOCAL))

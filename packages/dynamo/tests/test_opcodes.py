@@ -17,7 +17,7 @@ import pytest
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the registry
 from fxloom_dynamo.bytecode import NORMALIZED_OPNAMES, Instruction, disassemble
-from fxloom_dynamo.bytecode.opcode_table import HANDLERS, opcode, parse_effect
+from fxloom_dynamo.bytecode.handler_registry import HANDLERS, opcode, parse_effect
 
 VERSION = sys.version_info[:2]
 

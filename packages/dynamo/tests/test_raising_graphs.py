@@ -212,7 +212,7 @@ def test_a_backend_that_writes_last_needs_no_copies(size: int, monkeypatch: pyte
     def never(*args: Any) -> Any:
         raise AssertionError("copies are kept")
 
-    monkeypatch.setattr("fxloom_dynamo.graph.raising.copies", never)
+    monkeypatch.setattr("fxloom_dynamo.graph.writes_and_raises.copies", never)
     compiled = optimize(on_copies, fullgraph=True)(writes_amid)
     events: list[telemetry.Event] = []
     with telemetry.listen(events.append):

@@ -29,8 +29,8 @@ import torch
 from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import Backend, CaptureConfig
 from fxloom_dynamo.objects.shadow_heap import ShadowHeap
-from fxloom_dynamo.perturbation.changes import Change, all_changes
 from fxloom_dynamo.perturbation.comparison import same
+from fxloom_dynamo.perturbation.input_changes import Change, all_changes
 from fxloom_interfaces.errors import FallbackWarning
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]

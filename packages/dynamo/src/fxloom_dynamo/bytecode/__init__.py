@@ -3,7 +3,7 @@
 from fxloom_dynamo.bytecode.assemble import AssemblyError, assemble
 from fxloom_dynamo.bytecode.disassemble import disassemble
 from fxloom_dynamo.bytecode.instruction import Body, ExceptionRegion, Instruction, Position
-from fxloom_dynamo.bytecode.opcodes import NORMALIZED_OPNAMES
+from fxloom_dynamo.bytecode.opcode_facts import NORMALIZED_OPNAMES
 
 __all__ = [
     "NORMALIZED_OPNAMES",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
-from fxloom_dynamo.bytecode import opcodes
+from fxloom_dynamo.bytecode import opcode_facts
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
 from fxloom_dynamo.bytecode.instruction import NOWHERE, Body, ExceptionRegion, Instruction, Position
 
@@ -84,23 +84,23 @@ class _Tables:
         opname = instruction.opname
         if instruction.target is not None:
             return 0
-        if opname in opcodes.HAS_CONST:
+        if opname in opcode_facts.HAS_CONST:
             return self._const(instruction.argval)
-        if opname in opcodes.HAS_VARIABLE:
-            if opname in opcodes.PAIRS:
+        if opname in opcode_facts.HAS_VARIABLE:
+            if opname in opcode_facts.PAIRS:
                 first, second = instruction.argval
                 return self._variable(first) << 4 | self._variable(second)
             return self._variable(instruction.argval)
-        if opname == "LOAD_GLOBAL" or (opname == "LOAD_ATTR" and opcodes.LOAD_ATTR_HAS_METHOD_BIT):
+        if opname == "LOAD_GLOBAL" or (opname == "LOAD_ATTR" and opcode_facts.LOAD_ATTR_HAS_METHOD_BIT):
             return self._name(instruction.argval) << 1 | instruction.push_null
         if opname == "LOAD_SUPER_ATTR":
             return self._name(instruction.argval) << 2 | (instruction.arg or 0)
-        if opname in opcodes.HAS_NAME:
+        if opname in opcode_facts.HAS_NAME:
             return self._name(instruction.argval)
         if opname == "COMPARE_OP" and instruction.arg is None:
-            return opcodes.compare_arg(instruction.argval)
+            return opcode_facts.compare_arg(instruction.argval)
         if opname == "BINARY_OP" and instruction.arg is None:
-            return opcodes.BINARY_OPERATORS.index(instruction.argval)
+            return opcode_facts.BINARY_OPERATORS.index(instruction.argval)
         return instruction.arg or 0
 
     def _const(self, value: Any) -> int:
@@ -137,17 +137,17 @@ def _const_key(value: Any) -> Any:
 
 def _expand_backward_conditions(instructions: list[Instruction]) -> list[Instruction]:
     """From 3.12 on conditional jumps only go forward: write a backward one as its inverse around JUMP_BACKWARD."""
-    if opcodes.VERSION == (3, 11):
+    if opcode_facts.VERSION == (3, 11):
         return instructions
     index = {id(instruction): number for number, instruction in enumerate(instructions)}
     expanded: list[Instruction] = []
     for number, instruction in enumerate(instructions):
         target = instruction.target
-        if target is None or instruction.opname not in opcodes.CONDITIONAL_JUMPS or _index(index, target) > number:
+        if target is None or instruction.opname not in opcode_facts.CONDITIONAL_JUMPS or _index(index, target) > number:
             expanded.append(instruction)
             continue
         # The object itself is edited, since others may jump to it; written again, it is a forward jump already.
-        instruction.opname, instruction.target = opcodes.inverse_jump(instruction.opname), instructions[number + 1]
+        instruction.opname, instruction.target = opcode_facts.inverse_jump(instruction.opname), instructions[number + 1]
         expanded += instruction, Instruction("JUMP_BACKWARD", target=target, position=instruction.position)
     return expanded
 
@@ -173,10 +173,10 @@ def _resolve_jumps(
     for number, instruction in enumerate(instructions):
         opname = instruction.opname
         if targets[number] >= 0:
-            opname = opcodes.directed_name(opname, targets[number] > number)
-        if opname not in opcodes.OPMAP:
-            raise AssemblyError(f"CPython {opcodes.VERSION} has no opcode {opname}")
-        widths.append((opcodes.OPMAP[opname], _prefixes(args[number]), opcodes.CACHE_ENTRIES.get(opname, 0)))
+            opname = opcode_facts.directed_name(opname, targets[number] > number)
+        if opname not in opcode_facts.OPMAP:
+            raise AssemblyError(f"CPython {opcode_facts.VERSION} has no opcode {opname}")
+        widths.append((opcode_facts.OPMAP[opname], _prefixes(args[number]), opcode_facts.CACHE_ENTRIES.get(opname, 0)))
     while True:
         offsets, at = [], 0
         for _, prefixes, caches in widths:
@@ -204,7 +204,7 @@ def _prefixes(arg: int) -> int:
 
 def _encode(instructions: list[Instruction], args: list[int], widths: list[tuple[int, int, int]]) -> bytes:
     out = bytearray()
-    extended = opcodes.OPMAP["EXTENDED_ARG"]
+    extended = opcode_facts.OPMAP["EXTENDED_ARG"]
     for (op, prefixes, caches), arg in zip(widths, args, strict=True):
         for shift in range(prefixes, 0, -1):
             out += bytes((extended, arg >> (8 * shift) & 255))
@@ -243,19 +243,19 @@ def stack_size(instructions: list[Instruction], regions: list[ExceptionRegion], 
                 deepest = max(deepest, handler[1])
             opname = instruction.opname
             forward = instruction.target is not None and index[id(instruction.target)] > number
-            op = opcodes.OPMAP[opcodes.directed_name(opname, forward) if instruction.target is not None else opname]
+            op = opcode_facts.OPMAP[opcode_facts.directed_name(opname, forward) if instruction.target is not None else opname]
             arg = args[number] if op >= dis.HAVE_ARGUMENT else None
             if instruction.target is not None:
                 after_jump = depth + dis.stack_effect(op, arg, jump=True)
                 deepest = max(deepest, after_jump)
                 work.append((index[id(instruction.target)], after_jump))
             depth += dis.stack_effect(op, arg, jump=False)
-            if opname == "RETURN_GENERATOR" and opcodes.VERSION < (3, 13):
+            if opname == "RETURN_GENERATOR" and opcode_facts.VERSION < (3, 13):
                 depth += 1  # the value sent on start; these versions' tables leave it out
             if depth < 0:
                 raise AssemblyError(f"{instruction} takes more than the stack holds")
             deepest = max(deepest, depth)
-            if opname in opcodes.NO_FALL_THROUGH:
+            if opname in opcode_facts.NO_FALL_THROUGH:
                 break
             number += 1
         else:

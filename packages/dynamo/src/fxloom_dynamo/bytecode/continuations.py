@@ -16,7 +16,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from fxloom_dynamo.bytecode import Body, Instruction, assemble, disassemble, emit
+from fxloom_dynamo.bytecode import Body, Instruction, assemble, disassemble, snippets
 
 #: parameters of continuations that are values of the stack
 STACK_PREFIX = "__stack_"
@@ -82,15 +82,15 @@ def make_continuation(
     start = body_start(old)
     cells = tuple(dict.fromkeys((*origin.co_cellvars, *origin.co_freevars)))
     stack_names = [f"{STACK_PREFIX}{number}" for number, null in enumerate(nulls) if not null]
-    head = emit.prologue(freevars=len(cells))
+    head = snippets.prologue(freevars=len(cells))
     numbers = iter(stack_names)
     for null in nulls:
         if null:
             head.append(Instruction("PUSH_NULL"))
         else:
             name = next(numbers)
-            head += [*emit.load_fast(name), *emit.delete_fast(name)]  # the stack alone holds it
-    head += emit.jump(old[at])
+            head += [*snippets.load_fast(name), *snippets.delete_fast(name)]  # the stack alone holds it
+    head += snippets.jump(old[at])
     body = Body([*head, *old[start:]], instructions.regions)
     first = first_parameter(origin)
     parameters = [*stack_names, *names]

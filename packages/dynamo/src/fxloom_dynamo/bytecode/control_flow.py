@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.opcodes import POPS_AFTER_END_FOR
+from fxloom_dynamo.bytecode.opcode_facts import POPS_AFTER_END_FOR
 
 
 def exhausted_index(instructions: list[Instruction], target: int) -> int:

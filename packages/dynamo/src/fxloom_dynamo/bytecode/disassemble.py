@@ -6,11 +6,11 @@ import dis
 from types import CodeType
 from typing import Any
 
-from fxloom_dynamo.bytecode import opcodes
+from fxloom_dynamo.bytecode import opcode_facts
 from fxloom_dynamo.bytecode.instruction import Body, ExceptionRegion, Instruction, Position
 
-_EXTENDED_ARG = opcodes.OPMAP["EXTENDED_ARG"]
-_CACHE = opcodes.OPMAP["CACHE"]
+_EXTENDED_ARG = opcode_facts.OPMAP["EXTENDED_ARG"]
+_CACHE = opcode_facts.OPMAP["CACHE"]
 
 
 def disassemble(code: CodeType, *, split_pairs: bool = True) -> Body:
@@ -37,14 +37,14 @@ def disassemble(code: CodeType, *, split_pairs: bool = True) -> Body:
             continue
         opname = dis.opname[op]
         position = positions[offset // 2]
-        if split_pairs and opname in opcodes.PAIRS:
-            first, second = opcodes.PAIRS[opname]
+        if split_pairs and opname in opcode_facts.PAIRS:
+            first, second = opcode_facts.PAIRS[opname]
             new = Instruction(first, argval=variables[arg >> 4], position=position, offset=offset)
             instructions += new, Instruction(second, argval=variables[arg & 15], position=position, offset=offset)
         else:
             new = _read(code, opname, arg, variables, position, offset)
-            if opname in opcodes.IS_JUMP:
-                after = offset + 2 + 2 * opcodes.CACHE_ENTRIES.get(opname, 0)
+            if opname in opcode_facts.IS_JUMP:
+                after = offset + 2 + 2 * opcode_facts.CACHE_ENTRIES.get(opname, 0)
                 jumps.append((new, after - 2 * arg if "BACKWARD" in opname else after + 2 * arg))
             instructions.append(new)
         for covered in range(start, offset + 2, 2):
@@ -65,26 +65,26 @@ def _read(code: CodeType, opname: str, arg: int, variables: list[str], position:
     argval: Any = None
     number: int | None = arg
     push_null = False
-    if opname in opcodes.HAS_CONST:
+    if opname in opcode_facts.HAS_CONST:
         argval, number = code.co_consts[arg], None
-    elif opname in opcodes.HAS_VARIABLE:
-        if opname in opcodes.PAIRS:
+    elif opname in opcode_facts.HAS_VARIABLE:
+        if opname in opcode_facts.PAIRS:
             argval = (variables[arg >> 4], variables[arg & 15])
         else:
             argval, number = variables[arg], None
-    elif opname == "LOAD_GLOBAL" or (opname == "LOAD_ATTR" and opcodes.LOAD_ATTR_HAS_METHOD_BIT):
+    elif opname == "LOAD_GLOBAL" or (opname == "LOAD_ATTR" and opcode_facts.LOAD_ATTR_HAS_METHOD_BIT):
         argval, number, push_null = code.co_names[arg >> 1], None, bool(arg & 1)
     elif opname == "LOAD_SUPER_ATTR":
         argval, number = code.co_names[arg >> 2], arg & 3
-    elif opname in opcodes.HAS_NAME:
+    elif opname in opcode_facts.HAS_NAME:
         argval, number = code.co_names[arg], None
     elif opname == "COMPARE_OP":
-        argval = opcodes.compare_operator(arg)
+        argval = opcode_facts.compare_operator(arg)
     elif opname == "BINARY_OP":
-        argval = opcodes.BINARY_OPERATORS[arg]
-    elif opname in opcodes.IS_JUMP or opcodes.OPMAP[opname] < dis.HAVE_ARGUMENT:
+        argval = opcode_facts.BINARY_OPERATORS[arg]
+    elif opname in opcode_facts.IS_JUMP or opcode_facts.OPMAP[opname] < dis.HAVE_ARGUMENT:
         number = None
-    return Instruction(opcodes.normalize_name(opname), number, argval, push_null, None, position, offset)
+    return Instruction(opcode_facts.normalize_name(opname), number, argval, push_null, None, position, offset)
 
 
 def _read_regions(

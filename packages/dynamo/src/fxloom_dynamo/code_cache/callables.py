@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from fxloom_dynamo import _native
-from fxloom_dynamo.code_cache.misses import Region, skipped
+from fxloom_dynamo.code_cache.compiled_region import CompiledRegion
+from fxloom_dynamo.code_cache.misses import MissCallback, skipped
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.guard.dynamic_shapes import by_parameter
 from fxloom_dynamo.guard.entries import GENERATORS, without_capture
@@ -55,7 +56,7 @@ def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[.
         report_uncaptured(root, config, "a generator or coroutine")
     if isinstance(root, types.CodeType) and root not in skipped:
         _native.look_at_code(root)  # a library's, perhaps met before inside another region, which runs those as they are
-    region = Region(config, root)
+    region = CompiledRegion(config, root, MissCallback)
     compiled = _native.CompiledCallable(function, region.native)
     compiled.fxloom_region = region
     for name in functools.WRAPPER_ASSIGNMENTS:

@@ -24,10 +24,9 @@ from fxloom_dynamo import _native
 from fxloom_dynamo._torch_private import MODULE_CALLS, foreign_modes
 from fxloom_dynamo.bytecode import Body, Instruction, assemble
 from fxloom_dynamo.bytecode.disassemble import localsplus_names
-from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.code_cache.compiled_region import CompiledRegion
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL, CapturedFrame, FrameView, Skip
 from fxloom_dynamo.guard.guards import Guard, deduplicate, global_state_guard
-from fxloom_dynamo.guard.history import History
 from fxloom_dynamo.guard.messages import explain, remedy
 from fxloom_dynamo.guard.tree import FrameNames, build_tree
 from fxloom_interfaces import telemetry
@@ -80,38 +79,6 @@ class EntryRecord:
         return remedy(self.guards[guard], view)
 
 
-class Region:
-    """Everything compiled for one `optimize`. Dropping it frees the entries on all code objects."""
-
-    def __init__(self, config: CaptureConfig, root: types.CodeType | None = None) -> None:
-        """root: code of the function that the user had compiled."""
-        self.config = config
-        self.root = root
-        self.plain_calls: dict[types.CodeType, int] = {}  # calls that had nothing to do with tensors
-        # The native region must not keep this object alive: nothing would ever free the cycle.
-        self.native = _native.Region(_Miss(weakref.ref(self)))
-        self._histories: dict[types.CodeType, History] = {}
-        _regions.add(self)
-
-    def history(self, code: types.CodeType) -> History:
-        """What calls of `code` in this region looked like so far."""
-        return self._histories.setdefault(code, History())
-
-    def reset(self) -> None:
-        """Forget all compiled code; the next calls compile again."""
-        self.native.clear()
-        self._histories.clear()
-        self.plain_calls.clear()
-
-
-_regions: weakref.WeakSet[Region] = weakref.WeakSet()
-
-
-def live_regions() -> list[Region]:
-    """All regions that are in use."""
-    return list(_regions)
-
-
 def _builtins_replaced() -> bool:
     """True while the program has a builtin of its own in place of one that capture works with: frames run as they are."""
     current = builtins.__dict__
@@ -125,13 +92,13 @@ def _builtins_replaced() -> bool:
 _TRIES = 2
 
 
-class _Miss:
-    """The hook's callback. False: an entry was installed; True: look again, another thread may have.
+class MissCallback:
+    """What the hook calls, made for one region. False: an entry was installed; True: look again, another thread may have.
 
     None: the frame runs as it is; Ellipsis: so does what it calls.
     """
 
-    def __init__(self, region: weakref.ref[Region]) -> None:
+    def __init__(self, region: weakref.ref[CompiledRegion]) -> None:
         self._region = region
 
     def __call__(self, view: tuple[Any, ...], failures: list[tuple[EntryRecord, int]]) -> bool | types.EllipsisType | None:
@@ -146,7 +113,7 @@ class _Miss:
 
 
 def _compile_frame(
-    region: Region, view: FrameView, failures: list[tuple[EntryRecord, int]]
+    region: CompiledRegion, view: FrameView, failures: list[tuple[EntryRecord, int]]
 ) -> bool | types.EllipsisType | None:
 
     # Not at the top: most of the package is the evaluator, and `import fxloom_dynamo` need not load it.
@@ -214,7 +181,7 @@ def _rest_of_module_call(view: FrameView, failures: list[tuple[EntryRecord, int]
     return [*(code for code in MODULE_CALLS if code is not view.code), forward]
 
 
-def _skip(region: Region, code: types.CodeType, skip: Skip) -> types.EllipsisType | None:
+def _skip(region: CompiledRegion, code: types.CodeType, skip: Skip) -> types.EllipsisType | None:
     """Let a frame that is not captured run as it is, for as long as the reason holds."""
     if skip.closed and skip.this_call:
         return ...
@@ -237,7 +204,7 @@ def _write_artifacts(before: types.CodeType, after: types.CodeType, guards: tupl
     telemetry.emit(telemetry.ArtifactWritten("guards.txt", "".join(f"{guard}\n" for guard in guards)))
 
 
-def _give_up(region: Region, view: FrameView, kind: str, why: str, what_to_do: str) -> None:
+def _give_up(region: CompiledRegion, view: FrameView, kind: str, why: str, what_to_do: str) -> None:
     code = view.code
     name = code.co_qualname
     module = view.locals.get("self")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import weakref
 
-from fxloom_dynamo.bytecode.opcodes import CONDITIONAL_JUMPS, NO_FALL_THROUGH
+from fxloom_dynamo.bytecode.opcode_facts import CONDITIONAL_JUMPS, NO_FALL_THROUGH
 from fxloom_dynamo.interpreter.frame import CodeInfo, code_info
 
 _READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})

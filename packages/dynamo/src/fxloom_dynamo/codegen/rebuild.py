@@ -17,14 +17,14 @@ import torch
 import torch.fx
 
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.bytecode import Instruction, emit
-from fxloom_dynamo.codegen import effects
-from fxloom_dynamo.codegen.scan import ValueScan, is_constant
+from fxloom_dynamo.bytecode import Instruction, snippets
+from fxloom_dynamo.codegen import runtime_helpers
+from fxloom_dynamo.codegen.value_survey import ValueSurvey, is_constant
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL
 from fxloom_dynamo.libraries.pure_functions import CONSTANT_TYPES
 from fxloom_dynamo.objects import iterators
 from fxloom_dynamo.objects.array_values import Array, to_array, to_scalar
-from fxloom_dynamo.objects.changes import change_of, slot_value, slots_of
+from fxloom_dynamo.objects.program_changes import change_of, slot_value, slots_of
 from fxloom_dynamo.objects.records import Record
 from fxloom_dynamo.objects.sentinels import ABSENT, Sentinel, own_dict
 from fxloom_dynamo.objects.unguarded import AppendOnly
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _VALUES: tuple[type, ...] = (int, float, str, bytes, complex, frozenset)
 
 
-class Rebuilder(ValueScan):
+class Rebuilder(ValueSurvey):
     """See the module's docstring. One per replacement code."""
 
     def __init__(self, ev: Interpreter, frame: Frame) -> None:
@@ -84,11 +84,11 @@ class Rebuilder(ValueScan):
             if source is not None:
                 self.load_input(source)
             else:
-                self.out += emit.load_const(value)
+                self.out += snippets.load_const(value)
             return
         kept = self._kept.get(id(value))
         if kept is not None:
-            self.out += emit.load_fast(kept)
+            self.out += snippets.load_fast(kept)
             return
         if type(value) is FakeTensor:
             self._tensor(value)
@@ -101,7 +101,7 @@ class Rebuilder(ValueScan):
             self._existing(record)
             return
         if id(value) in self._own_cells:
-            self.out += emit.load_cell(self._own_cells[id(value)])
+            self.out += snippets.load_cell(self._own_cells[id(value)])
             return
         if id(value) in self._open:
             graph_break("cannot_rebuild", f"a cycle through a {type(value).__qualname__}")
@@ -109,7 +109,7 @@ class Rebuilder(ValueScan):
         self._make(value)
         self._open.discard(id(value))
         if id(value) not in self._kept and self._counts.get(id(value), 0) > 1:
-            self.out += emit.copy(1)
+            self.out += snippets.copy(1)
             self._keep(value)
 
     def _source_of_local_class(self, value: Any) -> Source | None:
@@ -127,7 +127,7 @@ class Rebuilder(ValueScan):
     def _keep(self, value: Any) -> None:
         """Store the top of the stack as the one object that stands for `value`."""
         name = self.temporary()
-        self.out += emit.store_fast(name)
+        self.out += snippets.store_fast(name)
         self._kept[id(value)] = name
 
     def temporary(self) -> str:
@@ -142,15 +142,15 @@ class Rebuilder(ValueScan):
     def load_input(self, source: Source) -> None:
         """Push what the guard tree read at `source`."""
         if isinstance(source, ObjectSource):
-            self.out += emit.load_const(source.value)
+            self.out += snippets.load_const(source.value)
             return
         index = self.inputs.setdefault(source, len(self.inputs))
-        self.out += [*emit.load_fast(INPUTS_LOCAL), *emit.load_const(index), *emit.subscript()]
+        self.out += [*snippets.load_fast(INPUTS_LOCAL), *snippets.load_const(index), *snippets.subscript()]
 
     def _number(self, value: Any) -> None:
         """A number worked out from the sizes and numbers of the call."""
         if type(value) is torch.SymBool:
-            self.out += emit.load_const(bool(value))
+            self.out += snippets.load_const(bool(value))
             return
         text, names = run_time_text(value)
         symbols = self.ev.recorder.fake_mode.env.symbols  # type: ignore[union-attr]  # a symbolic value has one
@@ -160,7 +160,7 @@ class Rebuilder(ValueScan):
         self.begin_call(run_time_function(text, names))
         for name in names:
             self.load_input(symbols[name].sources[0])
-        self.out += emit.call(len(names))
+        self.out += snippets.call(len(names))
 
     def _tensor(self, fake: FakeTensor) -> None:
         info = self.ev.recorder.input_info.get(id(fake))
@@ -171,7 +171,7 @@ class Rebuilder(ValueScan):
     def _existing(self, record: Record) -> None:
         if record.proxy is record.original and isinstance(record.original, (types.FunctionType, types.BuiltinFunctionType)):
             if record.kind != "closure":
-                self.out += emit.load_const(record.original)
+                self.out += snippets.load_const(record.original)
                 return
         self.load_input(record.source)
 
@@ -180,10 +180,10 @@ class Rebuilder(ValueScan):
         self.begin_call(fn)
         for value in values:
             self.load(value)
-        self.out += emit.call(len(values))
+        self.out += snippets.call(len(values))
 
     def begin_call(self, fn: Any) -> None:
-        self.out += emit.push_callable(emit.load_const(fn))
+        self.out += snippets.push_callable(snippets.load_const(fn))
 
     def _many(self, values: Any) -> int:
         count = 0
@@ -193,13 +193,13 @@ class Rebuilder(ValueScan):
         return count
 
     def load_tuple(self, values: Any) -> None:
-        self.out += emit.build_tuple(self._many(values))
+        self.out += snippets.build_tuple(self._many(values))
 
     def load_dict(self, items: dict[Any, Any]) -> None:
         for key, value in items.items():
             self.load(key)
             self.load(value)
-        self.out += emit.build_map(len(items))
+        self.out += snippets.build_map(len(items))
 
     def _make(self, value: Any) -> None:
         """Push an object that the program made, made again from its parts. What can have a part in itself is kept first."""
@@ -207,17 +207,17 @@ class Rebuilder(ValueScan):
         if cls is tuple:
             self.load_tuple(value)
         elif cls is list:
-            self.out += emit.build_list(self._many(value))
+            self.out += snippets.build_list(self._many(value))
         elif cls is dict:
             self.load_dict(value)
         elif cls is set:
-            self.out += emit.build_set(self._many(value))
+            self.out += snippets.build_set(self._many(value))
         elif cls is frozenset:
             self.call(frozenset, list(value))
         elif cls is OrderedDict:
             self.begin_call(OrderedDict)
             self.load_dict(dict(value))
-            self.out += emit.call(1)
+            self.out += snippets.call(1)
             if own_dict(value):
                 self._keep(value)
                 self._fill_instance(value, cls, None)
@@ -225,7 +225,7 @@ class Rebuilder(ValueScan):
             self.begin_call(defaultdict)
             self.load(value.default_factory)
             self.load_dict(dict(value))
-            self.out += emit.call(2)
+            self.out += snippets.call(2)
         elif cls is deque:
             self.call(deque, list(value), value.maxlen)
         elif cls is Array:
@@ -244,7 +244,7 @@ class Rebuilder(ValueScan):
             self.call(types.MethodType, value.__func__, value.__self__)
         elif cls is types.FunctionType:
             if not self.ev.heap.is_fresh(value):
-                self.out += emit.load_const(value)  # a library's, reached through C code
+                self.out += snippets.load_const(value)  # a library's, reached through C code
                 return
             self._function(value)
         elif cls is types.CellType:
@@ -263,7 +263,7 @@ class Rebuilder(ValueScan):
         elif cls in (staticmethod, classmethod):
             self.call(cls, value.__func__)
         elif cls in FROZEN:
-            self.out += emit.load_const(value)
+            self.out += snippets.load_const(value)
         elif cls.__name__ in iterators.REBUILT and cls.__flags__ & (1 << 9) == 0:
             self._reduced_call(value)
         elif issubclass(type(value), tuple):
@@ -273,44 +273,44 @@ class Rebuilder(ValueScan):
         elif self.ev.heap.is_fresh(value) and (can_shadow(cls) or issubclass(cls, _VALUES)):
             self._instance(value, cls)
         elif issubclass(type(value), tuple(CONSTANT_TYPES)) and not cls.__flags__ & HEAPTYPE:
-            self.out += emit.load_const(value)
+            self.out += snippets.load_const(value)
         else:
             self._blame(value)
             graph_break("cannot_rebuild", f"a {cls.__module__}.{cls.__qualname__}")
 
     def _function(self, fn: types.FunctionType) -> None:
         state = self._function_state(fn)
-        self.begin_call(effects.new_function)
-        self.out += [*emit.load_const(fn.__code__), *emit.load_const(fn.__globals__)]
+        self.begin_call(runtime_helpers.new_function)
+        self.out += [*snippets.load_const(fn.__code__), *snippets.load_const(fn.__globals__)]
         if fn.__closure__:
             self.load_tuple(fn.__closure__)
         else:
-            self.out += emit.load_const(None)
+            self.out += snippets.load_const(None)
         self.load_dict({"__name__": fn.__name__})
-        self.out += emit.call(4)
+        self.out += snippets.call(4)
         self._keep(fn)
-        self.begin_call(effects.fill_function)
-        self.out += emit.load_fast(self._kept[id(fn)])
+        self.begin_call(runtime_helpers.fill_function)
+        self.out += snippets.load_fast(self._kept[id(fn)])
         self.load_dict(state)
-        self.out += [*emit.call(2), *emit.pop(), *emit.load_fast(self._kept[id(fn)])]
+        self.out += [*snippets.call(2), *snippets.pop(), *snippets.load_fast(self._kept[id(fn)])]
 
     def _cell(self, cell: types.CellType) -> None:
         self.call(types.CellType)
         self._keep(cell)
         content = self.ev.heap.cell_get(cell)
         if content is not ABSENT:
-            self.begin_call(effects.write_cell)
-            self.out += emit.load_fast(self._kept[id(cell)])
+            self.begin_call(runtime_helpers.write_cell)
+            self.out += snippets.load_fast(self._kept[id(cell)])
             self.load(content)
-            self.out += [*emit.call(2), *emit.pop()]
-        self.out += emit.load_fast(self._kept[id(cell)])
+            self.out += [*snippets.call(2), *snippets.pop()]
+        self.out += snippets.load_fast(self._kept[id(cell)])
 
     def _partial(self, value: functools.partial[Any]) -> None:
         self.begin_call(functools.partial)
         self.load(value.func)
         self._many(value.args)
         self._many(value.keywords.values())
-        self.out += emit.call(1 + len(value.args), tuple(value.keywords))
+        self.out += snippets.call(1 + len(value.args), tuple(value.keywords))
 
     def _reduced_call(self, value: Any) -> None:
         function, args, state = self._reduced(value)
@@ -318,14 +318,14 @@ class Rebuilder(ValueScan):
             self.call(function, *args)
             self._keep(value)
             self.delayed_states.append((value, state))
-            self.out += emit.load_fast(self._kept[id(value)])
+            self.out += snippets.load_fast(self._kept[id(value)])
             return
-        self.begin_call(effects.call_reduced)
+        self.begin_call(runtime_helpers.call_reduced)
         self.load(function)
         self.load_tuple(args)
         self.load(None if state is ABSENT else state)
         self.load(state is not ABSENT)
-        self.out += emit.call(4)
+        self.out += snippets.call(4)
 
     def _will_be_written(self, part: Any) -> bool:
         record = self.ev.heap.record(part)
@@ -333,39 +333,39 @@ class Rebuilder(ValueScan):
 
     def _generator(self, value: Any) -> None:
         if value.finished:
-            self.call(effects.finished_generator)
+            self.call(runtime_helpers.finished_generator)
             return
         function, args, named = self._generator_call(value)
         self.load(function)
-        self.out += emit.push_null_below()
+        self.out += snippets.push_null_below()
         self._many(args)
         self._many(named.values())
-        self.out += emit.call(len(args), tuple(named))
+        self.out += snippets.call(len(args), tuple(named))
 
     def _tuple_subclass(self, value: tuple[Any, ...], cls: type) -> None:
         if not cls.__flags__ & (1 << 9):  # a struct sequence
             self.begin_call(cls)
             self.load_tuple(tuple.__iter__(value))
-            self.out += emit.call(1)
+            self.out += snippets.call(1)
             return
         self.begin_call(tuple.__new__)
-        self.out += emit.load_const(cls)
+        self.out += snippets.load_const(cls)
         self.load_tuple(tuple.__iter__(value))
-        self.out += emit.call(2)
+        self.out += snippets.call(2)
         if cls.__dictoffset__ and own_dict(value):
             self._keep(value)
             self._fill_instance(value, cls, None)
 
     def _exception(self, value: BaseException, cls: type) -> None:
-        self.begin_call(effects.new_exception)
-        self.out += [*emit.load_const(cls), *emit.load_const(exception_layout(cls))]
+        self.begin_call(runtime_helpers.new_exception)
+        self.out += [*snippets.load_const(cls), *snippets.load_const(exception_layout(cls))]
         self.load_tuple((value.message, value.exceptions) if isinstance(value, BaseExceptionGroup) else ())
         self.load_tuple(value.args)
         state = exception_state(value)
         for member, held in state:
-            self.out += emit.load_const(member)
+            self.out += snippets.load_const(member)
             self.load(held)
-        self.out += [*emit.build_tuple(2 * len(state)), *emit.call(5)]
+        self.out += [*snippets.build_tuple(2 * len(state)), *snippets.call(5)]
         self._keep(value)
         traceback = self.ev.traceback_of(value)
         if traceback is not None:
@@ -381,9 +381,9 @@ class Rebuilder(ValueScan):
             links.append(("__suppress_context__", value.__suppress_context__))
         for name, link in links:
             self.begin_call(setattr)
-            self.out += [*emit.load_fast(self._kept[id(value)]), *emit.load_const(name)]
+            self.out += [*snippets.load_fast(self._kept[id(value)]), *snippets.load_const(name)]
             self.load(link)
-            self.out += [*emit.call(3), *emit.pop()]
+            self.out += [*snippets.call(3), *snippets.pop()]
         # what `_fill_instance` left on the stack is the exception
 
     def _instance(self, value: Any, cls: type) -> None:
@@ -395,10 +395,10 @@ class Rebuilder(ValueScan):
                 if issubclass(cls, literal):
                     root, args = literal, (literal(value),)
                     break
-        self.begin_call(effects.new_instance)
-        self.out += [*emit.load_const(cls), *emit.load_const(root)]
+        self.begin_call(runtime_helpers.new_instance)
+        self.out += [*snippets.load_const(cls), *snippets.load_const(root)]
         self.load_tuple(args)
-        self.out += emit.call(3)
+        self.out += snippets.call(3)
         self._keep(value)
         self._fill_instance(value, cls, base)
 
@@ -411,24 +411,24 @@ class Rebuilder(ValueScan):
         slots = [(slot, slot_value(slot, value)) for slot in slots_of(cls)]
         filled = [(slot, held) for slot, held in slots if held is not ABSENT]
         if attributes or filled or (base is not None and len(list(_contents(value)))):
-            self.begin_call(effects.fill_instance)
-            self.out += emit.load_fast(name)
+            self.begin_call(runtime_helpers.fill_instance)
+            self.out += snippets.load_fast(name)
             if attributes:
                 self.load_dict(attributes)
             else:
-                self.out += emit.load_const(None)
+                self.out += snippets.load_const(None)
             for slot, held in filled:
-                self.out += emit.load_const(slot)
+                self.out += snippets.load_const(slot)
                 self.load(held)
-            self.out += emit.build_tuple(2 * len(filled))
+            self.out += snippets.build_tuple(2 * len(filled))
             if base is None:
-                self.out += emit.load_const(None)
+                self.out += snippets.load_const(None)
             elif issubclass(base, dict):
                 self.load_dict({key: dict.__getitem__(value, key) for key in ordered_keys(value)})
             else:
-                self.out += emit.build_list(self._many(_contents(value)))
-            self.out += [*emit.call(4), *emit.pop()]
-        self.out += emit.load_fast(name)
+                self.out += snippets.build_list(self._many(_contents(value)))
+            self.out += [*snippets.call(4), *snippets.pop()]
+        self.out += snippets.load_fast(name)
 
 
 def _contents(value: Any) -> Any:

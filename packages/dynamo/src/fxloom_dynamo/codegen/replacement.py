@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo import _native
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, emit
+from fxloom_dynamo.bytecode import Body, ExceptionRegion, Instruction, assemble, disassemble, snippets
 from fxloom_dynamo.bytecode.continuations import body_start, first_parameter, make_continuation, origin_of
 from fxloom_dynamo.bytecode.control_flow import exhausted_index
-from fxloom_dynamo.bytecode.emit import NULL_FIRST
+from fxloom_dynamo.bytecode.handler_registry import stack_effect
 from fxloom_dynamo.bytecode.instruction import NOWHERE
-from fxloom_dynamo.bytecode.opcode_table import stack_effect
-from fxloom_dynamo.bytecode.opcodes import NEEDS_BOOL
-from fxloom_dynamo.codegen import effects
+from fxloom_dynamo.bytecode.opcode_facts import NEEDS_BOOL
+from fxloom_dynamo.bytecode.snippets import NULL_FIRST
+from fxloom_dynamo.codegen import runtime_helpers
 from fxloom_dynamo.codegen.liveness import live_locals
 from fxloom_dynamo.codegen.side_effects import SideEffects, parameter_count
-from fxloom_dynamo.graph import raising, random_state
+from fxloom_dynamo.graph import random_state, writes_and_raises
 from fxloom_dynamo.graph.modes import set_modes
 from fxloom_dynamo.graph.tensor_classes import to_class
 from fxloom_dynamo.guard.entries import INPUTS_LOCAL, without_capture
@@ -81,11 +81,11 @@ class ReplacementCode(SideEffects):
         self.rebuilder.load(value)
         if writes or self.ev.delayed.after_effects:
             result = self.rebuilder.temporary()
-            self.out.extend(emit.store_fast(result))
+            self.out.extend(snippets.store_fast(result))
             self._write(writes)
             self._call_after_effects()
-            self.out.extend(emit.load_fast(result))
-        self.out.extend(emit.return_value())
+            self.out.extend(snippets.load_fast(result))
+        self.out.extend(snippets.return_value())
         return self._assemble()
 
     def finish_break(
@@ -118,15 +118,15 @@ class ReplacementCode(SideEffects):
         for name in live:
             rebuilder.load(frame.locals[name])
             temporary = rebuilder.temporary()
-            self.out.extend(emit.store_fast(temporary))
+            self.out.extend(snippets.store_fast(temporary))
             loaded.append((temporary, name))
         slots = self._stack_to_temporaries(stack)
         self._own_cells()
         self._write(writes)
         for temporary, name in loaded:
-            self.out.extend([*emit.load_fast(temporary), *emit.store_fast(name)])
+            self.out.extend([*snippets.load_fast(temporary), *snippets.store_fast(name)])
         for slot in slots:
-            self.out.extend([Instruction("PUSH_NULL")] if slot is None else emit.load_fast(slot))
+            self.out.extend([Instruction("PUSH_NULL")] if slot is None else snippets.load_fast(slot))
         self._drop_references(live)
         self._call_after_effects()  # the collector finds what the program has let go of
         self._execute(start, end, [value is NULL for value in stack], region)
@@ -175,7 +175,7 @@ class ReplacementCode(SideEffects):
         if self.rebuilder.inputs:
             own.append(INPUTS_LOCAL)
         for name in (*own, *gone):
-            self.out.extend(emit.delete_fast(name))
+            self.out.extend(snippets.delete_fast(name))
         variables = origin_of(self.code).co_varnames
         self._held = [name for name in variables if name in kept or type(self.frame.locals.get(name)) is UnreadParameter]
 
@@ -190,7 +190,7 @@ class ReplacementCode(SideEffects):
                 continue
             self.rebuilder.load(value)
             name = self.rebuilder.temporary()
-            self.out.extend(emit.store_fast(name))
+            self.out.extend(snippets.store_fast(name))
             slots.append(name)
         return slots
 
@@ -210,63 +210,64 @@ class ReplacementCode(SideEffects):
         if compiled is not None:
             count = len(recorder.inputs)
             kept = self._keep_copies(undone) if undone else ""
-            self.out.extend(emit.push_callable(emit.load_const(compiled)))
-            self.out.extend(emit.load_fast(INPUTS_LOCAL) if count else emit.build_tuple(0))
+            self.out.extend(snippets.push_callable(snippets.load_const(compiled)))
+            self.out.extend(snippets.load_fast(INPUTS_LOCAL) if count else snippets.build_tuple(0))
             self._slice_at = len(self.out)
-            self.out.extend(emit.call_star())
+            self.out.extend(snippets.call_star())
             if reruns:
                 self._rerun_if_raised(self.out[-1], undone, kept)
             if kept:
-                self.out.extend([*emit.load_const(None), *emit.store_fast(kept)])
+                self.out.extend([*snippets.load_const(None), *snippets.store_fast(kept)])
             predicted = self.ev.recorder.predicted is not None
             if predicted:
-                self.out.extend([*emit.unpack_sequence(len(fakes) + 1), *self._unless_as_predicted(len(fakes))])
+                self.out.extend([*snippets.unpack_sequence(len(fakes) + 1), *self._unless_as_predicted(len(fakes))])
             elif fakes:
-                self.out.extend(emit.unpack_sequence(len(fakes)))
+                self.out.extend(snippets.unpack_sequence(len(fakes)))
             if fakes:
                 for number, fake in enumerate(fakes):
                     name = f"__out_{number}"
                     rebuilder.temporaries.append(name)
                     cls = self.ev.recorder.python_type.get(id(fake))
                     if fake in self.ev.recorder.leaves:
-                        self.out.extend([*emit.store_fast(name), *emit.push_callable(emit.load_const(to_leaf))])
-                        self.out.extend([*emit.load_fast(name), *emit.load_const(cls), *emit.load_const(fake.requires_grad), *emit.call(3)])
+                        self.out.extend([*snippets.store_fast(name), *snippets.push_callable(snippets.load_const(to_leaf))])
+                        self.out.extend([*snippets.load_fast(name), *snippets.load_const(cls)])
+                        self.out.extend([*snippets.load_const(fake.requires_grad), *snippets.call(3)])
                     elif cls is not None and self.ev.recorder.overriding:
-                        self.out.extend([*emit.store_fast(name), *emit.push_callable(emit.load_const(to_class))])
-                        self.out.extend([*emit.load_fast(name), *emit.load_const(cls), *emit.call(2)])
-                    self.out.extend(emit.store_fast(name))
+                        self.out.extend([*snippets.store_fast(name), *snippets.push_callable(snippets.load_const(to_class))])
+                        self.out.extend([*snippets.load_fast(name), *snippets.load_const(cls), *snippets.call(2)])
+                    self.out.extend(snippets.store_fast(name))
                     rebuilder.keep_as(fake, name)
             elif not predicted:
-                self.out.extend(emit.pop())
+                self.out.extend(snippets.pop())
         for fake, attributes in attached_state.of_results(self.ev, fakes):
             rebuilder.begin_call(attached_state.hang)
             rebuilder.load(fake)
             rebuilder.load_dict(attributes)
-            self.out.extend([*emit.call(2), *emit.pop()])
+            self.out.extend([*snippets.call(2), *snippets.pop()])
         modes = self.ev.modes
         if modes.entry != modes.left:
             rebuilder.begin_call(set_modes)
-            self.out.extend([*emit.load_const(modes.left), *emit.call(1), *emit.pop()])
+            self.out.extend([*snippets.load_const(modes.left), *snippets.call(1), *snippets.pop()])
 
     def _unless_as_predicted(self, below: int) -> list[Instruction]:
         """bool -- : where it is False drop the graph's outputs, `below` values, and run the function as it is."""
         self._append_body()
         on = Instruction("NOP")
-        drop = [inst for _ in range(below) for inst in emit.pop()]
-        forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
-        return [*emit.jump_if(True, on), *drop, *forget, *emit.jump(self.tail[0]), on]
+        drop = [inst for _ in range(below) for inst in snippets.pop()]
+        forget = snippets.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
+        return [*snippets.jump_if(True, on), *drop, *forget, *snippets.jump(self.tail[0]), on]
 
     def _to_undo(self) -> tuple[int, ...]:
         """Which inputs of a graph that writes have to be as they were where it raises; none where nobody can tell."""
         ev, recorder = self.ev, self.ev.recorder
-        if not any(map(raising.may_raise, recorder.graph.nodes)):
+        if not any(map(writes_and_raises.may_raise, recorder.graph.nodes)):
             return ()
         if recorder.order is EffectOrder.FREE:
             ev.history.order = EffectOrder.NOTED
             raise RestartCapture("the order of effects and of what may raise")
         if not recorder.raises_amid:
             return ()
-        places = raising.written_inputs(recorder)
+        places = writes_and_raises.written_inputs(recorder)
         if places is None and recorder.order is not EffectOrder.SPLIT:
             ev.history.order = EffectOrder.SPLIT
             raise RestartCapture("writes into inputs amid effects")
@@ -275,8 +276,8 @@ class ReplacementCode(SideEffects):
     def _keep_copies(self, places: tuple[int, ...]) -> str:
         """Copy what the graph is going to write to; the variable that holds the copies."""
         name = self.rebuilder.temporary()
-        self.out.extend([*emit.push_callable(emit.load_const(raising.copies)), *emit.load_fast(INPUTS_LOCAL)])
-        self.out.extend([*emit.load_const(places), *emit.call(2), *emit.store_fast(name)])
+        self.out.extend([*snippets.push_callable(snippets.load_const(writes_and_raises.copies)), *snippets.load_fast(INPUTS_LOCAL)])
+        self.out.extend([*snippets.load_const(places), *snippets.call(2), *snippets.store_fast(name)])
         return name
 
     def _rerun_if_raised(self, call: Instruction, undone: tuple[int, ...], kept: str) -> None:
@@ -285,24 +286,25 @@ class ReplacementCode(SideEffects):
         Nothing has happened then: the graph had not written to its inputs, or what it wrote is undone from copies.
         """
         start, other = Instruction("PUSH_EXC_INFO"), Instruction("SWAP", 2)
-        forget = emit.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
+        forget = snippets.delete_fast(INPUTS_LOCAL) if self.rebuilder.inputs else []
         undo: list[Instruction] = []
         if kept:
-            undo += [*emit.push_callable(emit.load_const(raising.undo)), *emit.load_fast(INPUTS_LOCAL), *emit.load_const(undone)]
-            undo += [*emit.load_fast(kept), *emit.call(3), *emit.pop(), *emit.delete_fast(kept)]
+            undo += snippets.push_callable(snippets.load_const(writes_and_raises.undo))
+            undo += [*snippets.load_fast(INPUTS_LOCAL), *snippets.load_const(undone)]
+            undo += [*snippets.load_fast(kept), *snippets.call(3), *snippets.pop(), *snippets.delete_fast(kept)]
         tell, begin = self._append_rerun()
         self.handlers += [
             start,
-            *emit.push_callable(emit.load_const(effects.reruns)),
-            *emit.copy(3),
-            *emit.call(1),
-            *emit.jump_if(False, other),
+            *snippets.push_callable(snippets.load_const(runtime_helpers.reruns)),
+            *snippets.copy(3),
+            *snippets.call(1),
+            *snippets.jump_if(False, other),
             *tell,
-            *emit.pop(),
+            *snippets.pop(),
             Instruction("POP_EXCEPT"),
             *undo,
             *forget,
-            *emit.jump(begin),
+            *snippets.jump(begin),
             other,
             Instruction("POP_EXCEPT"),
             Instruction("RERAISE", 0),
@@ -319,21 +321,23 @@ class ReplacementCode(SideEffects):
             self._append_body()
             return [], self.tail[0]
         body = disassemble(self.code)
-        not_raised = effects.EagerDidNotRaise(Site(self.code.co_filename, self.code.co_firstlineno, self.code.co_qualname))
+        not_raised = runtime_helpers.EagerDidNotRaise(Site(self.code.co_filename, self.code.co_firstlineno, self.code.co_qualname))
         for inst in body.instructions[body_start(body.instructions) :]:
             self.rerun.append(inst)
             added: list[Instruction] = []
             if inst.opname == "PUSH_EXC_INFO":
-                added = [*emit.load_const(""), *emit.store_fast(_RAISED)]
+                added = [*snippets.load_const(""), *snippets.store_fast(_RAISED)]
             elif inst.opname in ("RETURN_VALUE", "RETURN_CONST"):
                 leave = _copy(inst)
                 inst.opname, inst.arg, inst.argval = "NOP", None, None  # jumps come here
-                added = [*emit.push_callable(emit.load_const(not_raised)), *emit.load_fast(_RAISED), *emit.call(1), *emit.pop(), leave]
+                added = [*snippets.push_callable(snippets.load_const(not_raised)), *snippets.load_fast(_RAISED)]
+                added += [*snippets.call(1), *snippets.pop(), leave]
             for new in added:
                 new.position = inst.position
             self.rerun += added
         self.rerun_regions = body.regions
-        words = [*emit.push_callable(emit.load_const(effects.describe_exception)), *emit.copy(3), *emit.call(1), *emit.store_fast(_RAISED)]
+        words = snippets.push_callable(snippets.load_const(runtime_helpers.describe_exception))
+        words += [*snippets.copy(3), *snippets.call(1), *snippets.store_fast(_RAISED)]
         return words, self.rerun[0]
 
     def _append_body(self) -> Body:
@@ -387,7 +391,7 @@ class ReplacementCode(SideEffects):
         if inst.opname in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR") and inst.argval in self._held:
             self._held.remove(inst.argval)
         if _loads_method(inst):
-            self.out.extend(emit.push_null_below())
+            self.out.extend(snippets.push_null_below())
         if region is not None:
             # an exception has to find its handler
             handler = self._append_body().instructions[region.handler]
@@ -414,7 +418,7 @@ class ReplacementCode(SideEffects):
 
     def _raise(self, error: BaseException, inst: Instruction) -> list[Instruction]:
         """`raise error` in the place of an instruction."""
-        native = [*emit.push_callable(emit.load_const(type(error))), *emit.load_const(error.args[0]), *emit.call(1)]
+        native = [*snippets.push_callable(snippets.load_const(type(error))), *snippets.load_const(error.args[0]), *snippets.call(1)]
         native.append(Instruction("RAISE_VARARGS", 1, 1))
         for made in native:
             made.position = inst.position
@@ -429,25 +433,25 @@ class ReplacementCode(SideEffects):
             graph_break("opaque_object", "super() in a function whose first parameter is captured by an inner function")
         if self.survived is not None:
             self.rebuilder.begin_call(self.survived)
-            self.out.extend([*emit.call(0), Instruction("POP_TOP")])
+            self.out.extend([*snippets.call(0), Instruction("POP_TOP")])
         names = tuple(self._held)
         code, made = make_continuation(frame.code, index, tuple(nulls), names)
         slots = []
         for null in reversed(nulls):
             name = self.rebuilder.temporary()
-            self.out.extend(emit.store_fast(name))
+            self.out.extend(snippets.store_fast(name))
             if not null:
                 slots.append(name)
         slots.reverse()
         self.rebuilder.begin_call(_native.TailCall)
-        self.out.extend(emit.make_function(code, closure=made.closure))
+        self.out.extend(snippets.make_function(code, closure=made.closure))
         order = [*slots, *names]
         if first is not None and first in names:
             order.remove(first)
             order.insert(0, first)
         for name in order:
-            self.out.extend(emit.load_fast(name))
-        self.out.extend([*emit.build_tuple(len(order)), *emit.call(2), *emit.return_value()])
+            self.out.extend(snippets.load_fast(name))
+        self.out.extend([*snippets.build_tuple(len(order)), *snippets.call(2), *snippets.return_value()])
 
     def _assemble(self) -> tuple[types.CodeType, tuple[Source, ...]]:
         code, rebuilder = self.code, self.rebuilder
@@ -455,7 +459,7 @@ class ReplacementCode(SideEffects):
         count = len(self.ev.recorder.inputs)
         out = self.out
         if len(inputs) > count and getattr(self, "_slice_at", None) is not None and count:
-            out[self._slice_at : self._slice_at] = [*emit.load_const(slice(0, count)), *emit.subscript()]
+            out[self._slice_at : self._slice_at] = [*snippets.load_const(slice(0, count)), *snippets.subscript()]
         head = [_copy(inst) for inst in disassemble(code).instructions]
         head = head[: body_start(head)]
         varnames = [*code.co_varnames, *rebuilder.temporaries]

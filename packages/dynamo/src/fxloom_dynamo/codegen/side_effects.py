@@ -9,19 +9,24 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo.bytecode import Instruction, emit
-from fxloom_dynamo.codegen import effects
+from fxloom_dynamo.bytecode import Instruction, snippets
+from fxloom_dynamo.codegen import runtime_helpers
 from fxloom_dynamo.codegen.rebuild import Rebuilder
 from fxloom_dynamo.interpreter.frame import Frame
 from fxloom_dynamo.objects import iterators
-from fxloom_dynamo.objects.changes import added_items, changed_records, changed_slots
+from fxloom_dynamo.objects.program_changes import added_items, changed_records, changed_slots
 from fxloom_dynamo.objects.sentinels import ABSENT, DELETED, UNREAD
 from fxloom_dynamo.objects.value_types import ordered_keys, same_keys
 from fxloom_dynamo.semantics import context_variables
 from fxloom_dynamo.tensors import gradients, leaf_state
 
 #: what writes the items of a list, set or deque, by kind of change
-_WRITERS = {"list": effects.write_list, "set": effects.write_set, "deque": effects.write_deque, "added": effects.add_items}
+_WRITERS = {
+    "list": runtime_helpers.write_list,
+    "set": runtime_helpers.write_set,
+    "deque": runtime_helpers.write_deque,
+    "added": runtime_helpers.add_items,
+}
 
 if TYPE_CHECKING:
     from fxloom_dynamo.interpreter.protocol import Interpreter
@@ -50,12 +55,12 @@ class SideEffects:
         """What the program printed and logged."""
         for call in self.ev.delayed.after_graph:
             self.rebuilder.begin_call(call.caller)
-            self.out.extend(emit.load_const(call.function))
+            self.out.extend(snippets.load_const(call.function))
             for value in call.args:
                 self.rebuilder.load(value)
-            self.out.extend(emit.build_tuple(len(call.args)))
+            self.out.extend(snippets.build_tuple(len(call.args)))
             self.rebuilder.load_dict(call.kwargs)
-            self.out.extend([*emit.call(3), *emit.pop()])
+            self.out.extend([*snippets.call(3), *snippets.pop()])
 
     def _own_cells(self) -> None:
         """Contents of the frame's own cells, where something can still see them."""
@@ -66,7 +71,7 @@ class SideEffects:
                     self.out.append(Instruction("DELETE_DEREF", argval=name))
                 continue
             self.rebuilder.load(content)
-            self.out.extend(emit.store_deref(name))
+            self.out.extend(snippets.store_deref(name))
 
     def _collect_writes(self) -> list[tuple[Any, ...]]:
         """What has to be written to the real heap; scans the values, and those of calls that were delayed."""
@@ -127,20 +132,20 @@ class SideEffects:
         self._write_all(writes)
         self._catch_up([record for record in advanced if not iterators.goes_over_dict(record.original)])
         for iterator, state in self.rebuilder.delayed_states:
-            self.rebuilder.call(effects.set_state, iterator, state)
-            self.out.extend(emit.pop())
+            self.rebuilder.call(runtime_helpers.set_state, iterator, state)
+            self.out.extend(snippets.pop())
 
     def _call_after_effects(self) -> None:
         for function, args in self.ev.delayed.after_effects:
             self.rebuilder.call(function, *args)
-            self.out.extend(emit.pop())
+            self.out.extend(snippets.pop())
 
     def _catch_up(self, records: list[Record]) -> None:
         """Advance the program's iterators, those that go over others, which were met later, first: they advance these too."""
         for record in reversed(records):
             self.rebuilder.begin_call(iterators.catch_up)
             self.rebuilder.load_input(record.source)
-            self.out.extend([*emit.load_const(iterators.state(record.proxy)), *emit.call(2), *emit.pop()])
+            self.out.extend([*snippets.load_const(iterators.state(record.proxy)), *snippets.call(2), *snippets.pop()])
 
     def _write_all(self, writes: list[tuple[Any, ...]]) -> None:
         rebuilder, out = self.rebuilder, self.out
@@ -155,46 +160,46 @@ class SideEffects:
                 continue
             if kind == "class":
                 name, value = rest
-                rebuilder.begin_call(effects.delete_class if value is DELETED else effects.write_class)
-                out.extend([*emit.load_const(target), *emit.load_const(name)])
+                rebuilder.begin_call(runtime_helpers.delete_class if value is DELETED else runtime_helpers.write_class)
+                out.extend([*snippets.load_const(target), *snippets.load_const(name)])
                 if value is not DELETED:
                     rebuilder.load(value)
-                out.extend([*emit.call(2 if value is DELETED else 3), *emit.pop()])
+                out.extend([*snippets.call(2 if value is DELETED else 3), *snippets.pop()])
                 continue
             if kind == "grad":
                 rebuilder.call(gradients.write_gradient, target.tensor, target.now)
-                out.extend(emit.pop())
+                out.extend(snippets.pop())
                 continue
             if kind == "context":
                 rebuilder.call(context_variables.write, target, *rest)
-                out.extend(emit.pop())
+                out.extend(snippets.pop())
                 continue
             if kind == "leaf":
                 rebuilder.call(leaf_state.write, target, *rest)
-                out.extend(emit.pop())
+                out.extend(snippets.pop())
                 continue
             if kind == "slot":
                 slot, value = rest
-                rebuilder.begin_call(effects.write_slot)
+                rebuilder.begin_call(runtime_helpers.write_slot)
                 rebuilder.load_input(target.source)
-                out.extend(emit.load_const(slot))
+                out.extend(snippets.load_const(slot))
                 rebuilder.load(value)
-                out.extend([*emit.call(3), *emit.pop()])
+                out.extend([*snippets.call(3), *snippets.pop()])
                 continue
             if kind == "cell":
                 content = self.ev.heap.cell_get(target.proxy)
-                rebuilder.begin_call(effects.clear_cell if content is ABSENT else effects.write_cell)
+                rebuilder.begin_call(runtime_helpers.clear_cell if content is ABSENT else runtime_helpers.write_cell)
                 rebuilder.load_input(target.source)
                 if content is not ABSENT:
                     rebuilder.load(content)
-                out.extend([*emit.call(1 if content is ABSENT else 2), *emit.pop()])
+                out.extend([*snippets.call(1 if content is ABSENT else 2), *snippets.pop()])
                 continue
             rebuilder.begin_call(_WRITERS[kind])
             rebuilder.load_input(target.source)
             items = added_items(target) if kind == "added" else list(target.proxy)
             for item in items:
                 rebuilder.load(item)
-            out.extend([*emit.build_list(len(items)), *emit.call(2), *emit.pop()])
+            out.extend([*snippets.build_list(len(items)), *snippets.call(2), *snippets.pop()])
 
     def _write_dict(self, record: Any) -> None:
         rebuilder, out = self.rebuilder, self.out
@@ -204,24 +209,24 @@ class SideEffects:
         changed = {key: now_value for key in keys if (now_value := dict.__getitem__(now, key)) is not record.read.get(key, UNREAD)}
         if same_keys(keys[: len(kept)], tuple(kept)):
             removed = tuple(key for key in record.keys if key not in now)
-            rebuilder.begin_call(effects.write_dict)
+            rebuilder.begin_call(runtime_helpers.write_dict)
             rebuilder.load_input(record.source)
             rebuilder.load_tuple(removed)
         else:
             self.ev.heap.know_keys(now)
-            rebuilder.begin_call(effects.write_dict_in_order)
+            rebuilder.begin_call(runtime_helpers.write_dict_in_order)
             rebuilder.load_input(record.source)
             rebuilder.load_tuple(keys)
         rebuilder.load_dict(changed)
-        out.extend([*emit.call(3), *emit.pop()])
+        out.extend([*snippets.call(3), *snippets.pop()])
 
     def _write_name(self, namespace: Any, name: str, value: Any) -> None:
-        load = emit.load_const(namespace.real)
+        load = snippets.load_const(namespace.real)
         if value is DELETED:
-            self.out.extend([*load, *emit.load_const(name), *emit.delete_subscript()])
+            self.out.extend([*load, *snippets.load_const(name), *snippets.delete_subscript()])
             return
         self.rebuilder.load(value)
-        self.out.extend([*load, *emit.load_const(name), *emit.store_subscript()])
+        self.out.extend([*load, *snippets.load_const(name), *snippets.store_subscript()])
 
 
 def parameter_count(code: types.CodeType) -> int:

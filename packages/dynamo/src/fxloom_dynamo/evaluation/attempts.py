@@ -20,7 +20,7 @@ import torch
 import torch.fx
 
 import fxloom_dynamo.handlers  # fills the opcode registry
-import fxloom_dynamo.models.families  # noqa: F401  # fills the tables of models
+import fxloom_dynamo.models.load_all  # noqa: F401  # fills the tables of models
 from fxloom_dynamo._torch_private import storage_id, under_fake_mode
 from fxloom_dynamo.breaks import CATALOGUE
 from fxloom_dynamo.bytecode.continuations import continuation_count, first_own, origin_of
@@ -42,7 +42,7 @@ from fxloom_dynamo.guard.sizes import size_guards
 from fxloom_dynamo.interpreter import budget
 from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter, code_info
 from fxloom_dynamo.libraries import files
-from fxloom_dynamo.objects.changes import changed_records
+from fxloom_dynamo.objects.program_changes import changed_records
 from fxloom_dynamo.objects.sentinels import Raised, RestartCapture, own_dict
 from fxloom_dynamo.tensors.module_hooks import runs_backward_hooks
 from fxloom_interfaces import meta, regions, telemetry

@@ -33,7 +33,7 @@ from fxloom_dynamo.interpreter.warning_filter import WarningFilter
 from fxloom_dynamo.libraries import files, torch_functions
 from fxloom_dynamo.objects import array_values
 from fxloom_dynamo.objects.array_values import Array
-from fxloom_dynamo.objects.changes import changed_records, changed_slots
+from fxloom_dynamo.objects.program_changes import changed_records, changed_slots
 from fxloom_dynamo.objects.sentinels import ABSENT, YIELD, Address, FrameObject, Raised, RestartCapture, Traceback
 from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 from fxloom_dynamo.objects.unguarded import CONFUSIONS, Unguarded, as_numbers

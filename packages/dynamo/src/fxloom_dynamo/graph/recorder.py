@@ -22,11 +22,11 @@ import torch
 import torch.fx
 from torch.utils._pytree import tree_leaves
 
-import fxloom_dynamo.symbolic_numbers.families  # noqa: F401  # fills the table of rules
+import fxloom_dynamo.symbolic_numbers.load_all  # noqa: F401  # fills the table of rules
 from fxloom_dynamo._torch_private import DisableTorchFunction, TensorBase, TorchFunctionMode, device_constructors, torchs_default
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.directives import Directive, directive_for
-from fxloom_dynamo.graph import number_arguments, raising, symbolic_data, symbolic_float_calls, symbolic_index
+from fxloom_dynamo.graph import number_arguments, symbolic_data, symbolic_float_calls, symbolic_index, writes_and_raises
 from fxloom_dynamo.graph.builder import GraphBuilder, has_tensor
 from fxloom_dynamo.graph.leaves import Leaves
 from fxloom_dynamo.graph.symbolic_data import is_symbolic_data
@@ -322,12 +322,12 @@ class Recorder(GraphBuilder):
         meta.set_fake(node, value)
         self.step_of[node] = self.step
         self.calls += 1
-        self.written_without_version.update({id(fake): fake for fake in raising.written_without_version(node)})
+        self.written_without_version.update({id(fake): fake for fake in writes_and_raises.written_without_version(node)})
         if self.in_protected_block():
             self.protected = True
             self.handled_inside = self.handled_inside or self.may_be_handled_inside()
         if self.order is EffectOrder.NOTED and not self.raises_amid:
-            self.raises_amid = raising.may_raise(node) and (self.in_protected_block() or self.amid_effects())
+            self.raises_amid = writes_and_raises.may_raise(node) and (self.in_protected_block() or self.amid_effects())
         elif self.order is EffectOrder.SPLIT and self.writes_inputs():
             name = node.target if node.op == "call_method" else node.name
             graph_break("writes_and_raises", f"{name} writes into a tensor that is too large to be copied first, or has a history")

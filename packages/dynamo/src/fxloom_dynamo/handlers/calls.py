@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.emit import NULL_FIRST
-from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.bytecode.handler_registry import opcode
+from fxloom_dynamo.bytecode.snippets import NULL_FIRST
 from fxloom_dynamo.objects.sentinels import NULL, Raised
 from fxloom_dynamo.semantics import operators
 

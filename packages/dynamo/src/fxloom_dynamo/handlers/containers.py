@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.bytecode.handler_registry import opcode
 from fxloom_dynamo.models import objects
 from fxloom_dynamo.objects.sentinels import ABSENT, Raised
 from fxloom_dynamo.semantics import container_updates, operators, subscripts

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
 from fxloom_dynamo.bytecode.control_flow import exhausted_index
-from fxloom_dynamo.bytecode.opcode_table import opcode
-from fxloom_dynamo.bytecode.opcodes import POPS_AFTER_END_FOR
+from fxloom_dynamo.bytecode.handler_registry import opcode
+from fxloom_dynamo.bytecode.opcode_facts import POPS_AFTER_END_FOR
 from fxloom_dynamo.objects.sentinels import ABSENT, RETURN, Sentinel
 from fxloom_dynamo.semantics.predictions import branch
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.bytecode.handler_registry import opcode
 from fxloom_dynamo.interpreter.special_methods import is_own_instance, python_method
 from fxloom_dynamo.objects.sentinels import ABSENT, Raised
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.bytecode.handler_registry import opcode
 from fxloom_dynamo.interpreter import special_methods
 from fxloom_dynamo.interpreter.generators import TracedGenerator
 from fxloom_dynamo.objects.sentinels import ABSENT, RETURN, YIELD, Raised, Sentinel

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.emit import NULL_FIRST
-from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.bytecode.handler_registry import opcode
+from fxloom_dynamo.bytecode.snippets import NULL_FIRST
 from fxloom_dynamo.interpreter.frame import UnreadParameter
 from fxloom_dynamo.interpreter.frame_locals import unbound_error
 from fxloom_dynamo.models import interpreter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.bytecode.handler_registry import opcode
 from fxloom_dynamo.objects.unguarded import Unguarded
 from fxloom_dynamo.semantics import operators, subscripts, texts
 from fxloom_dynamo.semantics.predictions import branch

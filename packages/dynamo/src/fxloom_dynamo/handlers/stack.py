@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxloom_dynamo.bytecode import Instruction
-from fxloom_dynamo.bytecode.opcode_table import opcode
+from fxloom_dynamo.bytecode.handler_registry import opcode
 from fxloom_dynamo.objects.sentinels import NULL
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.breaks import graph_break
-from fxloom_dynamo.bytecode.opcodes import WRAPPED_DESCRIPTORS_BIND
+from fxloom_dynamo.bytecode.opcode_facts import WRAPPED_DESCRIPTORS_BIND
 from fxloom_dynamo.objects.sentinels import ABSENT, Raised
 from fxloom_dynamo.objects.value_types import CONTROLLED
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.bytecode import Body, Instruction, disassemble
-from fxloom_dynamo.bytecode.opcode_table import HANDLERS
+from fxloom_dynamo.bytecode.handler_registry import HANDLERS
 from fxloom_dynamo.bytecode.source_lines import source_line
 from fxloom_interfaces.errors import Site
 
@@ -20,7 +20,7 @@ Handler = Callable[["Interpreter", "Frame", Instruction], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class ExceptionTarget:
     """Where an exception goes: index of the handler, depth the stack is cut to, whether the index is pushed below."""
 
     handler: int
@@ -29,7 +29,7 @@ class Region:
 
 
 class CodeInfo:
-    """Instructions of a code object with handlers, jump targets by index and exception regions by index."""
+    """Instructions of a code object with handlers, and by index: where it jumps to, where its exceptions go."""
 
     __slots__ = ("__weakref__", "body", "index", "ops", "regions", "sites", "targets")
 
@@ -42,14 +42,13 @@ class CodeInfo:
             -1 if inst.target is None else self.index[id(inst.target)] for inst in instructions
         ]
         self.sites: dict[int, Site] = {}
-        self.regions: list[Region | None] = [None] * len(instructions)
+        self.regions: list[ExceptionTarget | None] = [None] * len(instructions)
         for region in self.body.regions:
-            entry = Region(self.index[id(region.handler)], region.depth, region.lasti)
+            entry = ExceptionTarget(self.index[id(region.handler)], region.depth, region.lasti)
             for number in range(self.index[id(region.start)], self.index[id(region.end)] + 1):
                 self.regions[number] = entry
 
-
-    def handlers_of(self, index: int) -> list[Region]:
+    def handlers_of(self, index: int) -> list[ExceptionTarget]:
         """The program's handlers of what the instruction raises, innermost first; not what the compiler adds to end handlers."""
         found = []
         region = self.regions[index]
@@ -59,7 +58,7 @@ class CodeInfo:
             region = self.regions[region.handler]
         return found
 
-    def ends_with(self, region: Region) -> bool:
+    def ends_with(self, region: ExceptionTarget) -> bool:
         """Whether the handler is that of a `with`."""
         return self.body.instructions[region.handler + 1].opname == "WITH_EXCEPT_START"
 

@@ -6,7 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.bytecode.continuations import origin_of
-from fxloom_dynamo.bytecode.opcodes import VERSION
+from fxloom_dynamo.bytecode.opcode_facts import VERSION
 from fxloom_dynamo.interpreter.frame import Frame
 from fxloom_dynamo.objects.sentinels import ABSENT
 

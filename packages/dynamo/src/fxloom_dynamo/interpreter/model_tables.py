@@ -1,6 +1,6 @@
 """Where models are registered: functions, classes, methods written in C, calls of objects and of metaclasses.
 
-The modules of `models` fill the tables when `models.families` is imported, which capture does; nothing below imports a model.
+The modules of `models` fill the tables when `models.load_all` is imported, which capture does; nothing below imports a model.
 """
 
 from __future__ import annotations

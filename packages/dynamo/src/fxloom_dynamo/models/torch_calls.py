@@ -24,9 +24,8 @@ from fxloom_dynamo.semantics.construction import make_instance
 from fxloom_dynamo.symbolic_numbers.values import unbacked
 from fxloom_dynamo.tensors import (
     autograd_functions,
-    check_messages,
     checkpoints,
-    conditions,
+    cond,
     gradients,
     leaf_state,
     module_hooks,
@@ -34,6 +33,7 @@ from fxloom_dynamo.tensors import (
     parameters,
     profiler_regions,
     subclasses,
+    torch_check,
     transforms,
 )
 from fxloom_dynamo.traced import polyfills, scans
@@ -325,7 +325,7 @@ def _check_with(ev: Interpreter, error: type[Exception], args: Args, kwargs: Kwa
     """torch._check and its kin: what they say of numbers that only running the graph tells is checked there."""
     condition, *rest = [*args, *kwargs.values()]
     if type(condition) is torch.SymBool and unbacked(condition):
-        message, *numbers = check_messages.message_text(ev, rest[0]) if rest else ("",)
+        message, *numbers = torch_check.message_text(ev, rest[0]) if rest else ("",)
         # noted by the recorder where it is left to the run
         ev.torch_native(symbolic_math.check, condition, message, error.__name__, *numbers)
         return
@@ -394,7 +394,7 @@ def _associative_scan(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return ev.call(scans.associative_scan, args, kwargs)
 
 
-NAMED["torch", "cond"] = conditions.cond
+NAMED["torch", "cond"] = cond.cond
 NAMED["torch._higher_order_ops.associative_scan", "associative_scan"] = _associative_scan
 FUNCTIONS[torch.autograd.grad] = gradients.grad
 CLASSES[torch.utils.hooks.BackwardHook] = module_hooks.backward_hook

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import torch
 
 from fxloom_dynamo import _native, directives
-from fxloom_dynamo.code_cache.misses import live_regions, only_compiled, skipped
+from fxloom_dynamo.code_cache.compiled_region import live_regions
+from fxloom_dynamo.code_cache.misses import only_compiled, skipped
 from fxloom_dynamo.directives import Directive
 from fxloom_dynamo.guard.entries import without_capture
 from fxloom_dynamo.interpreter import budget

@@ -21,7 +21,7 @@ from fxloom_dynamo.guard.guards import GuardKind
 from fxloom_dynamo.interpreter.state import DelayedCall
 from fxloom_dynamo.interpreter.warning_filter import WarningFilter
 from fxloom_dynamo.libraries import files
-from fxloom_dynamo.objects import changes
+from fxloom_dynamo.objects import program_changes
 from fxloom_dynamo.objects.sentinels import Raised, RestartCapture
 from fxloom_dynamo.objects.value_types import LITERALS
 from fxloom_dynamo.semantics import output
@@ -142,7 +142,7 @@ def _is_shown(ev: Interpreter, message: Any, category: type[Warning], module: st
 def _programs_filters(ev: Interpreter) -> list[Any] | None:
     """The filters that the program has set; None where they, and what shows a warning, are as they were before."""
     namespace = ev.heap.namespace(vars(warnings))
-    changed = {id(record.proxy) for record, _ in changes.changed_records(ev.heap)}
+    changed = {id(record.proxy) for record, _ in program_changes.changed_records(ev.heap)}
 
     def is_old(name: str) -> bool:
         value = namespace.values[name]

@@ -19,8 +19,8 @@ import torch
 from fxloom_dynamo._torch_private import DisableTorchFunction
 from fxloom_dynamo.libraries import pure_functions
 from fxloom_dynamo.objects import iterators
-from fxloom_dynamo.objects.changes import changed_records, changed_slots, slot_value, slots_of
 from fxloom_dynamo.objects.iterators import REBUILT
+from fxloom_dynamo.objects.program_changes import changed_records, changed_slots, slot_value, slots_of
 from fxloom_dynamo.objects.records import Record
 from fxloom_dynamo.objects.sentinels import ABSENT, UNREAD, own_dict
 from fxloom_dynamo.objects.value_types import LITERALS

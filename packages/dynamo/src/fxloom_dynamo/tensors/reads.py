@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from fxloom_dynamo.objects.changes import changed_records, changed_slots
+from fxloom_dynamo.objects.program_changes import changed_records, changed_slots
 from fxloom_dynamo.objects.sentinels import own_dict
 from fxloom_dynamo.objects.value_types import LITERALS
 

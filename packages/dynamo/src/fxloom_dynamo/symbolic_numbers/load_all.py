@@ -1,29 +1,29 @@
 """All families of rules: importing this module fills the table of `registry`."""
 
 from fxloom_dynamo.symbolic_numbers import (
-    draws,
-    empty,
     factories,
     losses,
     networks,
     normalization,
     pointwise,
     powers,
+    random_draws,
     reductions,
     shapes,
     statistics,
+    unbacked_empty_checks,
 )
 
 __all__ = [
-    "draws",
-    "empty",
     "factories",
     "losses",
     "networks",
     "normalization",
     "pointwise",
     "powers",
+    "random_draws",
     "reductions",
     "shapes",
     "statistics",
+    "unbacked_empty_checks",
 ]

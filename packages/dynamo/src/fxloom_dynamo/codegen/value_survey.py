@@ -24,7 +24,7 @@ from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.libraries.numpy_numbers import DTYPES
 from fxloom_dynamo.objects import iterators
 from fxloom_dynamo.objects.array_values import Array
-from fxloom_dynamo.objects.changes import change_of, slot_value, slots_of
+from fxloom_dynamo.objects.program_changes import change_of, slot_value, slots_of
 from fxloom_dynamo.objects.sentinels import ABSENT, Sentinel, own_dict
 from fxloom_dynamo.objects.unguarded import AppendOnly
 from fxloom_dynamo.objects.value_types import LITERALS, can_shadow, exception_state, ordered_keys
@@ -55,7 +55,7 @@ _GENERATOR_BUILTINS: dict[Any, Any] = {
 }  # fmt: skip
 
 
-class ValueScan:
+class ValueSurvey:
     """See the module's docstring. One per replacement code."""
 
     def __init__(self, ev: Interpreter, frame: Frame) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxloom_dynamo.bytecode.instruction import Instruction
-from fxloom_dynamo.bytecode.opcodes import VERSION
+from fxloom_dynamo.bytecode.opcode_facts import VERSION
 
 NULL_FIRST = VERSION < (3, 13)
 

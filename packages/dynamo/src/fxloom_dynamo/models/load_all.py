@@ -10,9 +10,9 @@ from fxloom_dynamo.models import (
     objects,
     operators,
     references,
-    statistics,
     text,
     torch_calls,
+    variance_warnings,
 )
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "objects",
     "operators",
     "references",
-    "statistics",
     "text",
     "torch_calls",
+    "variance_warnings",
 ]
