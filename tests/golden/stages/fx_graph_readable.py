@@ -5,5 +5,5 @@ def forward(self, x, weight, residual):
     # program.py:7 in score: return torch.softmax(x @ weight + residual, dim=-1)
     matmul = operator.matmul(x, weight)  # f32[4096, 512] strides (512, 1) cpu
     add = operator.add(matmul, residual)  # f32[4096, 512] strides (512, 1) cpu
-    softmax = torch._VariableFunctionsClass.softmax(add, dim=-1)  # f32[4096, 512] strides (512, 1) cpu
+    softmax = torch.softmax(add, dim=-1)  # f32[4096, 512] strides (512, 1) cpu
     return (softmax,)

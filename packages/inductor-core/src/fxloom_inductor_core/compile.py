@@ -29,6 +29,9 @@ from fxloom_interfaces.errors import PluginError, UserError
 from fxloom_interfaces.program import Program
 from fxloom_interfaces.signature import GraphSignature, OutputKind
 
+#: Language of a code generator's sources -> the file that they are in, in the debug folder.
+_FILES = {"c++": "kernels.cpp", "triton": "kernels_triton.py"}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledGraph:
@@ -147,7 +150,8 @@ def _finish(
                 telemetry.KernelsBuilt(codegens[device].name, tuple(s.name for s in batch), built.compiler_runs, built.cached)
             )
             if built.source and telemetry.wants_artifacts():
-                telemetry.emit(telemetry.ArtifactWritten(f"kernels_{codegens[device].name}.txt", built.source))
+                name = _FILES.get(batch[0].language, f"kernels_{codegens[device].name}.txt")
+                telemetry.emit(telemetry.ArtifactWritten(name, built.source))
     with telemetry.phase("inductor.wrapper"):
         wrapper = print_wrapper(program, codegens, list(graph.constants))
         exec(compile(wrapper, "<fxloom output_code>", "exec"), namespace)  # text printed above

@@ -46,6 +46,9 @@ def _statement(node: torch.fx.Node) -> str:
 def _target(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
+    public = getattr(target, "__name__", "")
+    if public and getattr(torch, public, None) is target:  # many are methods of a class without a public name
+        return f"torch.{public}"
     name = str(getattr(target, "__qualname__", None) or getattr(target, "__name__", target))
     module = getattr(target, "__module__", None)
     if module in (None, "_operator"):

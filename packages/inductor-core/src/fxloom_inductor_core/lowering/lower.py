@@ -1,7 +1,7 @@
 """Lowering of a graph: the walk over its nodes.
 
 In: an fx graph in the aten dialect with fakes on its nodes. Out: a `LoweredGraph` of loops and calls in program order, with its
-inputs, outputs and the buffers between them. A node's rule comes from the families of this room; what has none, or whose rule
+inputs, outputs and the buffers between them. A node's rule comes from the families of this subpackage; what has none, or whose rule
 declines, runs its eager kernel. Invariant: outputs have the strides of the graph's fakes.
 """
 
