@@ -81,12 +81,16 @@ class Launcher:
 
 @functools.cache
 def _options() -> dict[str, Any]:
-    """Of Triton's compiler for the device that there is: subnormal results of functions are kept, as eager's kernels keep them."""
+    """Of Triton's compiler for the device that there is, which make results those of eager's kernels, one after the other.
+
+    Subnormal results of functions are kept. A product is rounded before it is added to: where `x * x` is computed in two places of a
+    kernel and contracted in one of them, `x * x - max(x * x)` is not 0, and a softmax not what it should be.
+    """
     from triton.compiler import make_backend
     from triton.runtime import driver
 
     known = make_backend(driver.active.get_current_target()).parse_options({})
-    return {"enable_reflect_ftz": False} if hasattr(known, "enable_reflect_ftz") else {}
+    return {name: False for name in ("enable_reflect_ftz", "enable_fp_fusion") if hasattr(known, name)}
 
 
 def run_on(index: int, run: Callable[..., None], *args: Any) -> None:

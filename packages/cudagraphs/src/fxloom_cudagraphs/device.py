@@ -31,6 +31,7 @@ class CudaDevice:
     def __init__(self, index: int) -> None:
         self.device = torch.device("cuda", index)
         self._pool: Any = None
+        self._stream: torch.cuda.Stream | None = None  # torch's own is on the device of the process's first recording
 
     @contextmanager
     def _side_stream(self) -> Iterator[torch.cuda.Stream]:
@@ -54,6 +55,7 @@ class CudaDevice:
         graph = torch.cuda.CUDAGraph()
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        with torch.cuda.device(self.device), torch.cuda.graph(graph, pool=self._pool):
+            self._stream = torch.cuda.Stream(self.device)
+        with torch.cuda.device(self.device), torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             results = run()
         return graph.replay, results

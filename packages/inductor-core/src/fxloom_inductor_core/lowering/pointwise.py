@@ -423,9 +423,15 @@ def masked_fill(cx: LoweringContext, x: Any, mask: Any, value: Any) -> Any:
 def clamp(cx: LoweringContext, x: Any, low: Any = None, high: Any = None) -> Any:
     dtype = _result(cx)
     bounds = [b for b in (low, high) if b is not None]
+    # eager's kernels elsewhere than on the CPU pass by a single number that is NaN
+    passes_by = x.device != "cpu" and len(bounds) == 1 and not is_tensor(bounds[0]) and is_float(dtype)
 
     def function(ops: Any, a: Any, *limits: Any) -> Any:
         rest = list(limits)
+        if passes_by:
+            limit = rest[0]
+            held = ops.maximum(a, limit) if low is not None else ops.minimum(a, limit)
+            return ops.where(ops.isnan(limit), a, held)
         if low is not None:
             a = ops.maximum(a, rest.pop(0))
         return ops.minimum(a, rest.pop(0)) if high is not None else a
