@@ -330,3 +330,14 @@ def test_numbers_for_what_is_none(dtype: torch.dtype) -> None:
         assert torch.equal(compiled(x, *numbers), program(x, *numbers))
         changed = [number / 3 for number in numbers]
         assert torch.equal(compiled(x, *changed), program(x, *changed))
+
+
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64], ids=str)
+def test_powers_at_the_ends(dtype: torch.dtype) -> None:
+    x = torch.tensor([-math.inf, -1.0, -0.0, 0.0, 4.0, math.inf, math.nan] * 9).to(dtype)
+    for exponent in (0.5, -0.5, 2.0, -1.0, -2.0, 3.0, 1.5):
+        fxloom.reset()
+        program = lambda x: (x**exponent, torch.copysign(torch.ones_like(x), x**exponent))  # noqa: B023, E731
+        wanted, given = program(x), fxloom.compile(program, fullgraph=True)(x)
+        assert torch.equal(wanted[0].nan_to_num(7.5), given[0].nan_to_num(7.5)), exponent
+        assert torch.equal(wanted[1][~wanted[0].isnan()], given[1][~wanted[0].isnan()]), exponent

@@ -338,9 +338,11 @@ def pow_scalar(cx: LoweringContext, x: Any, exponent: Any) -> Any:
     compute = opmath(dtype)
     if is_tensor(exponent) or not isinstance(exponent, (int, float)):
         return NotImplemented
-    if exponent == 0.5 and is_float(dtype):
+    # -0.0 and -inf have no roots of their sign as powers; eager's float16 kernel on the CPU has no case for roots
+    roots = is_float(dtype) and not (dtype == "float16" and x.device == "cpu")
+    if exponent == 0.5 and roots:
         return elementwise(cx, [x], lambda ops, a: ops.sqrt(a), dtype=dtype, compute=dtype, heavy=True)
-    if exponent == -0.5 and is_float(dtype):
+    if exponent == -0.5 and roots:
         return elementwise(cx, [x], lambda ops, a: ops.rsqrt(a), dtype=dtype, compute=dtype, heavy=True)
     whole = int(exponent) if math.isfinite(exponent) and exponent == int(exponent) else None
     # eager's own special cases are 2, 3, -1, -2; higher powers by squaring would round more often than pow does
