@@ -1,4 +1,8 @@
-"""The storages of a compiled graph's inputs: what a call has to check of them, and one of them as a flat tensor."""
+"""The storages of a compiled graph's inputs: what a call has to check of them, and one of them as a flat tensor.
+
+In: the flat inputs of a call. Out: nothing, or `StorageChanged` where inputs that shared a storage when the graph was made do not
+share it in the same way now; `whole_storage` gives a tensor over all of a storage, without a copy and without history.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What tracing gives: the forward graph, and the backward graphs of the nodes that autograd gets for it.
 
-Most programs get one node. A result that another differentiable result is made of is a `Boundary`: gradients that come to it from
+Most programs get one node. A result that another differentiable result is computed from is a `Boundary`: gradients that come to it from
 the other, and hooks and `torch.autograd.grad` that look at it, have to meet at the very tensor that the caller holds. So the
-results are differentiated in stages: a stage's node takes what it is made of, the caller's inputs and boundaries of earlier
+results are differentiated in stages: a stage's node takes what it is computed from, the caller's inputs and boundaries of earlier
 stages, as its inputs, and gives gradients of these.
 """
 

@@ -1,5 +1,8 @@
 """A code generator that runs kernels in the reference interpreter: slow, right, and without a toolchain. For tests of what
 lies above the loop IR, and the shortest example of a plugin. Not registered as an entry point.
+
+In: kernels. Out: sources whose text is the printed loop IR, and callables that interpret it on tensors. Invariant: a result depends
+on the kernel alone, by the meanings of `interpreter`; nothing is compiled and nothing is stored.
 """
 
 from __future__ import annotations

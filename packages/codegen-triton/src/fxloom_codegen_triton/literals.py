@@ -1,6 +1,8 @@
 """Text of what surrounds operations in a Triton kernel: types, literals, conversions, atoms of index expressions.
 
 In: names of dtypes, Python numbers, expressions of sizes. Out: text of Triton's language.
+Invariant: the text means in Triton what torch means by it, also where the two differ: division of negative integers, floats that do not
+fit into integers of few bits.
 """
 
 from __future__ import annotations

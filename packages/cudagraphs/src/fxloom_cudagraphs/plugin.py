@@ -1,4 +1,7 @@
-"""The entry object of the CUDA graphs replayer. Importing it does not import torch."""
+"""The entry object of the CUDA graphs replayer: a name, an interface version, and `wrap`, which loads `recording` at first use.
+
+In: a compiled callable and its `ReplaySignature`. Out: a callable of the same convention. Invariant: importing this does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exceptions that users meet."""
+"""The exceptions that users meet, under one name: re-exported from `fxloom_interfaces.errors` and `fxloom_shapes.errors`."""
 
 from fxloom_interfaces.errors import (
     BackendCompilerFailed,

@@ -1,4 +1,8 @@
-"""Counters over everything compiled in this process, fed by telemetry: `fxloom.stats()`."""
+"""Counters over everything compiled in this process: `fxloom.stats()`.
+
+In: events of telemetry, from any thread. Out: a `Stats` record. Invariant: every count comes from an event, whichever
+layer emitted it, so that nothing is counted twice.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Options of inductor-core, filled by the umbrella and frozen for a compilation.
 
-They are in no cache key themselves: plugins keep built kernels under the text of their sources, the toolchain and what else
-decides how they are built, and options change nothing but which sources there are.
+In: the user's options. Out: one frozen record that the passes, lowerings, scheduler and planner read. Invariant: options change
+which program is made, never what it computes; so they are in no cache key: plugins keep built kernels under the text of their
+sources, the toolchain and what else decides how they are built.
 """
 
 from __future__ import annotations

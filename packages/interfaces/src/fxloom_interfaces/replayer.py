@@ -1,6 +1,8 @@
 """What a replayer is: it wraps a compiled callable so that later calls repeat recorded device work.
 
-It never needs to know who compiled the callable, only what the signature says of its flat inputs and outputs.
+In: a callable of flat inputs, and what its signature says of them (`ReplaySignature`). Out: a callable of the same convention.
+Invariant: the wrapped callable gives what the callable itself would have given; what can't be replayed runs it. A replayer never
+needs to know who compiled the callable.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 In: a function or `nn.Module`, example arguments (nests of tensors and constants). Out: a callable of the same arguments whose
 forward and backward graphs were compiled by the caller's `compiler`, or the graphs themselves.
 
-The function is run once, on fakes of the example tensors: what is no tensor is a constant, and Python control flow is as the
+The function is run once, on fakes of the example tensors: all that is not a tensor is a constant, and Python control flow is as the
 examples took it. So a call checks that its arguments, and the modes that it is made in, are like those of the examples, and says
-what differs; dynamo is the package that guards and compiles again. What is neither is not checked: closures, globals, attributes.
+what differs; dynamo is the package that guards and compiles again. Closures, globals and attributes are not checked.
 Parameters and buffers of a module are inputs of the graphs, before the arguments.
+Invariant: a call that is not like the examples raises before anything is computed or written.
 """
 
 from __future__ import annotations

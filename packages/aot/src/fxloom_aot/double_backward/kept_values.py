@@ -1,6 +1,7 @@
 """The values that a call has to keep so that its gradients can always be differentiated (`double_backward=True`).
 
 In: the program and the numbers of a call. Out: values of the program's log from which all that eager's nodes save can be had.
+Invariant: they are in the log's order, each once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What checkpointed functions may do, and which storages a stretch of the raw log touches.
 
 In: stretches of the raw log. Out: GraphRejected where backward would repeat an effect by running a checkpointed function again.
+Invariant: the log is only read.
 """
 
 from __future__ import annotations

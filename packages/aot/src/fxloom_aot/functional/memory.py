@@ -2,6 +2,9 @@
 
 A `Memory` is one storage with the current value of its whole; a `View` is what one fake of the program sees of it, a chain of
 view operators; a `Placeholder` is the input of the functional log that a memory starts from.
+
+In: nothing; these are the records that `functionalize` keeps. Invariant: a `View` whose `version` is its memory's holds the value that
+the program's tensor has now; an older one has to be replayed.
 """
 
 from __future__ import annotations

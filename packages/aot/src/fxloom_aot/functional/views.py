@@ -4,6 +4,10 @@ A chain is a tuple of `Step`, from the whole memory to the view. Regular steps h
 `slice_scatter`). Where one has none, or where several elements of the view may be one memory cell, positions are worked
 out by running the chain on the numbers 0, 1, 2 ... in the place of elements, and written by index: that is right for every
 chain that keeps the element type.
+
+In: a functional log, the value of a whole memory, a chain; to write, also the view's new value. Out: the view's value, or the new
+value of the whole, as calls added to the log. Invariant: elements that the view does not reach keep their values; a chain that can't
+be replayed or inverted soundly raises `UnsupportedView`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 In: a `Joint`: the functional log, what of it the forward pass returns, the gradients, the tangents. Out: a `Partition`:
 which calls run forward, which backward (some in both: they are computed again), and which values are kept in between.
 
-A partitioner is any callable from the one to the other. `save_all` is the plain one, `fxloom_aot.mincut.MinCut` the one
+A partitioner is any callable from the one to the other. `save_all` is the plain one, `partitioning.mincut.MinCut` the one
 that keeps the fewest bytes. Both agree on what can only run backward: what depends on a tangent, and a recomputation
-(checkpoint); and on what is not kept: what a checkpointed function makes for itself, but for random numbers. Views are
+(checkpoint); and on what is not kept: what a checkpointed function makes for itself, except random numbers. Views are
 made again from what they are views of, constants from nothing.
+Invariant: every value that the backward part reads is kept, a tangent, a constant, or made by a call of the backward part.
 """
 
 from __future__ import annotations

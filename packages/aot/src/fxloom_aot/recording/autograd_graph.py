@@ -1,10 +1,11 @@
 """What the autograd history of a program's outputs says: what gradients of each flow to, which nodes free what they saved, and
 which refuse.
 
-In: fakes with their history after the program ran. Out: facts by output, as bit masks; output n is bit n.
+In: fakes with their history after the program ran. Out: facts by output, as bit masks; output n is bit n. Invariant: the history
+is only read; no node runs and nothing is freed.
 
-A compiled graph is one node of autograd, or a few, where eager has one for each operator. What eager's nodes do beside making
-gradients has to be known to these: eager frees what a node saved when a backward pass has gone through it, and another pass
+A compiled graph is one node of autograd, or a few, where eager has one for each operator. Our few nodes must reproduce the side
+behaviour of eager's nodes: eager frees what a node saved when a backward pass has gone through it, and another pass
 through it is an error, one beside it is none; eager refuses a pass through a node that saved a tensor which was written since.
 """
 

@@ -3,6 +3,7 @@
 In: a GraphModule, fakes for its placeholders. Out: the raw log, one `Entry` per operator, in order, with its arguments
 and results as they were: views alias, in-place operators mutate. Each entry knows the node of the torch-dialect graph that
 caused it. Not here: functionalization, decompositions (`functionalize`).
+Invariant: an operator is logged once, after it has run, and what it returned to the program is what the entry holds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 In: a GraphModule, fakes for its placeholders, the recorder. Out: the flat outputs; the recorder's log holds what was run. What an
 operator raises, and what fakes can't answer, becomes GraphRejected at the node. Values are dropped after their last use, so that
-autograd frees what it frees in the program.
+autograd frees what it frees in the program. Invariant: the fakes' autograd history and version counters are those that
+the program's own tensors would have.
 """
 
 from __future__ import annotations

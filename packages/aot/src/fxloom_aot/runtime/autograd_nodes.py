@@ -1,5 +1,10 @@
 """The nodes of autograd that a compiled stage puts into the caller's graph.
 
+In: what a call of the stage keeps (`StageCall`) and the tensors that its outputs are computed from; in backward, the gradients of the
+outputs that have one. Out: the outputs with their history; in backward, the gradients in the order of the stage's inputs.
+Invariant: saved tensors belong to autograd, which checks that nobody wrote to them and frees them after a pass; gradients that
+nobody asks for stay None.
+
 A stage is one node, or a chain of them where its compiled backward graph gives gradients in parts, as it makes them: one node for
 each part, the first with the outputs, each handing a token to the next. Between two parts autograd accumulates the gradients of
 the first, so that they are freed before the next are made.

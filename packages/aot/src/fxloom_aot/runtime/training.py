@@ -2,7 +2,7 @@
 
 In: the compiled forward graph, compiled backward graphs, what the trace says of them. Out: a callable like `inference_wrapper`'s
 that autograd can differentiate; gradients that are to be differentiated again are eager's (`double_backward`). A call runs the forward
-graph, then gives the outputs their histories: stage by stage, each stage's node taking as its inputs what its outputs are made of.
+graph, then gives the outputs their histories: stage by stage, each stage's node taking as its inputs what its outputs are computed from.
 
 Lifetimes: saved tensors belong to autograd (`save_for_backward`), which checks that nobody wrote over them, and go when a
 backward pass went through the node; what outputs that were not differentiated yet may need stays on the call (`RetainedTensors`). Of what

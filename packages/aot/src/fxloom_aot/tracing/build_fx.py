@@ -1,7 +1,8 @@
-"""Make the FX graph of a stretch of the functional log, when a contract asks for one.
+"""Make the FX graph of a stretch of the functional log: a forward or backward graph, as the aten dialect has it.
 
 In: the log, the values that are placeholders, the calls to take (in order), the values to return. Out: a GraphModule of the
-aten dialect, every node with its fake value and the user's site.
+aten dialect, every node with its fake value and the user's site. Invariant: each call is one node, each number that is computed from
+symbols is computed once, and a value that no placeholder or call gives is an InternalError.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Make graphs with their signatures of a functional log: the forward graph, backward graphs.
+"""Make graphs with their signatures from a functional log: the forward graph, backward graphs.
 
 In: the functionalizer, what `outputs` found, the calls to take. Out: `TracedGraph`s. Here it is decided what each placeholder
 is and in which order they come.
+Invariant: placeholders and signature have one order; a graph takes only the numbers and constants that it uses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which results are differentiated together, and where their gradients end.
 
 In: the program's outputs with the history that autograd recorded of them. Out: boundaries, the caller's tensors that other results
-are made of; stages, the differentiable outputs in groups of which each comes after what it is made of; a `StagePlan` for each.
+are computed from; stages, the differentiable outputs in groups of which each comes after what it is computed from; a `StagePlan` for each.
 Invariant: gradients of a stage end at the caller's inputs and at boundaries of earlier stages.
 """
 

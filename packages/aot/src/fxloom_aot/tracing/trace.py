@@ -2,7 +2,7 @@
 
 In: a torch-dialect GraphModule, its example inputs (real tensors, or fakes), decompositions. Out: graphs with their
 signatures. The steps: record the program on fakes; functionalize; say what each output is; where something is to be
-differentiated run the autograd engine over the same fakes and functionalize what it does; split; make FX (`joint`, `graphs`).
+differentiated run the autograd engine over the same fakes and functionalize what it does; split; make FX (`joint`, `graph_maker`).
 """
 
 from __future__ import annotations

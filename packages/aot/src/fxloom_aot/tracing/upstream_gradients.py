@@ -1,8 +1,9 @@
 """Drop the part of gradients that came by way of a boundary: an earlier stage adds it.
 
 In: the functional log, gradients, tangents, and `upstream`: values that stand in the recorded pass for gradients that reached a
-boundary. Out: the gradients as they are when nothing flows on from the boundary. A value made of upstream gradients alone is
+boundary. Out: the gradients as if the boundary's incoming gradient were zero. A value computed from upstream gradients alone is
 dropped; where autograd added it to another gradient, that gradient takes the place of the sum; elsewhere zeros do.
+Invariant: with what the earlier stage computes from its upstream gradient added, each gradient is the one of the whole program.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Reductions: folds over chosen dims. Variance is two sums where the capabilities allow it, Welford for long rows.
 
-A fold over few outer points but many elements is split in two (rows first), for parallelism and for accuracy.
+In: lowered tensors, dims, the dtype of the result. Out: lowered tensors, whose loops are added to the graph. Invariant: elements are
+converted first, as in eager, and folded in a type at least as wide; a fold of no elements gives the identity. A fold over few outer
+points but many elements is split in two (rows first), for parallelism and for accuracy.
 """
 
 from __future__ import annotations

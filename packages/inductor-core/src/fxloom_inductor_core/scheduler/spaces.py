@@ -1,8 +1,9 @@
 """Iteration spaces: lists of extents, outermost first, and how loops over different lists are the same loop.
 
 In: extents and index expressions. Out: extents and index expressions that mean the same for every size.
-`refine` finds the coarsest list that both of two lists are products of; `express` writes an axis of one list in symbols of
+`refine` finds the coarsest common refinement of two lists; `express` writes an axis of one list in symbols of
 a finer one; `collapse` merges neighbours that every index treats as one axis.
+Invariant: rewriting keeps the order of iteration (row-major) and the number of points.
 """
 
 from __future__ import annotations

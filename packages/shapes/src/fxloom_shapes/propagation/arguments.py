@@ -1,4 +1,9 @@
-"""The arguments of an operator: the fakes among them, and the key that differs for calls with different metadata."""
+"""The arguments of an operator: the fakes among them, and the key that differs for calls with different metadata.
+
+In: an operator with its arguments, as torch's dispatcher gives them: tensors lie at the top or in lists and tuples there. Out: the key
+of the plan cache, or `RealTensor` where not all tensors are fakes; the fakes in flat order; the arguments with real tensors made
+fakes. Invariant: calls with equal keys have the same plan, so a key holds descriptors, and numbers with their types.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Histograms of one and more dimensions."""
+"""Histograms of one and more dimensions.
+
+In: the device and the arguments, with the number of bins or their edges. Out: a plan: new contiguous tensors of counts and edges, or
+None to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Views: new size and stride on the same memory, by arithmetic on the old."""
+"""Views: new size and stride on the same memory, by arithmetic on the old.
+
+In: the device and the arguments of a view operator, or of one that copies where no view exists (`reshape`, `contiguous`). Out: a plan:
+`ViewOf` an argument, new memory for a copy, or None to decline, as where eager would raise.
+"""
 
 from __future__ import annotations
 

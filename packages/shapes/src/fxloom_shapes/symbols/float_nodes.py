@@ -1,6 +1,8 @@
 """Nodes under `torch.SymFloat`.
 
 In: operations by name, as torch's SymNodeImpl and the Python classes call them. Out: new nodes, or answers of the environment.
+Invariant: a node holds an expression and the number of the traced call, and no knowledge about it; like those of integers, they ask
+the environment, which guards or assumes.
 """
 
 from __future__ import annotations

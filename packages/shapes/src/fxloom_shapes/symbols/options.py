@@ -1,7 +1,8 @@
 """Settings of the symbol environment: the options of a compilation, the origin of a query about sizes, the tracer's callbacks.
 
-They decide, beside what the solver knows and the hints, how `SymbolEnv` answers a query: from a hint with a guard, by an assumption
-that is checked at run time, or not at all.
+In: what the umbrella's options and the layer that traces set. Out: frozen records that `SymbolEnv` reads; nothing here decides.
+Besides what the solver knows and the hints, they determine how `SymbolEnv` answers a query: from a hint with a guard (`decide`), by an
+assumption that is checked at run time (`SymbolEnv.expect`, `Tracer.on_deferred`), or not at all.
 """
 
 from __future__ import annotations
