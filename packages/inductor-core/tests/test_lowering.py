@@ -105,6 +105,15 @@ CASES: dict[str, tuple[Callable[..., object], tuple[torch.Tensor, ...]]] = {
         (IMAGE, torch.randn(8, 4, 3, 3), torch.randn(8)),
     ),
     "pooling": (lambda x: (F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)), (IMAGE,)),
+    "positions of maxima": (
+        lambda x, y: [
+            torch.ops.aten.max_pool2d_with_indices(t, kernel, stride, padding, dilation, ceil)
+            for t in (x, y, x[0], (x * 3).int())
+            for kernel, stride, padding, dilation, ceil in (([3, 2], [2, 2], [1, 0], 1, False), (2, [3, 3], 1, 1, True), (2, [], 0, 1, True))
+        ]
+        + [torch.ops.aten.max_pool2d_with_indices(t, 3, 2, 1, 2, ceil) for t in (x, y) for ceil in (True, False)],
+        (IMAGE.round(), torch.where(IMAGE > 1, torch.nan, torch.where(IMAGE > 0, IMAGE, -torch.inf))),
+    ),
     "channels_last": (lambda x: (x * 2 + 1, F.max_pool2d(x, 2)), (IMAGE.to(memory_format=torch.channels_last),)),
 }
 

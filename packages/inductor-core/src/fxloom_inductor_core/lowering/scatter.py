@@ -284,17 +284,23 @@ def max_pool2d_backward(
     acc, size = opmath(grad.dtype), x.size
     flat = (*size[:-2], numel(size[-2:]))
     zeros = cx.compute(flat, acc, grad.device, lambda ops, at: ops.constant(0, acc), ops=0)
-    order = (0, 2, 1) if fake_order(cx.fake) == CHANNELS_LAST else tuple(range(len(flat)))
+    channels_last = fake_order(cx.fake) == CHANNELS_LAST
+    order = (0, 2, 1) if channels_last else tuple(range(len(flat)))
+    ranges = tuple(grad.size[d] for d in CHANNELS_LAST) if channels_last else grad.size  # channels side by side, as in memory
+
+    def plain(at: Index) -> Index:
+        return (at[0], at[3], at[1], at[2]) if channels_last else at
 
     def index_of(ops: Any, at: Index) -> Index:
+        at = plain(at)
         return (*at[:-2], ops.indirect_indexing(indices.load(ops, at), flat[-1], wrap=False))
 
     def value_of(ops: Any, at: Index) -> Any:
-        return ops.to_dtype(grad.load(ops, at), acc)
+        return ops.to_dtype(grad.load(ops, plain(at)), acc)
 
     if _is_empty(grad.size):
         return cx.compute(size, grad.dtype, grad.device, lambda ops, at: ops.constant(0, grad.dtype), ops=0)
-    summed = cx.scatter(zeros, grad.size, index_of, value_of, "add", order=order)
+    summed = cx.scatter(zeros, ranges, index_of, value_of, "add", order=order)
     result: AnyTensor | None = None if summed is NotImplemented else reshaped(summed, size)
     if result is None:
         return NotImplemented
