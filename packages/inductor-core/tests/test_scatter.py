@@ -165,6 +165,23 @@ def test_gradient_of_pooling() -> None:
             assert graph.fallbacks == ()
 
 
+def test_positions_in_planes_and_volumes() -> None:
+    """Of maxima: where gradients go, and where `max_unpool` puts values; of two at one place the last stays."""
+    aten = torch.ops.aten
+    plane, volume, grad = torch.randn(2, 3, 6, 8), torch.randn(2, 3, 4, 6, 8), torch.randn(2, 3, 3, 2)
+    _, adaptive = aten.adaptive_max_pool2d(plane, [3, 2])
+    deep, positions = aten.max_pool3d_with_indices(volume, 2)
+    programs: list[tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = [
+        (aten.adaptive_max_pool2d_backward, (grad, plane, adaptive)),
+        (lambda g, x, i: aten.max_pool3d_with_indices_backward(g, x, [2] * 3, [], [0] * 3, [1] * 3, False, i), (deep, volume, positions)),
+        (lambda x, i: (aten.max_unpool2d(x, i, [6, 8]), aten.max_unpool2d(x[0], i[0] % 4, [6, 8])), (grad, adaptive)),
+        (lambda x, i: aten.max_unpool3d(x, i, [4, 6, 8], [2] * 3, [0] * 3), (deep, positions)),
+        (lambda x, i: aten.max_unpool2d(x, i, [6, 8]), tuple(t.to(memory_format=torch.channels_last) for t in (grad, adaptive))),
+    ]
+    for function, inputs in programs:
+        assert check(function, *inputs).fallbacks == ()
+
+
 @pytest.fixture
 def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)

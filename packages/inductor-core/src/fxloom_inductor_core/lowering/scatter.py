@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.ir.layouts import CHANNELS_LAST, fake_order
+from fxloom_inductor_core.ir.layouts import CHANNELS_LAST, as_expr, fake_order
 from fxloom_inductor_core.ir.tensors import AnyTensor, Index, numel
 from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_sizes
 from fxloom_inductor_core.lowering.registry import lowering
@@ -271,38 +271,68 @@ def index_reduce(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any,
     return _reduced(cx, x, ranges, index_of, _source(source, x.dtype), reduce, include_self)
 
 
-# -------------------------------------------------------------------------------------------------------- gradients of pooling
+# ------------------------------------------------------------------------------------------------------- positions of maxima
 
 
-@lowering(aten.max_pool2d_with_indices_backward.default)
-def max_pool2d_backward(
-    cx: LoweringContext, grad: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Any
-) -> Any:
-    """Gradients go to the positions of the maxima, which windows may share."""
-    if not is_float(grad.dtype) or not _same_device(grad, x, indices):
-        return NotImplemented
-    acc, size = opmath(grad.dtype), x.size
-    flat = (*size[:-2], numel(size[-2:]))
-    zeros = cx.compute(flat, acc, grad.device, lambda ops, at: ops.constant(0, acc), ops=0)
-    channels_last = fake_order(cx.fake) == CHANNELS_LAST
+def _placed(cx: LoweringContext, source: Any, indices: Any, size: Index, axes: int, mode: StoreMode) -> Any:
+    """Zeros of `size` with the elements of `source` written (or added) at `indices`, positions in the last `axes` axes, flattened."""
+    acc = opmath(source.dtype) if mode == "add" else source.dtype
+    flat = (*size[:-axes], numel(size[-axes:]))
+    if _is_empty(source.size) or _is_empty(flat):
+        return cx.compute(size, source.dtype, source.device, lambda ops, at: ops.constant(0, source.dtype), ops=0)
+    zeros = cx.compute(flat, acc, source.device, lambda ops, at: ops.constant(0, acc), ops=0)
+    channels_last = axes == 2 and fake_order(cx.fake) == CHANNELS_LAST
     order = (0, 2, 1) if channels_last else tuple(range(len(flat)))
-    ranges = tuple(grad.size[d] for d in CHANNELS_LAST) if channels_last else grad.size  # channels side by side, as in memory
+    ranges = tuple(source.size[d] for d in CHANNELS_LAST) if channels_last else source.size  # channels side by side, as in memory
 
     def plain(at: Index) -> Index:
         return (at[0], at[3], at[1], at[2]) if channels_last else at
 
     def index_of(ops: Any, at: Index) -> Index:
         at = plain(at)
-        return (*at[:-2], ops.indirect_indexing(indices.load(ops, at), flat[-1], wrap=False))
+        return (*at[:-axes], ops.indirect_indexing(indices.load(ops, at), flat[-1], wrap=False, error="RuntimeError"))
 
     def value_of(ops: Any, at: Index) -> Any:
-        return ops.to_dtype(grad.load(ops, plain(at)), acc)
+        return ops.to_dtype(source.load(ops, plain(at)), acc)
 
-    if _is_empty(grad.size):
-        return cx.compute(size, grad.dtype, grad.device, lambda ops, at: ops.constant(0, grad.dtype), ops=0)
-    summed = cx.scatter(zeros, ranges, index_of, value_of, "add", order=order)
-    result: AnyTensor | None = None if summed is NotImplemented else reshaped(summed, size)
+    written = cx.scatter(zeros, ranges, index_of, value_of, mode, order=order)
+    result: AnyTensor | None = None if written is NotImplemented else reshaped(written, size)
     if result is None:
         return NotImplemented
+    if acc == source.dtype:
+        return result
     wide = result
-    return cx.compute(size, grad.dtype, grad.device, lambda ops, at: ops.to_dtype(wide.load(ops, at), grad.dtype), [wide])
+    return cx.compute(size, source.dtype, source.device, lambda ops, at: ops.to_dtype(wide.load(ops, at), source.dtype), [wide])
+
+
+def _pool_backward(axes: int) -> Callable[..., Any]:
+    def rule(cx: LoweringContext, grad: Any, x: Any, *arguments: Any) -> Any:
+        """Gradients go to the positions of the maxima, which windows may share."""
+        indices = arguments[-1]
+        if not is_float(grad.dtype) or not _same_device(grad, x, indices):
+            return NotImplemented
+        return _placed(cx, grad, indices, x.size, axes, "add")
+
+    return rule
+
+
+lowering(
+    aten.max_pool2d_with_indices_backward.default,
+    aten.adaptive_max_pool2d_backward.default,
+    aten.fractional_max_pool2d_backward.default,
+)(_pool_backward(2))
+lowering(
+    aten.max_pool3d_with_indices_backward.default,
+    aten.adaptive_max_pool3d_backward.default,
+    aten.fractional_max_pool3d_backward.default,
+)(_pool_backward(3))
+
+
+@lowering(aten.max_unpool2d.default)
+def max_unpool2d(cx: LoweringContext, x: Any, indices: Any, output_size: Any) -> Any:
+    return _placed(cx, x, indices, tuple(as_expr(s) for s in cx.fake.size()), 2, None) if _same_device(x, indices) else NotImplemented
+
+
+@lowering(aten.max_unpool3d.default)
+def max_unpool3d(cx: LoweringContext, x: Any, indices: Any, output_size: Any, stride: Any, padding: Any) -> Any:
+    return _placed(cx, x, indices, tuple(as_expr(s) for s in cx.fake.size()), 3, None) if _same_device(x, indices) else NotImplemented
