@@ -324,7 +324,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=240)
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no model is begun")
-    parser.add_argument("--time", action="store_true", help="time a call of eager and one of ours as well")
+    parser.add_argument("--time", action="store_true", help="time a call of eager and of the compiled program as well")
     parser.add_argument("--json", help="where to write all outcomes")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

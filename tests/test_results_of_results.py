@@ -1,4 +1,4 @@
-"""Results of one graph that are made of each other: whoever looks at one's gradient sees what comes from the others."""
+"""Results of one graph that are computed from each other: whoever looks at one's gradient sees what comes from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors of a compiled module are exchanged: each call sees the current ones, and nothing of ours is in the way or keeps them."""
+"""The tensors of a compiled module are exchanged: each call sees the current ones, and nothing of fxloom's is in the way or keeps them."""
 
 from __future__ import annotations
 

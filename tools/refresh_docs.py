@@ -6,7 +6,7 @@ Three things are refreshed in place, the prose stays as its author wrote it:
 - The target of a link whose text is a definition, as in the line "[`Evaluator`]: packages/dynamo/..." at the end of a page, is the
   module of that package which defines the class or function. A definition that is gone, or that stands in several modules, is an
   error: the prose is about something else then.
-- An import from a module of ours that no longer defines what is imported leads to the one that does.
+- An import from a module of fxloom's that no longer defines what is imported leads to the one that does.
 """
 
 from __future__ import annotations

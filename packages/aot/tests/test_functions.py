@@ -34,7 +34,7 @@ def test_function_of_nests(partitioner: MinCut) -> None:
     (got["loss"] + got["hidden"].sum()).backward()
     (expected["loss"] + expected["hidden"].sum()).backward()
     torch.testing.assert_close(args[1]["w"].grad, same[1]["w"].grad)
-    # the loss is made of another result, so there are two nodes of autograd, each with its backward graph
+    # the loss is computed from another result, so there are two nodes of autograd, each with its backward graph
     assert [signature.backward for _, signature in compiler.graphs] == [False, True, True]
 
 

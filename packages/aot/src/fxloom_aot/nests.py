@@ -40,7 +40,7 @@ def _leaves(nest: Any, kinds: Container[type]) -> Iterator[Any]:
 
 
 def replace_real_tensors(nest: Any, constant: Callable[[torch.Tensor], FakeTensor]) -> Any:
-    """`nest` with every tensor that is no fake replaced by what `constant` makes of it."""
+    """`nest` with every tensor that is not a fake replaced by what `constant` makes of it."""
     kind = type(nest)
     if kind is tuple or kind is list:
         return kind([replace_real_tensors(item, constant) for item in nest])

@@ -18,7 +18,7 @@ from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
 class SymbolMissing(InternalError):
-    """A number is made of a symbol that no input holds, an unbacked one for example."""
+    """A number is computed from a symbol that no input holds, an unbacked one for example."""
 
 
 RuntimeValue = Callable[[Sequence[Any]], Any]

@@ -80,7 +80,7 @@ class IncomingGradients:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A tensor of the caller's that later results are made of: a result of the program, or an input once it was written."""
+    """A tensor of the caller's that later results are computed from: a result of the program, or an input once it was written."""
 
     result: int = -1
     input: int = -1
@@ -135,7 +135,7 @@ class NoBackwardGraph(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """forward: always. stages: where something is differentiated, each after those that it is made of.
+    """forward: always. stages: where something is differentiated, each after those that it is computed from.
 
     checks: for the runtime wrapper. only_plain_backward: the program refuses `torch.autograd.grad` and `backward(inputs=...)`, as
     reentrant checkpoints do. starts_with_grad: the graph starts with grad mode on; where it starts off, it turns it on itself.
@@ -156,5 +156,5 @@ class Traced:
     def backward(self) -> TracedGraph | None:
         """The backward graph of a program whose results are not made of each other; None where nothing is differentiated."""
         if len(self.stages) > 1:
-            raise ValueError(f"the program is differentiated in {len(self.stages)} stages: results are made of results; see `stages`")
+            raise ValueError(f"the program is differentiated in {len(self.stages)} stages: results are computed from results; see `stages`")
         return self.stages[0].graph if self.stages else None

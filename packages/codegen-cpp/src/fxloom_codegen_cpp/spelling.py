@@ -1,4 +1,8 @@
-"""The table of this target: how each elementwise op of the loop IR is spelled, for values of a dtype."""
+"""The table of this target: how each elementwise op of the loop IR is spelled, for values of a dtype.
+
+In: texts of the operands, with their precedence, and a dtype. Out: the text of the operation, with its precedence, so that whoever
+uses it adds only the parentheses that are needed.
+"""
 
 from __future__ import annotations
 

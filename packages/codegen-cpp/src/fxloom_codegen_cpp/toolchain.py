@@ -1,4 +1,7 @@
-"""Finding the compiler, asking what it is, and running it. Every failure is a ToolchainError with command, output and way out."""
+"""Finding the compiler, asking what it is, and running it. Every failure is a ToolchainError with command, output and way out.
+
+In: the environment's choice of a compiler, flags, source files. Out: a description of the compiler for cache keys, and shared objects.
+"""
 
 from __future__ import annotations
 

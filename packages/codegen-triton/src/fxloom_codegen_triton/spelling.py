@@ -2,6 +2,8 @@
 
 Float maths comes from libdevice, which is as accurate as what eager runs; `tl.exp` and its like are faster and less so.
 Division and square root are the correctly rounded ones.
+
+In: the texts of an op's operands. Out: text. It may call functions of `HELPERS`; `with_helpers_of` adds those that helpers call.
 """
 
 from __future__ import annotations

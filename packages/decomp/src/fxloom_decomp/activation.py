@@ -1,4 +1,7 @@
-"""Activations and their derivatives."""
+"""Activations and their derivatives.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Elementwise operators that are short formulas of simpler ones."""
+"""Elementwise operators that are short formulas of simpler ones.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

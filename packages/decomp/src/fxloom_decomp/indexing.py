@@ -1,4 +1,7 @@
-"""Indexing and scattering in terms of where, cat, gather, index and index_put."""
+"""Indexing and scattering in terms of where, cat, gather, index and index_put.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Losses and their derivatives. reduction: 0 none, 1 mean, 2 sum (ATen's numbering)."""
+"""Losses and their derivatives. reduction: 0 none, 1 mean, 2 sum (ATen's numbering).
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Layer, group, batch and RMS norm, with their derivatives. Statistics are computed in float32 for half types."""
+"""Layer, group, batch and RMS norm, with their derivatives. Statistics are computed in float32 for half types.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, with eager's dtypes, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Average pooling and padding, forward and backward, in terms of reductions, slices and indexing."""
+"""Average pooling and padding, forward and backward, in terms of reductions, slices and indexing.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Each axis is a weighted choice of positions.
 
 Positions and weights are computed in float32, as ATen's UpSample.h has them.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
 """
 
 from __future__ import annotations

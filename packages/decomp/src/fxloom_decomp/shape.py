@@ -1,4 +1,7 @@
-"""Shape operators in terms of permute, slice, cat, expand, where, index."""
+"""Shape operators in terms of permute, slice, cat, expand, where, index.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Special functions, norms and distances that are short formulas, and searches in sorted lines."""
+"""Special functions, norms and distances that are short formulas, and searches in sorted lines.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`compile` and its companions, named as torch.compile's users expect."""
+"""`compile` and its companions, named as torch.compile's users expect.
+
+In: a function or module and options. Out: a callable of the same arguments, whose results are eager's; what can't be compiled runs in
+eager and is reported. Options are checked here, before anything is compiled.
+"""
 
 from __future__ import annotations
 

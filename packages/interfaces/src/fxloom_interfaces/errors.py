@@ -1,7 +1,7 @@
 """The error roots. Every exception that fxloom raises on purpose derives from one of the four.
 
 `GraphBreak` is expected and falls back to eager; `UserError` is the user's to mend; `PluginError` names a plugin;
-`InternalError` is a fault of ours and says how to report it.
+`InternalError` is a fault of fxloom's and says how to report it.
 """
 
 from __future__ import annotations

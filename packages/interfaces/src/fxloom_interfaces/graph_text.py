@@ -1,6 +1,7 @@
 """FX graphs as text: `readable` for people, `runnable` as a script that runs by itself.
 
 Both take a GraphModule of the torch or aten dialect with fakes on its nodes (`meta`). Sizes that are symbols show their hint.
+In: the module; it is not changed. Out: text that depends on the graph alone.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Found:
 
 
 class Registry(Generic[T]):
-    """The plugins of one group. check: refuses what is no plugin of the interface, by PluginError."""
+    """The plugins of one group. check: refuses what is not a plugin of the interface, by PluginError."""
 
     def __init__(self, group: str, check: Callable[[Any, str], T]) -> None:
         self.group = group

@@ -49,7 +49,7 @@ class OutputKind(Enum):
     BASE = "base"
     #: forward only: a value for the backward graph
     SAVED = "saved"
-    #: the gradient of caller input `index`, or of a result that others are made of: these are numbered after the caller's inputs
+    #: the gradient of caller input `index`, or of a result that others are computed from: these are numbered after the caller's inputs
     GRADIENT = "gradient"
 
 
@@ -198,12 +198,12 @@ class GraphSignature:
                 self.root(number)  # raises for a circle
 
     def root(self, number: int) -> tuple[Result, int]:
-        """What a result is made of in the end, by way of other results, and over how many of them."""
+        """What a result is computed from in the end, by way of other results, and over how many of them."""
         result, others = self.results[number], 0
         while isinstance(result, (FromResult, SameResult)):
             others += 1
             if not 0 <= result.result < len(self.results) or others > len(self.results):
-                raise IRError(f"result {number} is made of result {result.result} of {len(self.results)}, or of itself")
+                raise IRError(f"result {number} is computed from result {result.result} of {len(self.results)}, or of itself")
             result = self.results[result.result]
         return result, others
 

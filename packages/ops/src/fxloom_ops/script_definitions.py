@@ -1,4 +1,4 @@
-"""Lines that define operators of ours in scripts that run by themselves.
+"""Lines that define fxloom's own operators in scripts that run by themselves.
 
 In: names of operators that a script calls, `fxloom.aten_cdist.default` or `torch.ops.fxloom.aten_cdist`. Out: Python
 statements, to stand before the first call. A scalar overload of another library's operator needs that library, which only its user has.

@@ -18,7 +18,7 @@ class DataDependent(GraphBreak):
 
 
 class NoFakeKernel(GraphBreak):
-    """The operator has neither a shape rule of ours nor a registered Meta kernel."""
+    """The operator has neither a shape rule nor a registered Meta kernel."""
 
     def __init__(self, op: str, details: str = "") -> None:
         super().__init__("no_fake_kernel", details or f"{op} has no shape rule and no Meta kernel")

@@ -1,4 +1,7 @@
-"""The contract of a backend: small torch-dialect graphs, as capture makes them, have eager's results."""
+"""The contract of a backend: small torch-dialect graphs, as capture makes them, have eager's results.
+
+In: a backend, as a fixture of the subclass. Out: tests that pass where the backend keeps the contract of `fxloom_interfaces.backend`.
+"""
 
 from __future__ import annotations
 

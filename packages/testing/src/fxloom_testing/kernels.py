@@ -1,4 +1,8 @@
-"""Kernels with inputs and expected results: what a code generator has to get right. One case per feature of the loop IR."""
+"""Kernels with inputs and expected results: what a code generator has to get right. One case per feature of the loop IR.
+
+Out: `KernelCase`s: a `Kernel`, its inputs, what it must write, and the capabilities that it needs; a plugin is asked for those only that
+it says it has.
+"""
 
 from __future__ import annotations
 

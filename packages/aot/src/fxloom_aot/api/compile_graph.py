@@ -1,4 +1,8 @@
-"""What a backend calls: `aot_graph` makes a callable of a torch-dialect graph by way of aten-dialect graphs."""
+"""What a backend calls: `aot_graph` makes a callable of a torch-dialect graph by way of aten-dialect graphs.
+
+In: a torch-dialect graph, example inputs, decompositions, and a `compiler` for aten-dialect graphs. Out: a callable of the graph's
+inputs, with eager's results, aliasing, writes and gradients. Where nothing needs a gradient only a forward graph is compiled.
+"""
 
 from __future__ import annotations
 

@@ -248,15 +248,15 @@ class DifferentiableGradients:
         for number, boundary in self._boundaries.items():
             if boundary.result < 0:
                 if boundary.input not in writers:
-                    raise NotDifferentiable("it writes to an input that later results are made of")
+                    raise NotDifferentiable("it writes to an input that later results are computed from")
                 cuts[number] = (writers[boundary.input], boundary.input)
             elif boundary.result >= len(nodes) or nodes[boundary.result] not in results:
-                raise NotDifferentiable("results are made of results")
+                raise NotDifferentiable("results are computed from results")
             else:
                 made = nodes[boundary.result]
                 cuts[number] = (writers.get(made, made), made)
         if len(_at(cuts)) < len(cuts):
-            raise NotDifferentiable("results are made of what is written as it is made")
+            raise NotDifferentiable("results are computed from what is written meanwhile")
         return cuts
 
     def _places(self, recording: Recording, outputs: Sequence[Any], results: Sequence[Any]) -> dict[int, Boundary]:

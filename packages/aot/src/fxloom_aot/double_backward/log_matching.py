@@ -64,7 +64,7 @@ def match_logs(
         same = calls.get((call.op, key_of(call.args), named))
         if same:
             made = new.calls[same[0] if len(same) == 1 else same.pop(0)].out
-        elif call.backward and not has_effect(call.op):  # of a derivative, and kept rather than what it is made of
+        elif call.backward and not has_effect(call.op):  # of a derivative, and kept rather than what it is computed from
             made = _emit_matching(new, call, matched, symbols, places)
         else:
             continue

@@ -46,7 +46,7 @@ class RecomputedValues:
         return made
 
     def _computed(self, value: FakeTensor, known: dict[int, torch.Tensor]) -> tuple[torch.Tensor, set[int]]:
-        """The value, from what is known, and the placeholders that it was made of beside."""
+        """The value, from what is known, and the placeholders that it was computed from besides."""
         log = self._log
         calls: set[int] = set()
         inputs: set[int] = set()
@@ -104,7 +104,7 @@ class RecomputedValues:
             raise ValueUnavailable("it is not kept, and no kept value shows whether the inputs that it is computed from were written since")
 
     def _made_of(self, placeholders: set[int]) -> set[int]:
-        """The values, by identity, that are made of some placeholders."""
+        """The values, by identity, that are computed from some placeholders."""
         found = {id(self._log.placeholders[number]) for number in placeholders}
         for number in range(len(self._log.calls)):
             if any(id(one) in found for one in inputs_of(self._log, number)):

@@ -261,7 +261,7 @@ def _steps(state: Functionalizer, found: ForwardOutputs, view: View, output: Fak
 def _separate(state: Functionalizer, found: ForwardOutputs) -> None:
     """Give an output memory of its own where its value shares some with an input or another output.
 
-    A new value may stay on its input's memory only if that is no target of the write-back: copies run one after the other.
+    A new value may stay on its input's memory only if that is not a target of the write-back: copies run one after the other.
     """
     tokens = {value.storage_token.ident for value in state.log.placeholders}
     tokens.update(value.storage_token.ident for value, _ in state.log.constants)

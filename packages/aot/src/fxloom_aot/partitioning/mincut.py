@@ -61,7 +61,7 @@ _COSTLY = frozenset(
 
 # Keeping a value costs its bytes. Computing it again costs a part of them, so that nothing is computed again without a gain, and
 # what is dear only for a large gain: at 0.25 four values of the same size have to be made of what is kept in place of one.
-#: additions and their kind: hidden behind the reading of what they are made of
+#: additions and their kind: hidden behind the reading of what they are computed from
 _PRICE_CHEAP = 0.02
 #: functions of `_COSTLY`, and random numbers of a seed: as long as reading their operand from memory, or longer
 _PRICE_COSTLY = 0.25
@@ -76,7 +76,7 @@ class MinCut:
     memory_budget: of the bytes that the minimum cut keeps, the part that may be kept, from 0 to 1. Below 1, calls that
     otherwise run once are computed again too, those first that free most bytes for their arithmetic; 0 keeps little more
     than the inputs. always_save: results of the calls for which this is true are kept where backward needs them, or needs
-    what is made of them, rather than computed again. always_recompute: results of these are never kept, whatever computing
+    what is computed from them, rather than computed again. always_recompute: results of these are never kept, whatever computing
     them again costs (random calls aside, and what is always saved); so are those of checkpointed functions.
     """
 

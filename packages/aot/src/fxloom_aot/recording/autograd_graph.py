@@ -6,7 +6,7 @@ is only read; no node runs and nothing is freed.
 
 A compiled graph is one node of autograd, or a few, where eager has one for each operator. Our few nodes must reproduce the side
 behaviour of eager's nodes: eager frees what a node saved when a backward pass has gone through it, and another pass
-through it is an error, one beside it is none; eager refuses a pass through a node that saved a tensor which was written since.
+through it is an error, one beside it is not; eager refuses a pass through a node that saved a tensor which was written since.
 """
 
 from __future__ import annotations

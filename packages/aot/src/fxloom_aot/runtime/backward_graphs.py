@@ -46,7 +46,7 @@ class CompiledBackward:
         self._saved = [n for n, spec in enumerate(inputs) if spec.kind is InputKind.SAVED]
         self._constants = [spec.constant for spec in inputs if spec.kind is InputKind.CONSTANT]
         self._inputs = len(inputs) - len(self._constants)
-        # sizes among the saved values, and the layouts of gradients that are made of them
+        # sizes among the saved values, and the layouts of gradients that are computed from them
         places = {spec.symbol: n for n, spec in enumerate(inputs) if spec.kind is InputKind.SAVED and spec.symbol}
         self._layouts = [runtime_value((desc.size, desc.stride), places) for desc in tangents]
         self._tangents = tangents

@@ -62,7 +62,7 @@ def finishers(signature: GraphSignature, stage_of: Mapping[int, int]) -> list[Fi
                 stages.append(written.get(index, -1))
             case _:
                 stages.append(-1)
-    # what other results are made of comes first
+    # what other results are computed from comes first
     order = sorted(range(len(stages)), key=others.__getitem__)
     makers = [_maker(result, places) for result in signature.results]
     found = []

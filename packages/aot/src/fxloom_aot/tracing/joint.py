@@ -268,7 +268,7 @@ def _needed(joint: Joint, calls: Sequence[int], saved: Sequence[FakeTensor]) -> 
         for value in inputs_of(joint.log, number):
             mask |= depends.get(id(value), 0)
         depends.update((id(value), mask) for value in values_of([joint.log.calls[number].out]))
-    # of what does not depend on a tangent: what is made of it
+    # of what does not depend on a tangent: what is computed from it
     needs: dict[int, int] = {id(value): everything for value in values_of(list(joint.gradients))}
     for number in reversed(calls):
         mask = 0

@@ -107,7 +107,7 @@ def find_boundaries(
 
 
 def order_in_stages(found: ForwardOutputs, boundaries: Sequence[FoundBoundary]) -> list[list[int]]:
-    """The differentiable flat outputs, each after those that it is made of."""
+    """The differentiable flat outputs, each after those that it is computed from."""
     positions = [number for number, spec in enumerate(found.specs) if spec.differentiable]
     if len(positions) == 1:
         return [positions]
@@ -122,7 +122,7 @@ def order_in_stages(found: ForwardOutputs, boundaries: Sequence[FoundBoundary]) 
     while len(placed) < len(positions):
         stage = [position for position in positions if position not in placed and below[position] <= placed]
         if not stage:
-            raise InternalError("aot joint", f"outputs {sorted(set(positions) - placed)} are made of each other")
+            raise InternalError("aot joint", f"outputs {sorted(set(positions) - placed)} are computed from each other")
         stages.append(stage)
         placed.update(stage)
     return stages

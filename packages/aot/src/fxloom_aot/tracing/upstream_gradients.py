@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 
 class _Upstream:
-    """Stands for a value that is made of upstream gradients alone."""
+    """Stands for a value that is computed from upstream gradients alone."""
 
 
 _ONLY_UPSTREAM = _Upstream()

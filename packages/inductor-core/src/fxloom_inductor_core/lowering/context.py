@@ -276,7 +276,7 @@ class LoweringContext(LoopBuilder):
             return self.runtime_scalar(fake, f"torch.ops.{target}", args, kwargs, library=library)
         # Numbers beside tensors (attention's longest sequences) follow from shapes, so the fake's are the kernel's.
         if outputs is None or not all(f is None or isinstance(f, (torch.Tensor, int)) for f in outputs):
-            raise GraphRejected(node, f"its result is no tensor ({type(fake).__name__}), and it has no lowering")
+            raise GraphRejected(node, f"its result is not a tensor ({type(fake).__name__}), and it has no lowering")
         layouts = [layout_of(f) if isinstance(f, torch.Tensor) else Layout("cpu", "float32", (0,), (1,)) for f in outputs]
         single = isinstance(fake, torch.Tensor)
         tensors = self.library(

@@ -87,7 +87,7 @@ def baddbmm(cx: LoweringContext, bias: Any, a: Any, b: Any, *, beta: Any = 1, al
 
 
 def _followed_by_loops(cx: LoweringContext) -> bool:
-    """True when everything that reads the current node's value, seen through views, is a loop of ours."""
+    """True when everything that reads the current node's value, seen through views, is a generated loop."""
     pending = list(cx.current.users)
     if not pending:
         return False

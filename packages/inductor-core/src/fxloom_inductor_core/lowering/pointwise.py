@@ -1,4 +1,8 @@
-"""Elementwise ops: a table for those that map onto one loop op, and small bodies for the rest."""
+"""Elementwise ops: a table for those that map onto one loop op, and small bodies for the rest.
+
+In: the context and the operator's arguments as lowered values. Out: a tensor with a body that computes one element; no loop is added
+before something needs it stored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Broadcasting and type promotion for lowering rules, as eager does them."""
+"""Broadcasting and type promotion for lowering rules, as eager does them.
+
+In: lowered values of several sizes and dtypes, and a body for one element of a common type. Out: a lowered value of the broadcast
+size and the promoted dtype, not yet stored.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What may be fused: rules about two groups of loops that could run in one loop nest.
 
 In: a `Merge`, two groups and how they would run together. Out: True from every rule of `FUSION_RULES`, or they stay apart. These are
-rules of the target and of speed. That values are read where they were written, and that no cycle arises, is no matter of rules:
+rules of the target and of speed. That values are read where they were written, and that no cycle arises, is not decided by rules:
 `fusion` sees to it.
 """
 

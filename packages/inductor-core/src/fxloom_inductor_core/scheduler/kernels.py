@@ -218,7 +218,7 @@ class _Builder:
         return True
 
     def _again(self, value: int, stage: int) -> int:
-        """The same value, computed in a later stage from what a cheap value is made of."""
+        """The same value, computed in a later stage from what a cheap value is computed from."""
         if self.stage_of_value[value] % 2:
             return value
         made = self.made[value]

@@ -211,7 +211,7 @@ class _Planner:
         if not call.binds:
             self.steps.append(Call(call.target, args, kwargs, results, call.unpack, () if call.check else strides))
             return
-        # the results tell sizes that their strides are made of
+        # the results tell sizes that their strides are computed from
         self.steps.append(Call(call.target, args, kwargs, results, call.unpack))
         self.steps += [BindSize(name, result, dim) for name, result, dim in call.binds]
         for result, stride in zip(results, strides, strict=True):

@@ -86,7 +86,7 @@ def _known_target(node: torch.fx.Node) -> str | None:
     of_numbers = target in symbolic_math.FUNCTIONS or target is symbolic_math.check
     if of_regions or of_numbers or target in BUILTIN_TARGETS or _is_operator(target) or _is_torch(target):
         return None
-    return f"{target!r} is no function of torch, operator or region"
+    return f"{target!r} is not a function of torch, operator or region"
 
 
 def _is_operator(target: object) -> bool:

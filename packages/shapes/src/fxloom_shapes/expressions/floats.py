@@ -1,4 +1,8 @@
-"""Symbolic floats: expression trees over float symbols and integer polynomials. Evaluated, bounded, printed, never rewritten."""
+"""Symbolic floats: expression trees over float symbols and integer polynomials. Evaluated, bounded, printed, never rewritten.
+
+In: numbers, symbols and polynomials. Out: immutable trees; equal ones compare equal and hash alike. Rounding is Python's: an expression
+is evaluated as it was written, since floats may not be reordered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polynomials with integer coefficients over atoms: the numbers that sizes are made of.
+"""Polynomials with integer coefficients over atoms: the form in which sizes are computed from symbols.
 
 An atom is a symbol or an application of a function that no polynomial expresses: `FloorDiv`, `Mod`, `Min`, `Max`, which the
 prover knows, or one of `OPAQUE` (rounded floats, operations on bits), of which it knows the range at most. A `Poly`

@@ -1,1 +1,1 @@
-"""Fake tensors, their metadata, and what shape rules are made of: plans, layouts, the table of rules."""
+"""Fake tensors, their metadata, and what shape rules are written with: plans and layouts."""

@@ -118,7 +118,7 @@ def _describe_symbolic(size: Sizes, stride: Sizes, dtype: torch.dtype, device: t
         node: Any = getattr(number, "node", None)
         poly = getattr(node, "poly", None)
         if poly is None:
-            raise UnsupportedTensor(f"a size {number!r} that is no integer of this compilation")
+            raise UnsupportedTensor(f"a size {number!r} that is not an integer of this compilation")
         env = node.env
         return node.env.number(poly)
 

@@ -45,7 +45,7 @@ class SharedFresh:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An output that is no tensor."""
+    """An output that is not a tensor."""
 
     value: Any
 
@@ -66,5 +66,5 @@ class Nest:
 
 
 Plan = Fresh | ViewOf | SameAs | SharedFresh | Number | Nest
-#: shape rules of ours: (args, kwargs) -> Plan, or None to decline
+#: a shape rule: (args, kwargs) -> Plan, or None to decline
 Rule = Callable[..., "Plan | Uncached | None"]

@@ -125,7 +125,7 @@ class SizeNodes:
             return self.float_expr(node.env, node.float_expr)
         if isinstance(node, BoolNode):
             return node.statement if isinstance(node.statement, bool) else self.statement(node.env, node.statement)
-        raise TypeError(f"{value!r} is no number of this compilation")
+        raise TypeError(f"{value!r} is not a number of this compilation")
 
     def statement(self, env: SymbolEnv, statement: Statement) -> Any:
         """The node of a truth value."""

@@ -1,7 +1,7 @@
 """Run one operator on fakes: metadata in, metadata out.
 
 In: an overload and its arguments. Out: fakes (or numbers). The answer of an operator is a plan (`plans`). Plans are kept by
-overload and the arguments' metadata; where there is none yet, a shape rule of ours is asked, then torch's registered Meta kernel.
+overload and the arguments' metadata; where there is none yet, a shape rule is asked, then torch's registered Meta kernel.
 Invariant: two outputs or inputs share a storage token exactly when the operator's kernels would share memory.
 """
 
@@ -51,7 +51,7 @@ _PLANS_LIMIT = 50_000
 
 @dataclass(slots=True)
 class CacheStatistics:
-    """How often the cache answered, a rule of ours did, and torch's Meta kernel had to. draws: calls that draw random numbers."""
+    """How often the cache answered, a shape rule did, and torch's Meta kernel had to. draws: calls that draw random numbers."""
 
     hits: int = 0
     rules: int = 0

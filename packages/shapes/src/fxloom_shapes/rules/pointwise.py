@@ -1,4 +1,8 @@
-"""Elementwise operators, functional and in place. One line per operator: which type the result has."""
+"""Elementwise operators, functional and in place. One line per operator: which type the result has.
+
+In: the device and the operator's arguments. Out: a plan: a new tensor with the strides that TensorIterator gives it, the written
+argument itself for an operator in place, or None to decline.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def values(poly: Poly, unknown: Mapping[str, Range], hints: Mapping[str, Any]) -
 
 
 def is_about_strides(statement: Statement) -> bool:
-    """It is about strides, which alone are made of max(size, 1): where a size of 0 or 1 makes a difference to it, no element
+    """It is about strides, which alone are computed from max(size, 1): where a size of 0 or 1 makes a difference to it, no element
     is reached by that stride."""
     return isinstance(statement, Relation) and any(atom.kind == "Max" and const(1) in atom.args for atom in statement.poly.atoms())
 

@@ -1,4 +1,7 @@
-"""What other modules need of symbolic numbers: their types, keys to compare them by, estimates, the symbols in them."""
+"""What other modules need of symbolic numbers: their types, keys to compare them by, estimates, the symbols in them.
+
+In: plain numbers and torch's symbolic ones. Out: facts about them. Invariant: nothing here leaves a guard.
+"""
 
 from __future__ import annotations
 
