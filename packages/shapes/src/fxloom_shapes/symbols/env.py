@@ -4,14 +4,16 @@ In: sizes (and integers, floats) of the call that is traced, with where each cam
 our own, and, when the trace is done, the guards that say for which other sizes it would have been the same.
 Invariant: a question answered from a hint leaves a guard; one that ranges and earlier guards answer leaves none. Equal
 expressions are one object, so fakes can be compared and cached by identity of their sizes.
+
+Here are symbols, their numbers, and deciding; `assumptions` has what is answered without a hint, `specialization` which numbers are
+fixed, `final_guards` what is left to check at calls.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -24,23 +26,15 @@ from fxloom_shapes.expressions.floats import FloatExpr
 from fxloom_shapes.expressions.polynomials import FUNCTIONS, SIGNED, Atom, Poly, const, of_atom
 from fxloom_shapes.expressions.statements import Comparison, Relation, Statement, relation, symbols_of
 from fxloom_shapes.solver import generalization
-from fxloom_shapes.solver.constraints import ConstraintSolver, Range
+from fxloom_shapes.solver.constraints import ConstraintSolver
+from fxloom_shapes.symbols import assumptions, specialization
+from fxloom_shapes.symbols.final_guards import final_guards
 from fxloom_shapes.symbols.float_nodes import FloatNode
 from fxloom_shapes.symbols.messages import in_program_terms
 from fxloom_shapes.symbols.nodes import IntNode
 from fxloom_shapes.symbols.options import EnvOptions, QueryOrigin, Tracer
 from fxloom_shapes.symbols.symbol import LARGEST, SPECIAL, SizeGuard, Symbol
 
-#: how far from a size `_has_one_value` looks for other sizes that satisfy the guards
-_NEARBY = 2048
-_IN_ONE_GRAPH = (
-    "an operator treats sizes like 0 and 1 apart, and with fullgraph=True one graph was made for all others; "
-    "without fullgraph the operator runs in eager"
-)
-_OF_MARKED = (
-    "an operator treats sizes like 0 and 1 apart, and mark_unbacked asks for one graph; with mark_dynamic these sizes are "
-    "compiled for apart"
-)
 _DEFAULTS = EnvOptions()
 
 
@@ -297,7 +291,7 @@ class SymbolEnv:
     def decide(self, statement: Statement | bool, *, assume: bool = True) -> bool:
         """The truth of a statement: proven, or that of the traced call, which leaves a guard.
 
-        assume: where unbacked symbols are in it, an operator's assumption will do (`_assumed`).
+        assume: where unbacked symbols are in it, an operator's assumption will do (`assumptions`).
         """
         if isinstance(statement, bool):
             return statement
@@ -307,29 +301,16 @@ class SymbolEnv:
         try:
             truth = statement.holds(self._hints)
         except KeyError:
-            assumed = self._assumed(statement) if assume else None
+            assumed = assumptions.assumed_truth(self, statement) if assume else None
             if assumed is not None:
                 return assumed
             raise DataDependent(
                 "size",
                 f"{in_program_terms(self, statement)} is asked of a number known only at run time; torch._check it first",
-                self._violated(statement),
+                assumptions.violated(self, statement),
             ) from None
         self.guard(statement if truth else statement.negated())
         return truth
-
-    def _violated(self, statement: Statement) -> ConstraintViolated | None:
-        """The error for needing to know `statement`, where a dimension marked as unbacked is in it; else None."""
-        for atom in symbols_of(statement):
-            symbol = self.symbols[atom.text]
-            if symbol.hint is None and symbol.sources:
-                return ConstraintViolated(
-                    symbol.sources[0].name,
-                    f"to know whether {in_program_terms(self, statement)}",
-                    self.tracer.site(),
-                    "Promise it by torch._check, or use mark_dynamic instead of mark_unbacked.",
-                )
-        return None
 
     def proven(self, statement: Statement | bool) -> bool | None:
         """True or False where it is certain, None else. Leaves no guard."""
@@ -362,63 +343,15 @@ class SymbolEnv:
         if any(self.symbols[atom.text].hint is None for atom in symbols_of(statement)):
             if self.query_origin is QueryOrigin.MEMORY:
                 return True
-            usual = generalization.truths_alike(statement, self._unknown(symbols_of(statement)), self._hints) if self.in_operator else set()
+            unknown = assumptions.unknown_ranges(self, symbols_of(statement))
+            usual = generalization.truths_alike(statement, unknown, self._hints) if self.in_operator else set()
             if usual == {True} and generalization.is_about_strides(statement):
                 return True  # the check that a tensor fits into its memory; an empty tensor need not
             if usual == {False} and generalization.is_about_leading_part(statement):
                 raise DataDependent("size", f"an operator expects {statement}, which holds of sizes 0 and 1 only")
-            self._defer(statement, "", message, error, numbers)
+            assumptions.assume(self, statement, "", message, error, numbers)
             return True
         return self.decide(statement)
-
-    def _unknown(self, atoms: Iterable[Atom]) -> dict[str, Range]:
-        """Ranges, by name, of the symbols known only at run time."""
-        return {atom.text: self.range_of(self.symbols[atom.text]) for atom in atoms if self.symbols[atom.text].hint is None}
-
-    def _defer(
-        self, statement: Statement, reason: str = "", message: str = "", error: str = "RuntimeError", numbers: tuple[Any, ...] = ()
-    ) -> None:
-        """Assume the statement, and have it checked at run time."""
-        self.deferred[statement] = SizeGuard(statement, self.tracer.site(), reason, message, error, numbers)
-        self.tracer.on_deferred(statement)
-        unknown = [self.symbols[atom.text] for atom in symbols_of(statement)]
-        self.solver.state(statement, frozenset(s.atom for s in unknown if s.hint is None and not s.sources))
-
-    def _assumed(self, statement: Statement) -> bool | None:
-        """The truth that a statement has for all sizes but 0 and 1, assumed and checked at run time; None where nothing may be assumed."""
-        answers = generalization.truths(statement, self._assumable(symbols_of(statement)), self._hints)
-        if len(answers) != 1:
-            return None
-        (truth,) = answers
-        if not generalization.is_about_strides(statement) and not self.tracer.answers_equivalent():
-            self._defer(statement if truth else statement.negated(), self._why_assumed())
-        return truth
-
-    def _assumed_number(self, poly: Poly) -> int | None:
-        """The value that `poly` has for all sizes but 0 and 1 (how many pieces `chunk(2)` gives), assumed and checked at run time."""
-        numbers = generalization.values(poly, self._assumable(poly.symbols()), self._hints)
-        if len(numbers) != 1:
-            return None
-        (number,) = numbers
-        self._defer(Relation("==", poly - const(number)), self._why_assumed())
-        return number
-
-    def _assumable(self, atoms: Iterable[Atom]) -> dict[str, Range]:
-        """The unbacked symbols of a statement, where an operator may assume something about all of them; else none.
-
-        It may of dimensions marked as unbacked, of all sizes where the user wants one graph (otherwise a break at the operator
-        serves them all), and of any number where it makes no difference.
-        """
-        unknown = self._unknown(atoms) if self.in_operator else {}
-        if self.tracer.answers_equivalent():
-            return unknown
-        symbols = [self.symbols[name] for name in unknown]
-        wanted = all(self.options.one_graph or symbol.sources for symbol in symbols)
-        sizes = all(low is not None and low >= 0 for low, _ in unknown.values()) and not any(symbol.is_float for symbol in symbols)
-        return unknown if wanted and sizes else {}
-
-    def _why_assumed(self) -> str:
-        return _IN_ONE_GRAPH if self.options.one_graph else _OF_MARKED
 
     def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
         """The entry point that torch's Python helpers (`guard_or_false` and the like) call on an environment."""
@@ -436,31 +369,7 @@ class SymbolEnv:
         site = self.tracer.site()
         self.guards.setdefault(statement, SizeGuard(statement, site))
         self.solver.state(statement)
-        self._refuse_specialization(statement, site)
-
-    def _refuse_specialization(self, statement: Statement, site: Site | None) -> None:
-        """Raise where a dimension that the user asked to be dynamic is left with one value by the statement."""
-        for atom in symbols_of(statement):
-            symbol = self.symbols[atom.text]
-            if symbol.pinned and self._has_one_value(symbol):
-                where = symbol.label or (symbol.sources[0].name if symbol.sources else symbol.name)
-                raise ConstraintViolated(where, in_program_terms(self, statement), site)
-
-    def _has_one_value(self, symbol: Symbol, *more: Statement) -> bool:
-        """True where no other number near by satisfies the guards on the symbol alone and `more`: the symbol is specialized."""
-        known = self.solver.equal.get(symbol.atom)
-        if known is not None:
-            return known.constant is not None
-        low, high = self.range_of(symbol)
-        hint = symbol.hint
-        if symbol.is_float or not isinstance(hint, int) or symbol.promised[0] is not None and symbol.promised[0] == symbol.promised[1]:
-            return False
-        own = [statement for statement in self.guards if [*symbols_of(statement)] == [symbol.atom]] + [*more]
-        others = itertools.chain(range(hint + 1, hint + _NEARBY), range(hint - 1, hint - _NEARBY, -1), range(2 * hint, 99 * hint, hint))
-        return not any(
-            (low is None or low <= other) and (high is None or other <= high) and all(_holds(statement, symbol, other) for statement in own)
-            for other in others
-        )
+        specialization.refuse_specialization(self, statement, site)
 
     def specialize_number(self, poly: Poly) -> int:
         """The number as a plain int, guarded to be what it is now."""
@@ -470,37 +379,18 @@ class SymbolEnv:
             return value
         value = self.hint(poly)
         if value is None:
-            assumed = self._assumed_number(poly)
+            assumed = assumptions.assumed_number(self, poly)
             if assumed is not None:
                 return assumed
-            violated = self._violated(Relation("==", poly))
+            violated = assumptions.violated(self, Relation("==", poly))
             raise DataDependent("size", f"{poly} is known only at run time", violated)
         statement = relation("==", poly - const(value))
         if self.options.compiled_values:
             symbols = [self.symbols[atom.text] for atom in poly.symbols()]
-            if len(symbols) > 1 or isinstance(statement, bool) or self._has_one_value(symbols[0], statement):
-                self._refuse_respecialization(symbols)
+            if len(symbols) > 1 or isinstance(statement, bool) or specialization.has_one_value(self, symbols[0], statement):
+                specialization.refuse_respecialization(self, symbols)
         self.decide(statement)
         return value
-
-    def _refuse_respecialization(self, symbols: Sequence[Symbol]) -> None:
-        """Break where an operator would specialize a number for which code was compiled twice already."""
-        if self.query_origin is QueryOrigin.NUMBER:
-            return
-        for symbol in symbols:
-            for source in symbol.sources:
-                values = self.options.compiled_values.get(source.name)
-                if values and symbol.hint not in values:
-                    raise Specialized(source.name, symbol.hint)
-
-    def specialized_sources(self) -> dict[str, int | float | None]:
-        """The numbers that the trace was specialized to, by the names of their sources."""
-        found: dict[str, int | float | None] = {}
-        for symbol in self.symbols.values():
-            known = self.solver.equal.get(symbol.atom)
-            if symbol.name in self.pinned_floats or known is not None and known.constant is not None:
-                found.update({source.name: symbol.hint for source in symbol.sources})
-        return found
 
     def pin_floats(self, expr: FloatExpr) -> None:
         """The trace holds only for the present values of the symbols in `expr`."""
@@ -508,7 +398,7 @@ class SymbolEnv:
         for atom in expr.symbols():
             symbol = self.symbols[atom.text]
             if symbol.is_float:
-                self._refuse_respecialization([symbol])
+                specialization.refuse_respecialization(self, [symbol])
                 if symbol.pinned:
                     raise ConstraintViolated(symbol.sources[0].name, f"{symbol.sources[0].name} == {symbol.hint}", self.tracer.site())
                 self.pinned_floats[atom.text] = SizeGuard(Relation("==", const(0)), self.tracer.site())
@@ -556,27 +446,11 @@ class SymbolEnv:
 
     def size_guards(self) -> list[SizeGuard]:
         """The guards in their final form, without those that others imply. Ranges of symbols are not in it."""
-        result: dict[Statement, SizeGuard] = {}
-        judge = ConstraintSolver()
-        judge.ranges = {atom: bounds for atom, bounds in self.solver.ranges.items() if not atom.kind}
-        for atom, value in self.solver.equal.items():
-            judge.equal[atom] = value
-        for guard in reversed(self.guards.values()):
-            statement = guard.statement
-            if isinstance(statement, Relation):
-                equal = statement.op == "=="
-                if not equal:
-                    simple = relation(statement.op, judge.simplify(statement.poly))
-                    if isinstance(simple, bool) or judge.proves(simple) is True:
-                        continue
-                    judge.nonnegative += [simple.poly] if simple.op == ">=" else []
-                    if simple.op == "!=":
-                        judge.nonzero.add(simple.poly)
-                    statement = simple
-            elif judge.proves(statement) is True:
-                continue
-            result.setdefault(statement, SizeGuard(statement, guard.site))
-        return list(reversed(result.values()))
+        return final_guards(self.guards, self.solver)
+
+    def specialized_sources(self) -> dict[str, int | float | None]:
+        """The numbers that the trace was specialized to, by the names of their sources."""
+        return specialization.specialized_sources(self)
 
     def range_of(self, symbol: Symbol) -> tuple[int | None, int | None]:
         """The range that a symbol's number must lie in for the trace to hold."""
@@ -591,10 +465,3 @@ class SymbolEnv:
                 for atom in self.solver.simplify(poly).symbols():
                     found[atom.text] = self.symbols[atom.text]
         return found
-
-
-def _holds(statement: Statement, symbol: Symbol, number: int) -> bool:
-    try:
-        return statement.holds({symbol.name: number})
-    except (ArithmeticError, ValueError):
-        return False
