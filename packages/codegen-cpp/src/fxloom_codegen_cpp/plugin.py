@@ -1,4 +1,7 @@
-"""The plugin object. Importing it imports neither torch nor a compiler."""
+"""The entry object of the C++ code generator. Importing it imports neither torch nor a compiler.
+
+In: kernels. Out: their C++ sources (`emit`), and callables (`build`) that take addresses of buffers, then sizes.
+"""
 
 from __future__ import annotations
 

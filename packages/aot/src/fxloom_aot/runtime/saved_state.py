@@ -1,7 +1,9 @@
 """What one call of a stage keeps for its backward passes, and the checks that eager makes of it.
 
 In: the values to save, the numbers, what the call holds of its inputs. Out: the saved values for chosen outputs, or autograd's own
-RuntimeError where eager has none: saved memory that was freed, or written since.
+RuntimeError where eager raises one: saved memory that was freed, or written since.
+Invariant: a saved tensor outlives the pass that frees it only for outputs that may still be differentiated; writes are noticed without
+keeping the memory of what eager saves and the graph does not.
 """
 
 from __future__ import annotations

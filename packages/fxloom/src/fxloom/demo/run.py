@@ -1,4 +1,7 @@
-"""Runs the demo's programs: compile with progress, check against float64, time interleaved with eager, print a table."""
+"""Runs the demo's programs: compile with progress, check against float64, time interleaved with eager, print a table.
+
+In: the programs to run and the device. Out: lines and a table on standard output.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tensors made from nothing: full, arange and their kin are bodies without loads; they are never stored for their own sake."""
+"""Tensors made from nothing: full, arange and their kin are bodies without loads; they are never stored for their own sake.
+
+In: the context, sizes and numbers. Out: lowered values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pooling as elementwise loops over an unrolled window, which is small."""
+"""Pooling as elementwise loops over an unrolled window, which is small.
+
+In: the context, the operator's arguments as lowered values. Out: a lowered value, or NotImplemented to have eager's kernel called.
+"""
 
 from __future__ import annotations
 
