@@ -1,17 +1,14 @@
 """Capture of one frame: attempts, from the start each, until one ends without a surprise.
 
-In: a frame that has not started and the region's configuration. Out: its replacement code, inputs, guards, and what
-`explain` reports. An attempt that meets a break (or, in an inlined call, a refusal) is thrown away, heap and graph with
-it, and the next one stops in time at that instruction of the frame.
+In: a frame that has not started and the region's configuration. Out: its replacement code, inputs, guards, and what `explain`
+reports; or a `Skip`. An attempt that meets a break (or, in an inlined call, a refusal) is thrown away, heap and graph with it, and the
+next one stops in time at that instruction of the frame. Invariant: an attempt does nothing that the program could see.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import inspect
 import traceback
-import types
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -21,40 +18,36 @@ import torch.fx
 
 import fxloom_dynamo.handlers  # fills the opcode registry
 import fxloom_dynamo.models.load_all  # noqa: F401  # fills the tables of models
-from fxloom_dynamo._torch_private import storage_id, under_fake_mode
-from fxloom_dynamo.breaks import CATALOGUE
+from fxloom_dynamo._torch_private import under_fake_mode
 from fxloom_dynamo.bytecode.continuations import continuation_count, first_own, origin_of
-from fxloom_dynamo.bytecode.source_lines import source_line
 from fxloom_dynamo.codegen.replacement import ReplacementCode
 from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.evaluation.aliasing_guards import guard_object_aliasing, guard_tensor_aliasing
 from fxloom_dynamo.evaluation.evaluator import BreakHere, Evaluator
+from fxloom_dynamo.evaluation.reporting import place_of, report_break, report_uncaptured, warn_of_eager
 from fxloom_dynamo.evaluation.reports import ENDINGS, FAILS, RAISES, Break, FrameReport
+from fxloom_dynamo.evaluation.skip_policy import reason_to_skip, skip_machinery
 from fxloom_dynamo.evaluation.tensor_reach import may_use_tensors
 from fxloom_dynamo.graph import foreign_backends, random_state
 from fxloom_dynamo.graph.modes import in_inference_mode, keep_modes
 from fxloom_dynamo.graph.predicted_branches import checked
 from fxloom_dynamo.graph.tensor_classes import overrides, plain, without_overrides
 from fxloom_dynamo.guard.dynamic_shapes import check_nested, parse_dynamic_shapes
-from fxloom_dynamo.guard.entries import GENERATORS, CapturedFrame, FrameView, Skip, without_capture
-from fxloom_dynamo.guard.guards import Guard, GuardKind
+from fxloom_dynamo.guard.entries import CapturedFrame, FrameView, Skip, without_capture
 from fxloom_dynamo.guard.history import History, Policy
 from fxloom_dynamo.guard.sizes import size_guards
 from fxloom_dynamo.interpreter import budget
-from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter, code_info
-from fxloom_dynamo.libraries import files
-from fxloom_dynamo.objects.program_changes import changed_records
-from fxloom_dynamo.objects.sentinels import Raised, RestartCapture, own_dict
+from fxloom_dynamo.interpreter.frame import Frame, UnreadParameter
+from fxloom_dynamo.objects.sentinels import Raised, RestartCapture
 from fxloom_dynamo.tensors.module_hooks import runs_backward_hooks
 from fxloom_interfaces import meta, regions, telemetry
 from fxloom_interfaces.backend import takes_integers
 from fxloom_interfaces.errors import BackendCompilerFailed, FxloomError, GraphBreak, GraphRejected, InternalError, Site, Unsupported
 from fxloom_interfaces.graph_modules import graph_module
-from fxloom_interfaces.sources import LocalSource, SizeSource, Source
+from fxloom_interfaces.sources import LocalSource
 from fxloom_shapes import ConstraintViolated, DataDependent, EnvOptions, FakeMode, FakeTensor, SymbolEnv, TraceContext
 
 _MAX_ATTEMPTS = 24
-#: builtins that see the local variables of the frame that calls them
-_READS_FRAME = frozenset({"locals", "exec", "eval"})
 
 
 def capture_frame(
@@ -65,15 +58,10 @@ def capture_frame(
     history: what earlier calls of its code looked like. root: it is the function that the user had compiled.
     """
     code = view.code
-    if _is_compiled_code(view.globals):
-        return Skip("code of a compiled graph", for_good=True, closed=True)
-    if files.is_other_compiler(code.co_filename):
-        return Skip("another compiler's call; what it runs is its own", for_good=True, closed=True)
-    if code.co_filename.startswith("<frozen importlib"):
-        return Skip("the machinery of imports; modules that it runs are no part of the region", for_good=True, closed=True)
-    if code.co_name == "__torch_dispatch__":
-        return Skip("the dispatcher calls it for one operator at a time", for_good=True, closed=True)
-    reason = _skip_reason(code, root) or _of_torchs_class(view, root)
+    machinery = skip_machinery(view)
+    if machinery is not None:
+        return machinery
+    reason = reason_to_skip(view, root)
     if reason is not None:
         if root:
             report_uncaptured(code, config, reason)
@@ -88,7 +76,7 @@ def capture_frame(
         return Skip(f"{code.co_qualname} evaluates long without meeting an operator")
     if continuation_count(code) > config.break_limit:
         reason = f"more than {config.break_limit} graph breaks (break_limit) in {origin_of(code).co_qualname}"
-        _warn("break_limit", f"{reason}; explain() shows them", _place(origin_of(code)))
+        warn_of_eager("break_limit", f"{reason}; explain() shows them", place_of(origin_of(code)))
         return Skip(reason)
     collecting = gc.isenabled()
     gc.disable()  # an attempt makes tens of thousands of objects that live as long as it does
@@ -100,40 +88,10 @@ def capture_frame(
         if collecting:
             gc.enable()
     if isinstance(found, Skip) and found.report is not None:
-        _report(found.report)
+        report_break(found.report)
     if isinstance(found, Skip) and found.fault:
-        _warn(found.fault, found.report.details, _place(code))
+        warn_of_eager(found.fault, found.report.details, place_of(code))
     return found
-
-
-def report_uncaptured(code: types.CodeType, config: CaptureConfig, reason: str) -> None:
-    """Report that the function which the user had compiled is none to be captured; Unsupported with `fullgraph`."""
-    report = Break("not_captured", f"{code.co_qualname} is {reason}", _place(code))
-    if config.fullgraph:
-        raise Unsupported(str(report))
-    _report(report)
-
-
-def _place(code: types.CodeType) -> Site:
-    line = code.co_firstlineno
-    return Site(code.co_filename, line, code.co_qualname, source_line(code.co_filename, line))
-
-
-def _report(broke: Break) -> None:
-    """Report a break to whoever listens; one that is a fault of ours to the user too."""
-    kind = CATALOGUE.get(broke.key)
-    hint = kind.hint if kind else ""
-    telemetry.emit(telemetry.GraphBroke(broke.key, broke.details, hint, broke.site))
-    if broke.key == "capture_fault":
-        where = f"{broke.site.function} ({broke.site.file}:{broke.site.line})" if broke.site is not None else "a function"
-        text = f"fxloom made a mistake while it captured {where}, which runs in eager there: {broke.details}. {hint}"
-        telemetry.ran_eager("capture_fault", broke.details, text, broke.site)
-
-
-def _warn(kind: str, cause: str, site: Site) -> None:
-    """Tell of a function that runs in eager from `site` on."""
-    text = f"fxloom runs {site.function} ({site.file}:{site.line}) in eager from now on: {cause}"
-    telemetry.ran_eager(kind, cause, text, site)
 
 
 def _attempts(view: FrameView, config: CaptureConfig, history: History) -> CapturedFrame | Skip:
@@ -162,7 +120,7 @@ def _attempts(view: FrameView, config: CaptureConfig, history: History) -> Captu
                 first = next(iter(breaks.values()), give_up.report)  # what the last attempt tried to end before
                 raise Unsupported(str(first)) from give_up.__cause__
             return Skip(f"{give_up.report.key}: {give_up.report.details}", give_up.report, fault=give_up.fault)
-    report = Break("capture_fault", f"{_MAX_ATTEMPTS} attempts did not capture {code.co_qualname}", _place(code))
+    report = Break("capture_fault", f"{_MAX_ATTEMPTS} attempts did not capture {code.co_qualname}", place_of(code))
     if config.fullgraph:
         raise Unsupported(str(report))
     return Skip(report.details, report)
@@ -186,55 +144,10 @@ class _GiveUp(Exception):
         self.fault = fault
 
 
-def _is_compiled_code(global_names: dict[str, Any]) -> bool:
-    """True for what runs a compiled graph: the autograd engine calls it (a graph's backward) while a region is live."""
-    package = str(global_names.get("__name__", "")).partition(".")[0]
-    return package.startswith("fxloom_") and package != __package__
-
-
-#: frames of their own until CPython 3.12
-_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
-
-
-def _skip_reason(code: types.CodeType, root: bool) -> str | None:
-    if code.co_flags & GENERATORS:
-        return "a generator or coroutine"
-    if not code.co_flags & inspect.CO_OPTIMIZED:
-        return "a module's or class's body"
-    if not _READS_FRAME.isdisjoint(code.co_names) and any(
-        inst.opname == "LOAD_GLOBAL" and inst.argval in _READS_FRAME for inst in code_info(code).body.instructions
-    ):
-        return "a function that looks at its own frame (locals, exec or eval)"
-    name = code.co_filename
-    if code.co_name in _COMPREHENSIONS:
-        return "a comprehension: it goes on with an iterator of the frame that it is part of, which runs as it is"
-    if root:  # what the user had compiled may be anybody's, such as an optimizer's step
-        return None
-    if files.in_torch(name) and not files.is_module_code(name):
-        return "torch's own file"
-    if _is_library(name):
-        return "a file of the standard library"
-    return None
-
-
-def _of_torchs_class(view: FrameView, root: bool) -> str | None:
-    """Why the methods that `dataclasses` writes for a class of torch's are no part of the program: no file tells that they are torch's."""
-    name = view.globals.get("__name__")
-    written = not root and view.code.co_filename == "<string>" and isinstance(name, str)
-    return "a method that was written for a class of torch's" if written and f"{name}.".startswith("torch.") else None
-
-
 def _refuse_a_look(error: BaseException | None) -> None:
     """Raise what the user asked for when a dimension is looked at that nothing may look at."""
     if isinstance(error, DataDependent) and error.violated is not None:
         raise error.violated from error
-
-
-_CONTEXTLIB = contextlib.__file__
-
-
-def _is_library(name: str) -> bool:
-    return files.is_own(name) or name.startswith("<frozen") or files.in_stdlib(name)
 
 
 class _Attempt:
@@ -332,8 +245,8 @@ class _Attempt:
             except Exception as fault:
                 ev.heap.reveal_for("capture_fault")
                 raise _GiveUp(Break("capture_fault", _fault(fault).details, self._site(frame))) from fault
-        self._guard_aliasing()
-        self._guard_tensor_aliasing()
+        guard_object_aliasing(ev.heap)
+        guard_tensor_aliasing(ev.heap, ev.recorder)
         ev.heap.guard_classes()
         assert self.context.env is not None
         ev.heap.guards += size_guards(self.context.env)
@@ -342,7 +255,7 @@ class _Attempt:
         if self.gm is not None:
             telemetry.emit(telemetry.GraphCaptured(view.code.co_qualname, ev.recorder.calls, len(ev.heap.guards), self._site(frame)))
         if broke is not None and broke.key not in ENDINGS:
-            _report(broke)
+            report_break(broke)
         captured = CapturedFrame(code, inputs, tuple(ev.heap.guards), frame_report)
         if self.config.on_capture is not None:
             self.config.on_capture(captured)
@@ -380,7 +293,7 @@ class _Attempt:
                 raise Unsupported(str(report))
             if not reported:
                 reported = True
-                _report(report)
+                report_break(report)
 
         return survived
 
@@ -486,69 +399,13 @@ class _Attempt:
         if not self.config.suppress_errors:
             return BackendCompilerFailed(name, error)
         details = f"backend {name!r} failed (suppress_errors): {type(error).__name__}: {error}"
-        return _GiveUp(Break("backend_rejected", details, _place(self.view.code)), "backend_failed")
-
-    def _guard_aliasing(self) -> None:
-        """What the program writes to must not be what it reads under another name."""
-        heap = self.ev.heap
-        written = {id(record.original) for record, _ in changed_records(self.ev.heap)}
-        if not written:
-            return
-        groups: dict[type, list[Any]] = {}
-        for record in heap.by_proxy.values():
-            if record.kind in ("list", "dict", "set", "deque", "OrderedDict", "defaultdict", "instance", "iterator"):
-                groups.setdefault(type(record.original), []).append(record)
-        for records in groups.values():
-            own = any(
-                id(record.original) in written or id(_dict_of(record.original)) in written
-                for record in records
-            )
-            sources = [record.source for record in records if not _constant(record.source)]
-            if own and len(sources) > 1:
-                heap.guards.append(Guard(sources[0], GuardKind.DISTINCT_OBJECTS, tuple(sources[1:]), None))
-
-
-    def _guard_tensor_aliasing(self) -> None:
-        """Tensors that were different objects still are; where the graph writes, sharing of storage is as it was."""
-        heap, recorder = self.ev.heap, self.ev.recorder
-        known = [(real, source) for _, real, source in recorder.input_info.values() if not _constant(source)]
-        if len(known) < 2:
-            return
-        sources = [source for _, source in known]
-        heap.guards.append(Guard(sources[0], GuardKind.DISTINCT_OBJECTS, tuple(sources[1:]), None))
-        if not recorder.writes_inputs():
-            return
-        by_storage: dict[int, list[tuple[torch.Tensor, Source]]] = {}
-        for real, source in known:
-            if real.layout is torch.strided:
-                by_storage.setdefault(storage_id(real), []).append((real, source))
-        leaders = [members[0][1] for members in by_storage.values()]
-        if len(leaders) > 1:
-            heap.guards.append(Guard(leaders[0], GuardKind.DISTINCT_STORAGES, tuple(leaders[1:]), None))
-        for members in by_storage.values():
-            if len(members) > 1:
-                together = [source for _, source in members]
-                heap.guards.append(Guard(together[0], GuardKind.SAME_STORAGE, tuple(together[1:]), None))
-                for real, source in members:
-                    offset = SizeSource(source, "storage_offset")
-                    heap.guards.append(Guard(offset, GuardKind.EQUALITY, real.storage_offset(), None))
-
+        return _GiveUp(Break("backend_rejected", details, place_of(self.view.code)), "backend_failed")
 
 def _fault(error: Exception) -> GraphBreak:
     """A mistake of capture's own: nothing has run yet, so the program goes on as it is, and the report says so."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
     return GraphBreak("capture_fault", f"{type(error).__name__}: {error} ({where})")
-
-
-def _dict_of(obj: Any) -> Any:
-    return own_dict(obj) if type(obj).__dictoffset__ else None
-
-
-def _constant(source: Any) -> bool:
-    while source.parent is not None:
-        source = source.parent
-    return type(source).__name__ == "ObjectSource"
 
 
 def _backend_name(backend: Any) -> str:
