@@ -14,10 +14,13 @@ import types
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the registry
+from fxloom_dynamo import optimize
 from fxloom_dynamo.bytecode import NORMALIZED_OPNAMES, Instruction, disassemble
 from fxloom_dynamo.bytecode.handler_registry import HANDLERS, opcode, parse_effect
+from fxloom_interfaces.errors import Unsupported
 
 VERSION = sys.version_info[:2]
 
@@ -84,3 +87,14 @@ def test_effects_are_parsed() -> None:
 def test_a_second_handler_is_refused() -> None:
     with pytest.raises(ValueError, match="two handlers for NOP"):
         opcode("NOP", "--")(lambda ev, frame, inst: None)
+
+
+def test_an_opcode_without_a_handler_breaks_the_graph_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return ~(x + 1) * 2
+
+    monkeypatch.delitem(HANDLERS, "UNARY_INVERT")
+    x = torch.arange(3)
+    assert torch.equal(optimize()(program)(x), program(x))  # no handler says what is on the stack: it runs as it is
+    with pytest.raises(Unsupported, match=rf"UNARY_INVERT of Python {VERSION[0]}\.{VERSION[1]} has no handler"):
+        optimize(fullgraph=True)(program)(x)

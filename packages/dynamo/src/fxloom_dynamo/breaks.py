@@ -1,6 +1,8 @@
 """The catalogue of graph breaks: every key with what happened, in the user's terms, and what to change.
 
-Raise one with `graph_break(key, details)`. Keys are constants; what differs from case to case goes into `details`.
+In: a key of the catalogue and `details`, what differs from case to case. Out: a GraphBreak, which capture turns into the end of a graph,
+and the text that users see. Invariant: no key is used that is not in the catalogue. The catalogue has what all breaks of a kind have in
+common; the words after the key in a message are `details` and stand at each `graph_break(...)` call: grep the text to find the place.
 """
 
 from __future__ import annotations
@@ -176,9 +178,14 @@ CATALOGUE: dict[str, BreakKind] = {kind.key: kind for kind in _KINDS}
 
 def graph_break(key: str, details: str = "", site: Site | None = None) -> NoReturn:
     """Raise a GraphBreak of the catalogue."""
+    raise break_error(key, details, site)
+
+
+def break_error(key: str, details: str = "", site: Site | None = None) -> GraphBreak:
+    """A GraphBreak of the catalogue, to be raised later, or from another exception. KeyError for a key that it lacks."""
     if key not in CATALOGUE:
         raise KeyError(f"graph break key {key!r} is not in the catalogue")
-    raise GraphBreak(key, details, site)
+    return GraphBreak(key, details, site)
 
 
 def describe_break(error: GraphBreak) -> str:

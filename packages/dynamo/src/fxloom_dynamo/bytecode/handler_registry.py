@@ -1,4 +1,8 @@
-"""The table of opcode handlers: one entry per opcode with its declared stack effect and version range.
+"""The registry of opcode handlers: one entry per opcode with its declared stack effect and version range.
+
+In: functions of `handlers`, each under `@opcode(...)`. Out: the function that evaluates an instruction, and what the instruction takes from
+the stack and leaves on it. Invariant: a name has one handler. This module has no handlers itself; facts about opcodes that are true
+without any handler are in `opcode_facts`.
 
 An effect is written as CPython's own documentation does, `container index -- item`. A word `name*` stands for as many
 values as the instruction's argument; a function of the instruction gives effects that no text can say.
@@ -8,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.bytecode import Instruction
+from fxloom_dynamo.bytecode.opcode_facts import VERSION
 
 Version = tuple[int, int]
 EffectFunction = Callable[[Instruction], tuple[int, int]]
@@ -29,6 +35,7 @@ class Opcode:
 
 HANDLERS: dict[str, Opcode] = {}
 
+#: Python versions that are supported
 FIRST: Version = (3, 11)
 LAST: Version = (3, 13)
 
@@ -59,5 +66,17 @@ def parse_effect(text: str) -> EffectFunction:
 
 
 def stack_effect(inst: Instruction) -> tuple[int, int]:
-    """Values that `inst` takes and leaves when it does not jump."""
+    """Values that `inst` takes and leaves when it does not jump; a break where its opcode has no handler."""
+    if inst.opname not in HANDLERS:
+        _refuse(inst)
     return HANDLERS[inst.opname].effect(inst)
+
+
+def handler_of(inst: Instruction) -> Callable[..., Any]:
+    """What evaluates `inst`: called with the evaluator, the frame and `inst`. It breaks the graph where the opcode has no handler."""
+    known = HANDLERS.get(inst.opname)
+    return known.run if known is not None else lambda ev, frame, inst: _refuse(inst)
+
+
+def _refuse(inst: Instruction) -> NoReturn:
+    graph_break("unsupported_opcode", f"{inst.opname} of Python {VERSION[0]}.{VERSION[1]} has no handler")

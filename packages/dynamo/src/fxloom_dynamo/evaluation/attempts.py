@@ -19,6 +19,7 @@ import torch.fx
 import fxloom_dynamo.handlers  # fills the opcode registry
 import fxloom_dynamo.models.load_all  # noqa: F401  # fills the tables of models
 from fxloom_dynamo._torch_private import under_fake_mode
+from fxloom_dynamo.breaks import break_error
 from fxloom_dynamo.bytecode.continuations import continuation_count, first_own, origin_of
 from fxloom_dynamo.codegen.replacement import ReplacementCode
 from fxloom_dynamo.config import CaptureConfig
@@ -201,7 +202,7 @@ class _Attempt:
                 ev.heap.reveal_for(error.key)
                 raise self._restart(error, ev.steps - 1) from error
             except RecursionError as error:
-                raise self._restart(GraphBreak("recursion", str(error)), ev.steps - 1) from error
+                raise self._restart(break_error("recursion", str(error)), ev.steps - 1) from error
             except ConstraintViolated:
                 raise
             except Exception as fault:
@@ -217,7 +218,7 @@ class _Attempt:
                 raise _Restart(ev.steps - 1, Break(RAISES, details, self._site(frame))) from raised.exc
             if ev.recorder.regions:
                 details = "a region (torch.device, inference mode, DisableTorchFunctionSubclass) that does not end in the graph"
-                raise self._restart(GraphBreak("torch_call", details, ev.site()), ev.steps)
+                raise self._restart(break_error("torch_call", details, ev.site()), ev.steps)
             if ev.heap.arrays_from_outside and ev.recorder.writes_inputs():
                 # their memory may be that of other arrays and tensors
                 raise _GiveUp(Break("mutates_foreign_state", "writes while NumPy arrays are among the inputs", self._site(frame)))
@@ -405,7 +406,7 @@ def _fault(error: Exception) -> GraphBreak:
     """A mistake of capture's own: nothing has run yet, so the program goes on as it is, and the report says so."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
-    return GraphBreak("capture_fault", f"{type(error).__name__}: {error} ({where})")
+    return break_error("capture_fault", f"{type(error).__name__}: {error} ({where})")
 
 
 def _backend_name(backend: Any) -> str:

@@ -267,7 +267,7 @@ class Evaluator:
         failed = self.exceptions.of_operators.get(id(exc))
         if failed is not None:
             _, self.recorder.split_step, site = failed
-            raise GraphBreak("operator_raises", f"{type(exc).__name__}: {exc}", site)
+            graph_break("operator_raises", f"{type(exc).__name__}: {exc}", site)
         del frame.stack[region.depth :]
         if region.lasti:
             frame.stack.append(index)

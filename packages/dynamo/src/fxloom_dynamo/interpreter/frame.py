@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxloom_dynamo.bytecode import Body, Instruction, disassemble
-from fxloom_dynamo.bytecode.handler_registry import HANDLERS
+from fxloom_dynamo.bytecode.handler_registry import handler_of
 from fxloom_dynamo.bytecode.source_lines import source_line
 from fxloom_interfaces.errors import Site
 
@@ -37,7 +37,7 @@ class CodeInfo:
         self.body: Body = disassemble(code)
         instructions = self.body.instructions
         self.index = {id(inst): number for number, inst in enumerate(instructions)}
-        self.ops: list[tuple[Handler, Instruction]] = [(HANDLERS[inst.opname].run, inst) for inst in instructions]
+        self.ops: list[tuple[Handler, Instruction]] = [(handler_of(inst), inst) for inst in instructions]
         self.targets: list[int] = [
             -1 if inst.target is None else self.index[id(inst.target)] for inst in instructions
         ]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_dynamo._torch_private import outside_modes
+from fxloom_dynamo.breaks import break_error
 from fxloom_dynamo.libraries.numpy_numbers import numpy
-from fxloom_interfaces.errors import GraphBreak
 from fxloom_interfaces.sources import CallSource, Source
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Array:
 def make(heap: ShadowHeap, tensor: torch.Tensor, scalar: bool = False) -> Array:
     """A new array over `tensor`."""
     array = Array(tensor, scalar)
-    heap.keep_untraceable(array, GraphBreak("native_call", "a NumPy array where capture does not model it"))
+    heap.keep_untraceable(array, break_error("native_call", "a NumPy array where capture does not model it"))
     return array
 
 

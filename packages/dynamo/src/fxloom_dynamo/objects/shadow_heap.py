@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from fxloom_dynamo.breaks import break_error
 from fxloom_dynamo.guard.guards import GuardKind
 from fxloom_dynamo.guard.history import Policy
 from fxloom_dynamo.libraries.numpy_numbers import NUMPY_REALS
@@ -190,7 +191,7 @@ class ShadowHeap(ClassReads):
         self.by_proxy[id(made)] = record
         if type(made) is AppendOnly:
             self.by_original[id(original)] = record  # a text is its value: there may be many of one
-        self.keep_untraceable(made, GraphBreak("capture_fault", f"looks at what {source.name} holds"))
+        self.keep_untraceable(made, break_error("capture_fault", f"looks at what {source.name} holds"))
         self.unguarded[source.name] = made
         return made
 
@@ -211,7 +212,7 @@ class ShadowHeap(ClassReads):
         """A module's dict as an object. It stays the real one, so only what looks a name up in the overlay may use it."""
         real = namespace.real
         if real is not namespace.values and id(real) not in self.untraceable:
-            error = GraphBreak("opaque_object", f"the namespace of module {real.get('__name__', '?')}")
+            error = break_error("opaque_object", f"the namespace of module {real.get('__name__', '?')}")
             self.untraceable[id(real)] = error
         return real
 
@@ -223,7 +224,7 @@ class ShadowHeap(ClassReads):
         """id() of an object that the program made. It may be compared and be a key; any other use is a break."""
         found = Address(id(obj))
         self._keep.extend((obj, found))
-        self.untraceable[id(found)] = GraphBreak("identity", f"id() of a {type(obj).__qualname__}")
+        self.untraceable[id(found)] = break_error("identity", f"id() of a {type(obj).__qualname__}")
         return found
 
     def keep_untraceable(self, obj: Any, error: GraphBreak) -> None:

@@ -14,7 +14,6 @@ import torch
 from fxloom_dynamo import _native
 from fxloom_dynamo.breaks import graph_break
 from fxloom_interfaces import symbolic_math
-from fxloom_interfaces.errors import GraphBreak
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.expressions.floats import python_text
 from fxloom_shapes.symbols.float_nodes import FloatNode
@@ -79,7 +78,7 @@ def run_time_text(value: Any) -> tuple[str, tuple[str, ...]]:
         return python_text(poly), tuple(atom.text for atom in poly.symbols())
     if isinstance(node, FloatNode):
         return str(node.float_expr), tuple(atom.text for atom in node.float_expr.symbols())
-    raise GraphBreak("data_dependent", f"the truth of {node} is known only when the program runs")
+    graph_break("data_dependent", f"the truth of {node} is known only when the program runs")
 
 
 def run_time_function(text: str, names: tuple[str, ...]) -> Callable[..., Any]:
