@@ -140,6 +140,16 @@ struct AutocastState {
 
     bool operator!=(const AutocastState& other) const { return off != other.off || dtype != other.dtype; }
 
+    // `cpu bfloat16 cuda float16`: the devices for which it is on; `off` where there is none.
+    std::string describe() const {
+        std::string out;
+        const c10::DispatchKeySet excluded(c10::DispatchKeySet::RAW, off);
+        for (std::size_t i = 0; i < devices.size(); ++i)
+            if (!excluded.has(at::autocast::get_autocast_dispatch_key_from_device_type(devices[i])))
+                out += (out.empty() ? "" : " ") + c10::DeviceTypeName(devices[i], true) + " " + std::string(c10::getDtypeNames(dtype[i]).first);
+        return out.empty() ? "off" : out;
+    }
+
 private:
     static std::array<at::ScalarType, devices.size()> dtypes() {
         std::array<at::ScalarType, devices.size()> found;
@@ -163,24 +173,35 @@ struct Snapshot {
     bool tracing = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer);
     bool forward_mode = torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
 
+#define FXLOOM_FIELDS(FIELD)                                                                                                     \
+    FIELD(grad_mode) FIELD(inference_mode) FIELD(autocast) FIELD(autocast_cache) FIELD(default_dtype) FIELD(deterministic)       \
+    FIELD(deterministic_warn_only) FIELD(threads) FIELD(function_modes) FIELD(torch_function_disabled) FIELD(dispatch_modes)     \
+    FIELD(tracing) FIELD(forward_mode)
+
+    // Calls differs(name) for each part that is another in `other`.
     template <class F>
     void each(const Snapshot& other, F&& differs) const {
-#define FXLOOM_FIELD(name) if (name != other.name) differs(#name);
-        FXLOOM_FIELD(grad_mode)
-        FXLOOM_FIELD(inference_mode)
-        FXLOOM_FIELD(autocast)
-        FXLOOM_FIELD(autocast_cache)
-        FXLOOM_FIELD(default_dtype)
-        FXLOOM_FIELD(deterministic)
-        FXLOOM_FIELD(deterministic_warn_only)
-        FXLOOM_FIELD(threads)
-        FXLOOM_FIELD(function_modes)
-        FXLOOM_FIELD(torch_function_disabled)
-        FXLOOM_FIELD(dispatch_modes)
-        FXLOOM_FIELD(tracing)
-        FXLOOM_FIELD(forward_mode)
-#undef FXLOOM_FIELD
+#define FXLOOM_COMPARE(name) if (name != other.name) differs(#name);
+        FXLOOM_FIELDS(FXLOOM_COMPARE)
+#undef FXLOOM_COMPARE
     }
+
+    // `grad_mode=True, ...`: all parts by name.
+    std::string describe() const {
+        std::string out;
+#define FXLOOM_SHOW(name) out += (out.empty() ? "" : ", ") + std::string(#name "=") + shown(name);
+        FXLOOM_FIELDS(FXLOOM_SHOW)
+#undef FXLOOM_SHOW
+        return out;
+    }
+#undef FXLOOM_FIELDS
+
+private:
+    static std::string shown(bool value) { return value ? "True" : "False"; }
+    static std::string shown(int value) { return std::to_string(value); }
+    static std::string shown(std::int64_t value) { return std::to_string(value); }
+    static std::string shown(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
+    static std::string shown(const AutocastState& autocast) { return autocast.describe(); }
 };
 
 class TorchState final : public GlobalState {
@@ -195,6 +216,7 @@ public:
         snapshot_.each(Snapshot{}, [&](const char* name) { names.emplace_back(name); });
         return names;
     }
+    std::string describe() const { return snapshot_.describe(); }
 
 private:
     Snapshot snapshot_;
@@ -241,7 +263,8 @@ void register_tensor_checks(py::module_& m) {
     py::class_<TorchState>(m, "GlobalState", "torch's global state at the time of construction.")
         .def(py::init<>())
         .def("is_current", &TorchState::is_current)
-        .def("changed", &TorchState::changed, "Names of the parts that differ now.");
+        .def("changed", &TorchState::changed, "Names of the parts that differ now.")
+        .def("__repr__", &TorchState::describe);
 }
 
 }  // namespace fxloom

@@ -1,4 +1,4 @@
-// The questions that guards ask of torch. The only header of ours whose implementation sees torch's C++ API.
+// The questions that guards ask of torch. The only header here whose implementation sees torch's C++ API.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,7 +18,7 @@ public:
     virtual bool holds(PyObject* value) const = 0;
 };
 
-// properties: fxloom_dynamo.guards.TensorProperties.
+// properties: fxloom_dynamo.guard.guards.TensorProperties.
 std::unique_ptr<TensorCheck> make_tensor_check(const py::object& properties);
 
 // Tensors whose checks held, to be compared with what they were then: metadata and storage. Borrowed; `holds` may only be

@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fxloom_dynamo
+from fxloom_dynamo import optimize
 from fxloom_dynamo.guard.guards import Guard, GuardKind, TensorProperties, global_state_guard, identity_guard
 from fxloom_dynamo.guard.tree import FrameNames, build_tree
+from fxloom_interfaces import telemetry
 from fxloom_interfaces.sources import (
     AttrSource,
     CallSource,
@@ -394,3 +396,24 @@ def test_a_guard_prints_what_it_demands(guard: Guard, text: str) -> None:
 def test_fakes_leave_no_guards_on_what_the_program_never_saw() -> None:
     found = fxloom_dynamo.export(lambda x: torch.softmax(x + 1, -1), torch.ones(3))
     assert [str(guard) for guard in found.guards if "FakeTensor" in str(guard) or "__eq__" in str(guard)] == []
+
+
+def test_a_guard_prints_what_a_user_knows() -> None:
+    source = GlobalsSource()
+    assert str(Guard(source, GuardKind.IDENTITY, torch.softmax)) == "G is torch.softmax"
+    assert str(Guard(source, GuardKind.IDENTITY, torch._C._nn.gelu)) == "G is torch._C._nn.gelu"
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        text = str(global_state_guard())
+    assert text.startswith("global state: grad_mode=False, inference_mode=False, autocast=cpu bfloat16, autocast_cache=True, ")
+    assert f"default_dtype=float32, deterministic=False, deterministic_warn_only=False, threads={torch.get_num_threads()}, " in text
+
+
+def test_replacement_code_shows_the_compiled_graph() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    found = []
+    with telemetry.listen(found.append, artifacts=True):
+        optimize()(program)(torch.ones(2))
+    texts = [event.text for event in found if isinstance(event, telemetry.ArtifactWritten) and event.name == "bytecode_after.txt"]
+    assert f"(<compiled graph of {program.__qualname__}>)" in texts[0]

@@ -48,6 +48,7 @@ class CompiledCallable:
     fxloom_region: Any
 
 class Uncaptured:
+    graph_of: str  # in the instance's dict, see `guard.entries.without_capture`
     def __new__(cls, function: Callable[..., Any]) -> Uncaptured: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 

@@ -41,10 +41,11 @@ def _statement(node: torch.fx.Node) -> str:
         return f"{node.name} = self.{node.target}"
     if node.op == "call_method":
         return f"{node.name} = {arguments[0]}.{node.target}({', '.join(arguments[1:])})"
-    return f"{node.name} = {_target(node.target)}({', '.join(arguments)})"
+    return f"{node.name} = {function_name(node.target)}({', '.join(arguments)})"
 
 
-def _target(target: Any) -> str:
+def function_name(target: Any) -> str:
+    """How a program would name a function: `torch.softmax`, `operator.add`, `torch.ops.aten.add.Tensor`."""
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
     public = getattr(target, "__name__", "")
@@ -54,6 +55,7 @@ def _target(target: Any) -> str:
     module = getattr(target, "__module__", None)
     if module in (None, "_operator"):
         return f"operator.{name}" if module else name
+    name = name.removeprefix("_VariableFunctionsClass.")  # the class whose methods torch has as functions
     return f"{module}.{name}"
 
 

@@ -88,6 +88,12 @@ def _of_the_function(compiled: Any, name: str) -> Any:
     return getattr(compiled.__wrapped__, name)
 
 
+def _shown(call: Any) -> str:
+    """In a dump of replacement code the constant that is called is the compiled graph."""
+    graph_of = vars(call).get("graph_of")
+    return f"<compiled graph of {graph_of}>" if graph_of else f"<{call.__wrapped__!r}, run without capture>"
+
+
 #: how the function itself would be copied, pickled or shown
 _OF_THE_CALLABLE = frozenset({"__wrapped__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__set_name__"})
 
@@ -98,3 +104,5 @@ for _kind in _kinds:
     _kind.__deepcopy__ = _deepcopy
     _kind.__reduce__ = _pickled
     _kind.__getattr__ = _of_the_function
+_uncaptured: Any = _native.Uncaptured
+_uncaptured.__repr__ = _shown

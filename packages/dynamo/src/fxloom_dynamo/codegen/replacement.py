@@ -206,7 +206,7 @@ class ReplacementCode(SideEffects):
         rebuilder.take_inputs()
         reruns = early and bool(undone or not writes_first)
         if compiled is not None and reruns and random_state.draws(recorder):
-            compiled = without_capture(random_state.set_back(compiled, random_state.generators(recorder)))
+            compiled = without_capture(random_state.set_back(compiled, random_state.generators(recorder)), self.code.co_qualname)
         if compiled is not None:
             count = len(recorder.inputs)
             kept = self._keep_copies(undone) if undone else ""

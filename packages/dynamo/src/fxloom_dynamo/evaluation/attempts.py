@@ -348,7 +348,7 @@ class _Attempt:
             compiled = checked(compiled, random_state.generators(recorder) if random_state.draws(recorder) else [])
         if any(node.target in regions.MODE_CHANGES for node in graph.nodes if node.op == "call_function"):
             compiled = keep_modes(compiled, self.ev.modes.entry)
-        return without_capture(compiled)
+        return without_capture(compiled, self.view.code.co_qualname)
 
     def _refuse_predictions(self) -> None:
         """A graph that writes must not run where the program might have raised before: break at the first such branch."""

@@ -60,9 +60,12 @@ class Skip:
     this_call: bool = False
 
 
-def without_capture(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A callable that runs `function` with the frame hook off."""
-    return _native.Uncaptured(function)  # type: ignore[no-any-return]  # a C type
+def without_capture(function: Callable[..., Any], graph_of: str = "") -> Callable[..., Any]:
+    """A callable that runs `function` with the frame hook off. graph_of: it is a compiled graph, of this function of the program."""
+    call = _native.Uncaptured(function)
+    if graph_of:
+        call.graph_of = graph_of
+    return call  # type: ignore[no-any-return]  # a C type
 
 
 #: kinds of functions whose frames go on later, elsewhere

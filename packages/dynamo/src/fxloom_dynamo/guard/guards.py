@@ -19,6 +19,7 @@ from fxloom_dynamo import _native
 from fxloom_dynamo._torch_private import dispatch_keys, native_device
 from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.errors import Site
+from fxloom_interfaces.graph_text import function_name
 from fxloom_interfaces.sources import GlobalsSource, Source
 from fxloom_shapes.fake.symbolize import AnyStride, OfDimension, StrideRule
 
@@ -26,7 +27,7 @@ from fxloom_shapes.fake.symbolize import AnyStride, OfDimension, StrideRule
 class GuardKind(Enum):
     """What is demanded of the value at a source. The comment says what `expected` holds."""
 
-    IDENTITY = "is"  # the object; kept alive unless it can be weakly referenced and is no type, function or module
+    IDENTITY = "is"  # the object, by a weak reference where it takes one and is none of _STRONG_TYPES
     TYPE = "type"  # the exact type
     EQUALITY = "equals"  # a constant; types have to agree too, into tuples; NaN equals NaN, 0.0 differs from -0.0
     LENGTH = "length"  # len() as an int
@@ -40,7 +41,7 @@ class GuardKind(Enum):
     DISTINCT_OBJECTS = "distinct objects"  # tuple of further sources: no two are one object
     DISTINCT_STORAGES = "distinct storages"  # tuple of further sources: no two tensors share storage
     SAME_STORAGE = "same storage"  # tuple of further sources: all tensors share one storage
-    SIZES = "sizes"  # size_guards.SizeCheck: a statement about integers
+    SIZES = "sizes"  # sizes.SizeCheck: a statement about integers
     GLOBAL_STATE = "global state"  # _native.GlobalState; the source is ignored
 
 
@@ -154,6 +155,8 @@ class Guard:
         asked = f" (asked at {self.site})" if self.site is not None else ""
         if self.kind is GuardKind.SIZES:
             return f"{self.expected}{asked}"
+        if self.kind is GuardKind.GLOBAL_STATE:
+            return f"{self.kind.value}: {self.expected!r}{asked}"
         if self.kind in RELATIONS:
             return f"{self.kind.value}: {', '.join(source.name for source in (self.source, *self.expected))}{asked}"
         expected = str(self.expected) if self.kind is GuardKind.TENSOR else short_text(self.expected)
@@ -168,8 +171,9 @@ def global_state_guard() -> Guard:
     return Guard(_ROOT, GuardKind.GLOBAL_STATE, _native.GlobalState())
 
 
-
+#: held by the guard itself: a module and its functions live on anyway, and nobody else need hold a bound method
 _STRONG_TYPES = (types.BuiltinFunctionType, types.ModuleType, types.MethodType, types.CodeType)
+
 
 def identity_guard(source: Source, value: Any, site: Site | None = None) -> Guard:
     """The value at `source` has to be this very object.
@@ -182,7 +186,6 @@ def identity_guard(source: Source, value: Any, site: Site | None = None) -> Guar
         except TypeError:
             pass  # no weak references to it: None, ints, slotted objects
     return Guard(source, GuardKind.IDENTITY, value, site)
-
 
 
 def deduplicate(guards: Iterable[Guard]) -> tuple[Guard, ...]:
@@ -206,8 +209,11 @@ def deduplicate(guards: Iterable[Guard]) -> tuple[Guard, ...]:
 
 
 def short_text(value: Any, limit: int = 120) -> str:
+    """A value in a message, in `limit` characters at most. A C function is named as users call it (`torch.softmax`)."""
     if isinstance(value, types.FunctionType):
         return f"function {value.__qualname__}"
+    if isinstance(value, types.BuiltinFunctionType) and (value.__self__ is None or isinstance(value.__self__, types.ModuleType)):
+        return function_name(value)
     try:
         text = repr(value)
     except Exception as error:  # a broken __repr__ must not hide the guard
