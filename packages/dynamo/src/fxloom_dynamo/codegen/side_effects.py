@@ -1,7 +1,8 @@
 """Side effects in replacement code: what the program changed is written to the real objects once the graph has run.
 
 In: the shadow heap, with all that differs from what was read, and the calls that were delayed. Out: instructions that make the
-writes and the calls, in an order in which none sees what it should not see yet.
+writes and the calls. Invariant: each write is ordered after everything that must read the old value. The functions that write are in
+`runtime_helpers`; they go below the program's own methods.
 """
 
 from __future__ import annotations

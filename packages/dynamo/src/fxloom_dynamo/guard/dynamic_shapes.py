@@ -1,7 +1,8 @@
 """What the user says of sizes and numbers: `mark_dynamic` and its like on tensors, the option `dynamic_shapes`.
 
-In: marks, and a description per argument. Out: a policy per dimension, for `history` to take into account. ConfigError for what makes
-no sense.
+In: marks on tensors, and a description per argument. Out: a policy per dimension (or number), for `history` to take into account.
+ConfigError for a dimension that the tensor lacks, a range that is empty or below 0, a name that no argument (or key, or item) has,
+and a value of another type than is expected. Invariant: nothing is compiled here, and no tensor's data is read.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _as_int(value: Any) -> int | None:
 
 
 def _check_policy(where: str, policy: DimPolicy) -> None:
-    """Refuse a range or a name of the wrong type, and a range of sizes that are none."""
+    """Refuse a range or a name of the wrong type, and a range that is empty or below 0."""
     for end, value in (("min", policy.low), ("max", policy.high)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise ConfigError(f"{where}: {end} is {value!r} ({type(value).__name__}); expected an int or None")

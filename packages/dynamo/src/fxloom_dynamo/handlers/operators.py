@@ -1,4 +1,9 @@
-"""Operators, comparisons, subscripts and text formatting."""
+"""Opcodes of operators, comparisons, subscripts and text formatting.
+
+In: the operands, on the frame's stack. Out: the result there, as the declared effect says. Invariant: a handler moves values and no more;
+what an operation means, whether it records an operator, adds a guard or breaks the graph, is decided in `semantics` (`operators`,
+`subscripts`, `texts`).
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Calls of functions with a cache (`functools.lru_cache`).
 
-On constants the answer comes from the real cache, and is asked for again at every call: the program may clear the cache. Other
-arguments are proxies, which the real cache has never seen.
+In: a cached function and its arguments. Out: what it returns, with a guard that calls the real function again at every later call and
+compares, since the program may clear the cache. That is for constants; other arguments are proxies, which the real cache has never
+seen, so with them the call is a graph break, or is evaluated without the cache where the function is torch's or `typing`'s.
 
 Invariant: the cache counts each call of the program's once (`cache_info`): the first call is made while capturing, whatever
-number of attempts that takes; those that follow are the guards' questions.
+number of attempts that takes; later calls come from the guard check.
 """
 
 from __future__ import annotations

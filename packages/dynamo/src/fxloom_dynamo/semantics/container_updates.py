@@ -1,4 +1,9 @@
-"""What `list.extend` and `dict.update` mean, which operators, bytecode and methods have in common."""
+"""`list.extend` and `dict.update`, which operators (`+=`, `|=`), opcodes and methods have in common.
+
+In: the container to change and what is added, as the evaluator holds them. Out: the container is changed in place; nothing is returned.
+Invariant: what the program can see of it happens in CPython's order: methods of its own (`keys`, `__iter__`, `__getitem__`) are
+evaluated, and each item is in the container before the next one is asked for.
+"""
 
 from __future__ import annotations
 

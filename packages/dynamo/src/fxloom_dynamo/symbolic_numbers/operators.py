@@ -1,7 +1,7 @@
-"""Division and powers of symbolic numbers as Python has them: what they raise, and of which numbers they are.
+"""Division and powers of symbolic numbers as Python has them: what they raise, and their numeric type.
 
 In: the two operands of `/`, `//`, `%`, `divmod` or `**`, one of them symbolic at least. Out: the result, symbolic where it can be.
-A divisor that only running the program tells is checked to be no 0 first, since the float arithmetic of kernels raises nothing.
+A divisor that only running the program tells is checked to be non-zero first, since the float arithmetic of kernels raises nothing.
 """
 
 from __future__ import annotations
