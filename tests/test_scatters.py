@@ -129,3 +129,15 @@ def test_errors_are_of_eagers_type(function: Callable[..., torch.Tensor], error:
         for call in (function, compiled):
             with pytest.raises(error):
                 call(*inputs)
+
+
+def test_strides_of_one_element() -> None:
+    """Which `index_put` keeps, as a copy does, and others don't."""
+
+    def function(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> Tensors:
+        return x.index_put((i,), s), x.scatter(0, i, s), x.scatter_add(0, i, s), x.index_add(0, i, s), x.index_fill(0, i, 1)
+
+    inputs = torch.zeros(4)[::4], torch.tensor([0]), torch.ones(1)
+    for backend in ("inductor", "aot_eager"):
+        got = fxloom.compile(function, backend=backend)(*inputs)
+        assert [t.stride() for t in got] == [t.stride() for t in function(*inputs)]

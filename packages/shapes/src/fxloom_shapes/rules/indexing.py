@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fxloom_shapes.fake.descriptor import equal, is_empty
-from fxloom_shapes.fake.layout import elementwise_stride, is_contiguous, is_non_overlapping_and_dense, suggested_stride
+from fxloom_shapes.fake.layout import is_contiguous, is_non_overlapping_and_dense, suggested_stride
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.sizes import assume_size, broadcast, guard_or_false, same_size
 from fxloom_shapes.fake.tensor import FakeTensor, run_operator
@@ -61,15 +61,15 @@ def index(device: torch.device, x: Any, indices: Any) -> Plan | None:
     return fresh((*desc.size[: used[0]], *picked, *desc.size[used[-1] + 1 :]), desc.dtype, device)
 
 
-@shape_rule(aten.index_put.default, aten.scatter.src, aten.scatter.value)
-def like_first(device: torch.device, x: Any, *rest: Any, **options: Any) -> Plan | None:
+@shape_rule(aten.index_put.default)
+def index_put(device: torch.device, x: Any, *rest: Any, **options: Any) -> Plan | None:
     if not is_contiguous(x.desc) or not is_non_overlapping_and_dense(x.desc) or x.desc.dtype.is_complex:
         return None
     if any(type(value) is FakeTensor and value.desc.dtype.is_complex for value in rest):
         return None
     if _invalid(rest):
         return None
-    return fresh(x.desc.size, x.desc.dtype, device, elementwise_stride(x.desc.size, [x.desc]))
+    return copy_of(x.desc, x.desc.dtype, device, None)
 
 
 def _invalid(rest: tuple[Any, ...]) -> bool:
