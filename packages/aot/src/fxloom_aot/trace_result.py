@@ -4,6 +4,8 @@ Most programs get one node. A result that another differentiable result is compu
 the other, and hooks and `torch.autograd.grad` that look at it, have to meet at the very tensor that the caller holds. So the
 results are differentiated in stages: a stage's node takes what it is computed from, the caller's inputs and boundaries of earlier
 stages, as its inputs, and gives gradients of these.
+
+In: what `tracing` found. Out: records that `runtime` reads and nobody changes.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The key declares everything that the object depends on: text, compiler, flags, instruction sets. Two processes that want the
 same kernels meet at the key's lock, and one of them compiles.
+
+In: the sources of a graph's kernels, the artifact store. Out: `BuiltKernels`.
 """
 
 from __future__ import annotations

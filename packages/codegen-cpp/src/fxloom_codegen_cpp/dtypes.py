@@ -1,4 +1,7 @@
-"""How element types and constants of the loop IR are written in C++."""
+"""How element types and constants of the loop IR are written in C++.
+
+In: names of dtypes, Python numbers. Out: C++ text.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ Lifetimes, which everything here serves:
   is, since writing to the recording's copy would not reach the caller's tensor.
 
 Life of a set of shapes: first call runs the callable (warm-up), the second records and replays, later ones replay.
+
+In: a callable of flat inputs and its `ReplaySignature`. Out: a callable of the same convention and the same results.
 """
 
 from __future__ import annotations

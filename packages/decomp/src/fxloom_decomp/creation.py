@@ -1,4 +1,7 @@
-"""Tensors from nothing: everything is `full` or `arange`."""
+"""Tensors from nothing: everything is `full` or `arange`.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

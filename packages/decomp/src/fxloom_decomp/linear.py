@@ -1,4 +1,7 @@
-"""Products of matrices and vectors in terms of mm, bmm, addmm, baddbmm. They stay library calls."""
+"""Products of matrices and vectors in terms of mm, bmm, addmm, baddbmm. They stay library calls.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reductions in terms of sum, var_mean, amax, any."""
+"""Reductions in terms of sum, var_mean, amax, any.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Softmax, log-softmax and log-sum-exp, with their derivatives."""
+"""Softmax, log-softmax and log-sum-exp, with their derivatives.
+
+In: an operator's arguments. Out: the operator's results in simpler operators, or NotImplemented to decline.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Nothing is imported before a backend is asked for, so that `import fxloom` stays cheap. No algorithm lives here: each
 backend hands one layer to the next as an argument.
+
+In: the options of `fxloom.compile`. Out: functions `(gm, example_inputs) -> callable`, as `fxloom_interfaces.backend` describes them.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A registry takes plugins directly too (tests, applications); these win over installed ones of the same name. An installed plugin
 must not affect programs that do not name it: fxloom's own plugins are the defaults, and a plugin that can't be used is skipped with
 a warning. It is an error only where the user names it.
+
+In: entry points of installed distributions, and plugins that are registered by hand. Out: the plugin of a name, checked.
 """
 
 from __future__ import annotations

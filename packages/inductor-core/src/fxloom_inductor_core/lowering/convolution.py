@@ -1,4 +1,7 @@
-"""Convolutions: library calls, in channels-last layout where the library is faster in it (half of a CNN's speed)."""
+"""Convolutions: library calls, in channels-last layout where the library is faster in it (half of a CNN's speed).
+
+In: input, weight and bias as lowered values. Out: a lowered value, stored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Matrix products: library calls into planned buffers. A bias is added by the loops that follow, where there are any."""
+"""Matrix products: library calls into planned buffers. A bias is added by the loops that follow, where there are any.
+
+In: the factors and the bias as lowered values. Out: a lowered value, stored. Where the code generator has a GEMM template and options
+let it compete, the call is the template's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Views: index transformations, and the same transformations on layouts for operands of library calls. Nothing is copied."""
+"""Views: index transformations, and the same transformations on layouts for operands of library calls. Nothing is copied.
+
+In: a lowered value, and the operator's sizes, dims or bounds. Out: a lowered value that loads from the same one at other indices.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 That makes them dictionary keys without a call of Python code. Sizes, strides and offset are in elements: plain ints, or
 `torch.SymInt`s over nodes of one symbol environment. Symbolic ones are interned by that environment, by their expressions:
 comparing descriptors never leaves a guard.
+
+In: sizes, strides, dtype, device, offset, bits (conjugated, negated). Out: the one `Descriptor` that has these.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ A `FakeTensor` is a wrapper subclass without storage. Its metadata is a `Descrip
 alias exactly when they have the same token, save where that is known only at run time (`AmbiguousCopy`). Operators on fakes arrive
 below autograd, so `requires_grad`, `grad_fn` and version counters are torch's own. A small fake made from known numbers may know its
 value (`constant`).
+
+In: a descriptor and a storage token. Out: a `FakeTensor`. Invariant: a fake's metadata as torch sees it is its descriptor's, also after it
+was changed in place.
 """
 
 from __future__ import annotations
