@@ -1,8 +1,12 @@
 """One kernel of the loop IR as one C++ function.
 
+In: a `Kernel` and the name of the function. Out: its text; PluginError for what C++ has no spelling of. Invariant: the same kernel
+gives the same bytes, on every machine; what differs between processors stands in the prelude and in the compiler's flags.
+
 Scalar bodies inside `omp simd` loops: the compiler makes the vectors, the text stays what the kernel says. Three shapes:
 - lanes along the last inner axis (rows are contiguous): one outer point at a time;
-- lanes along the last outer axis (columns are contiguous): LANES outer points at a time, what crosses stages in small arrays;
+- lanes along the last outer axis (columns are contiguous): LANES outer points at a time; a value that a later stage reads is an
+  array with an element for each lane;
 - scatters: no two threads write one element, and points that meet at one follow each other in order (see `_scatter`).
 
 The function takes its arguments as an array of 64-bit integers (addresses, then sizes) and returns 0, or which kinds of errors
