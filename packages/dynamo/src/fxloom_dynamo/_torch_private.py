@@ -40,7 +40,7 @@ is_function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
 def foreign_modes() -> str:
     """What is in force that would see, or change, the operators of a graph one by one; empty when nothing is.
 
-    Under a fake mode of ours a captured graph runs on fakes as the program would.
+    Under a fake mode of fxloom a captured graph runs on fakes as the program would.
     """
     if any(type(mode) not in (DeviceContext, AbsentDevices) for mode in _get_current_function_mode_stack()):
         return "a torch function mode"

@@ -94,7 +94,7 @@ _KINDS = (
     BreakKind(
         "finalizer",
         "Code of the program runs when an object dies (__del__, the callback of a weak reference): when that is belongs to its meaning.",
-        "Make the object, or let go of it, outside of the compiled region.",
+        "Make the object, or drop it, outside of the compiled region.",
     ),
     BreakKind(
         "cannot_rebuild",

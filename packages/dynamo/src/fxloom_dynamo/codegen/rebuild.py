@@ -176,7 +176,7 @@ class Rebuilder(ValueSurvey):
         self.load_input(record.source)
 
     def call(self, fn: Any, *values: Any) -> None:
-        """Push fn(*values); fn is one of ours or a builtin."""
+        """Push fn(*values); fn is a function of fxloom or a builtin."""
         self.begin_call(fn)
         for value in values:
             self.load(value)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Compile = Callable[[list["FakeTensor"]], Callable[..., Any] | None]
 
 _TWO_WAY = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE"})
-#: what the graph raised, in words; bound where the function's own body runs again, and no temporary, which the other way lets go of
+#: what the graph raised, in words; bound where the function's own body runs again, and no temporary, which the other way drops
 _RAISED = "__raised"
 _NEVER_GOES_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
 
@@ -95,7 +95,7 @@ class ReplacementCode(SideEffects):
 
         The order is the meaning: everything that has to be made is found first (`scan`), since what is found decides what the
         graph returns; the graph runs before any effect, since it may raise; values are loaded before the effects are written,
-        since these change the places that values come from; and what the frame holds itself is let go of last.
+        since these change the places that values come from; and what the frame holds itself is dropped last.
         """
         self.survived = survived
         frame, rebuilder = self.frame, self.rebuilder
@@ -128,7 +128,7 @@ class ReplacementCode(SideEffects):
         for slot in slots:
             self.out.extend([Instruction("PUSH_NULL")] if slot is None else snippets.load_fast(slot))
         self._drop_references(live)
-        self._call_after_effects()  # the collector finds what the program has let go of
+        self._call_after_effects()  # the collector finds what the program has dropped
         self._execute(start, end, [value is NULL for value in stack], region)
         return self._assemble()
 

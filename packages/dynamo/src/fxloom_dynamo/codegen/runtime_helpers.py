@@ -95,7 +95,7 @@ def new_exception(cls: type, base: type, made_of: tuple[Any, ...], args: tuple[A
 
 
 def reruns(error: BaseException) -> bool:
-    """Whether the function runs from its start after a graph of it raised this: no interrupt, no refusal of ours."""
+    """Whether the function runs from its start after a graph of it raised this: no interrupt, no refusal of fxloom."""
     if not isinstance(error, Exception) or isinstance(error, FxloomError):
         return False
     telemetry.emit(telemetry.GraphRaised(describe_exception(error)))

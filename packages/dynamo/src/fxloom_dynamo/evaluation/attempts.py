@@ -265,7 +265,7 @@ class _Attempt:
         return captured
 
     def close(self) -> None:
-        """Let go of the program's objects. Nothing else refers to the attempt; the collector would find it much later."""
+        """Drop the program's objects. Nothing else refers to the attempt; the collector would find it much later."""
         if self.config.on_heap is None:
             self.ev.close()
             self.context.fake_mode.close()

@@ -4,14 +4,13 @@ In: a frame whose parameters have sources. Out: either the frame's result, or wh
 recorded lies in the recorder, what was read and changed in the heap.
 
 Handlers move values; meaning lives in the rooms `semantics`, `tensors` and `models`. A program's exception travels as
-`Raised`, a break as `GraphBreak`; any other exception is a fault of ours and is not caught here.
+`Raised`, a break as `GraphBreak`; any other exception is a fault of fxloom and is not caught here.
 """
 
 from __future__ import annotations
 
 import sys
 import types
-import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -21,6 +20,7 @@ from fxloom_dynamo import _native
 from fxloom_dynamo._torch_private import outside_modes
 from fxloom_dynamo.breaks import graph_break
 from fxloom_dynamo.config import CaptureConfig
+from fxloom_dynamo.evaluation import finalizers
 from fxloom_dynamo.graph.modes import Modes
 from fxloom_dynamo.graph.recorder import Recorder
 from fxloom_dynamo.guard.guards import GuardKind
@@ -37,7 +37,6 @@ from fxloom_dynamo.objects.program_changes import changed_records, changed_slots
 from fxloom_dynamo.objects.sentinels import ABSENT, YIELD, Address, FrameObject, Raised, RestartCapture, Traceback
 from fxloom_dynamo.objects.shadow_heap import ShadowHeap
 from fxloom_dynamo.objects.unguarded import CONFUSIONS, Unguarded, as_numbers
-from fxloom_dynamo.objects.value_types import LITERALS, has_finalizer
 from fxloom_dynamo.semantics import attribute_writes, attributes, calls, iteration, operators, program_warnings
 from fxloom_dynamo.semantics.output import delay
 from fxloom_dynamo.symbolic_numbers.values import PYTHON_TYPES, refuse_hash
@@ -103,7 +102,7 @@ class Evaluator:
             fake_mode.env.tracer = Tracer(self.site, recorder.on_symbol, recorder.asserted)
 
     def close(self) -> None:
-        """Let go of the program's objects: an evaluator is full of cycles, and the program may wait for the end of one."""
+        """Drop the program's objects: an evaluator is full of cycles, and the program may wait for the end of one."""
         for generator in self.generators:
             generator.frame.close()
         self.heap.close()
@@ -170,7 +169,7 @@ class Evaluator:
         """Run the captured frame. Raises BreakHere or GraphBreak with the frame as it was before the instruction."""
         self.frames.append(frame)
         self.parameters = {name: value.original for name, value in frame.locals.items()}
-        self.finalizable_locals = {name for name, value in self.parameters.items() if _has_finalizer(value)}
+        self.finalizable_locals = {name for name, value in self.parameters.items() if finalizers.runs_code_at_end(value)}
         try:
             return self._loop_top(frame)
         finally:
@@ -209,7 +208,7 @@ class Evaluator:
             graph_break("long_running", f"{self.config.step_limit} instructions without an operator, at {frame.code.co_qualname}")
 
     def note_break(self, error: Exception) -> None:
-        """Remember the innermost place of a break (or a fault of ours, which becomes one)."""
+        """Remember the innermost place of a break (or a fault of fxloom, which becomes one)."""
         if self.break_site is None:
             self.break_site = getattr(error, "site", None) or self.site()
 
@@ -327,7 +326,7 @@ class Evaluator:
             if self._lost is not None:
                 self._raise_lost()
             if not isinstance(exc, Exception) and exc is not self.exceptions.thrown:
-                raise  # an interrupt of ours, not the program's
+                raise  # an interrupt of the evaluator, not the program's
             if isinstance(exc, RecursionError) and exc is not self.exceptions.thrown:
                 graph_break("recursion", str(exc))  # the evaluator nests deeper than the program
             if self.warnings.filter.found:
@@ -382,7 +381,7 @@ class Evaluator:
             del exc  # no cycle through the traceback
 
     def raised_by_program(self, exc: BaseException) -> bool:
-        """True for what the program raised, GeneratorExit and its like included, and not for a break or a fault of ours."""
+        """True for what the program raised, GeneratorExit and its like included, and not for a break or a fault of fxloom."""
         return exc is self.exceptions.thrown or isinstance(exc, Exception) and not isinstance(exc, FxloomError)
 
     def _note_class(self, values: dict[str, Any]) -> None:
@@ -532,23 +531,11 @@ class Evaluator:
 
     def drop_reference(self, name: str) -> NoReturn:
         """Break: the frame drops its reference to a value whose finalizer may call the program."""
-        graph_break("finalizer", f"lets go of {name}, at whose end code of the program runs")
+        graph_break("finalizer", f"drops {name}, at whose end code of the program runs")
 
     def may_have_dropped_references(self) -> bool:
         """True when the program may have dropped the last reference to an object that existed before."""
-        if any(kind not in ("set", "added") for _, kind in changed_records(self.heap)) or self.heap.class_writes:
-            return True
-        if any(namespace.written for namespace in self.heap.namespaces.values()):
-            return True
-        frame = self.frames[0]
-        held = {id(value) for value in (*frame.locals.values(), *frame.stack)}
-        for name, value in self.parameters.items():
-            if type(value) in LITERALS or isinstance(value, torch.Tensor) or type(frame.locals.get(name)) is UnreadParameter:
-                continue
-            record = self.heap.by_original.get(id(value))
-            if record is None or id(record.proxy) not in held:
-                return True
-        return False
+        return finalizers.may_have_dropped_references(self)
 
     # ------------------------------------------------------------------ names
 
@@ -587,14 +574,3 @@ def _handled(_: Any) -> BaseException | None:
 
 def _handles(_: Any) -> bool:
     return sys.exception() is not None
-
-
-def _has_finalizer(value: Any) -> bool:
-    """Whether something is called when `value` dies."""
-    if type(value) in LITERALS or isinstance(value, (torch.Tensor, type)):
-        return False
-    if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType):
-        return False  # `len` lives as long as its module; torch's own compiler, once loaded, has finalizers on some
-    if has_finalizer(type(value)) or isinstance(value, types.GeneratorType) and value.gi_frame is not None:
-        return True  # a suspended generator is closed: its `finally` runs
-    return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))

@@ -3,7 +3,7 @@
 In: results of operators on fakes, and where their arguments came from. Out: nodes of an FX graph of the torch dialect, whose
 placeholders carry their sources. What a call means, and whether it may be in a graph, is the business of `recorder`.
 
-Invariant: a fake is known by identity to exactly one node; a fake that no node made is a fault of ours.
+Invariant: a fake is known by identity to exactly one node; a fake that no node made is a fault of fxloom.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class GraphBuilder:
         return node
 
     def bind_symbols(self) -> None:
-        """Make inputs of all numbers that the sizes of the graph's inputs are made of."""
+        """Make inputs of all numbers that the sizes of the graph's inputs are computed from."""
         env = self.fake_mode.env
         if env is None:
             return

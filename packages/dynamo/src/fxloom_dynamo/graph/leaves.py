@@ -1,6 +1,6 @@
 """Leaves of autograd that a program makes or changes while it is recorded, and what the graph knows of them.
 
-A leaf that was made in one step (`tensors.parameters`) is a detached tensor to the graph until something is made of it that requires
+A leaf that was made in one step (`tensors.parameters`) is a detached tensor to the graph until something is computed from it that requires
 grad; one that existed before and was given other data or frozen (`tensors.leaf_state`) is another node from then on.
 
 Invariant: no gradient gets lost: what would have to reach a leaf through data that it was given in the graph is a break.
@@ -71,7 +71,7 @@ class Leaves:
                 self._report(node)
 
     def _report(self, node: torch.fx.Node) -> None:
-        """Something that requires grad was made of what `node` takes: the graph has to know which of it are leaves."""
+        """Something that requires grad was computed from what `node` takes: the graph has to know which of it are leaves."""
         recorder = self._recorder
         for used in node.all_input_nodes:
             leaf = self._made.get(id(meta.get_fake(used)))

@@ -4,7 +4,7 @@ In: calls of torch's public functions on fakes, wherever they come from: a `Torc
 evaluated, so an operator called by C code (`map(torch.sin, xs)`, `sum(tensors)`) is recorded like one that the evaluator
 calls itself. Out: a graph whose placeholders carry their sources, and the fake of every node.
 
-Invariant: a fake is known by identity to exactly one node; a fake that no node made is a fault of ours.
+Invariant: a fake is known by identity to exactly one node; a fake that no node made is a fault of fxloom.
 What only asks for metadata (`x.shape`, `x.dtype`) is answered from the fake and leaves no node; what needs the values of
 a tensor is a graph break.
 """
@@ -47,7 +47,7 @@ from fxloom_shapes.symbols.options import QueryOrigin
 if TYPE_CHECKING:
     from fxloom_dynamo.graph.predicted_branches import Prediction
 
-#: what shows the gradient of an intermediate, or changes it: what was made of it must not be in one graph with it
+#: what shows the gradient of an intermediate, or changes it: what was computed from it must not be in one graph with it
 _WATCHES_GRADIENTS = frozenset({"register_hook", "retain_grad", "_backward_hooks", "grad_fn"})
 
 #: method of TensorBase -> Python operator that says the same and reads better in a graph

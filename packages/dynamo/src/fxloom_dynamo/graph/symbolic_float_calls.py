@@ -122,7 +122,7 @@ def by_scalar_overload(recorder: Recorder, func: Any, args: tuple[Any, ...], kwa
 
 
 def _is_cast(op: Any, device: str) -> bool:
-    """Whether autocast changes the dtypes that an operator, or what it is made of, gets there."""
+    """Whether autocast changes the dtypes that an operator, or what it is composed of, gets there."""
     return schema_info(op).composite or has_autocast_rule(op, device)
 
 

@@ -49,7 +49,7 @@ class Skip:
 
     for_good: its code is never looked at again, in any region; closed: what it calls is not either. this_call: the next call
     may be another matter. report: the break for which it was given up, if it was. fault: the kind of `telemetry.RanEager` where
-    that is none of the program's, of which the user is warned.
+    that does not come from the program, of which the user is warned.
     """
 
     reason: str

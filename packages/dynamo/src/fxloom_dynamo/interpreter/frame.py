@@ -129,7 +129,7 @@ class Frame:
         self.builtins: dict[str, Any] = found if isinstance(found, dict) else getattr(found, "__dict__", {})
 
     def close(self) -> None:
-        """Let go of all values."""
+        """Drop all values."""
         self.locals.clear()
         self.stack.clear()
         self.closure = ()

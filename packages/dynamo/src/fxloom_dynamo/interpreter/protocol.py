@@ -162,7 +162,7 @@ class Interpreter(Protocol):
         ...
 
     def raised_by_program(self, exc: BaseException) -> bool:
-        """True for what the program raised, GeneratorExit and its like included, and not for a break or a fault of ours."""
+        """True for what the program raised, GeneratorExit and its like included, and not for a break or a fault of fxloom."""
         ...
 
     def clean(self, exc: BaseException) -> BaseException:

@@ -1,4 +1,4 @@
-"""Which C code may run while capturing: code whose only effects are on its operands, which are ours.
+"""Which C code may run while capturing: code whose only effects are on its operands, which capture owns.
 
 Everything that is not listed here is a graph break: soundness is the default, coverage is what is added.
 """

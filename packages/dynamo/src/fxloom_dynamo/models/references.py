@@ -48,7 +48,7 @@ def _dereference(ev: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
             graph_break("native_call", "call of a weak reference to an object that no variable holds")
         return target
     if ev.may_have_dropped_references():
-        graph_break("native_call", "call of a weak reference, after the program has let go of an object that it had")
+        graph_break("native_call", "call of a weak reference, after the program has dropped an object that it had")
     return ev.heap.translate(fn(), referent(record.source))
 
 

@@ -220,7 +220,7 @@ def _no_global_hooks(ev: Interpreter) -> bool:
 
 @function(*_torch_private.HAS_TORCH_FUNCTION)
 def _has_torch_function(ev: Interpreter, args: Args, kwargs: Kwargs) -> bool:
-    """Whether the program's own arguments override torch functions; the mode that records is none of its business."""
+    """Whether the program's own arguments override torch functions; the mode that records does not matter."""
     values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
     for value in values:
         cls = ev.type_of(value)

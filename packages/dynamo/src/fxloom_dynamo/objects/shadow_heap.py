@@ -9,7 +9,7 @@ replaced, when the program first reaches it, by a *proxy*:
 - a tensor's proxy is its fake;
 - a list, dict, set, deque, tuple or instance of a Python class gets an object of the same type whose contents are read
   from the original on demand, each read with its guard. Python and C code change the proxy as they would change the
-  original; what differs from what was read is the side effect (`changes`), written to the original when the graph has
+  original; what differs from what was read is the side effect (`program_changes`), written to the original when the graph has
   run.
 
 `proxies` makes them; this module knows them, their sources and their guards, and reads their contents.
@@ -93,7 +93,7 @@ class ShadowHeap(ClassReads):
         self.making: tuple[str, tuple[Any, ...]] | None = None
 
     def close(self) -> None:
-        """Let go of the program's objects, and take apart the cycles that proxies and the program's own objects form."""
+        """Drop the program's objects, and take apart the cycles that proxies and the program's own objects form."""
         for record in self.by_proxy.values():
             if record.proxy is not record.original:
                 _empty(record.proxy)
@@ -241,7 +241,7 @@ class ShadowHeap(ClassReads):
             raise GraphBreak(error.key, error.details)
 
     def adopt(self, obj: Any) -> Any:
-        """The proxy of an object that native code handed out and that nothing of ours made."""
+        """The proxy of an object that native code handed out and that capture did not make."""
         if id(obj) in self.by_proxy or id(obj) in self.fresh or type(obj) in FROZEN:
             return obj
         known = self.by_original.get(id(obj))

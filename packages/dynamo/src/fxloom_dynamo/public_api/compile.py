@@ -143,7 +143,7 @@ def _not_to_run(gm: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., 
     return run
 
 
-_not_to_run.takes_integers = True  # type: ignore[attr-defined]  # nothing is made of the graph
+_not_to_run.takes_integers = True  # type: ignore[attr-defined]  # nothing is computed by the graph
 
 
 def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Capture:

@@ -94,7 +94,7 @@ def log(method: Any, ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -
 
 
 def log_once(ev: Interpreter, cached: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    """Put off a cached function that only logs (`warning_once`); False if it is none."""
+    """Put off a cached function that only logs (`warning_once`); False for any other."""
     if not args or not isinstance(args[0], logging.Logger) or kwargs or not _are_literals(args[1:], {}):
         return False
     wrapped = cached.__wrapped__

@@ -63,7 +63,7 @@ def printable(ev: Interpreter, value: Any, seen: tuple[int, ...] = ()) -> Any:
     if isinstance(value, BaseException):
         for item in value.args:
             if printable(ev, item, depth) is not item:
-                graph_break("identity", f"the text of a {cls.__qualname__} made of a size that may change")
+                graph_break("identity", f"the text of a {cls.__qualname__} computed from a size that may change")
         return value
     if cls is slice:
         return slice(*(printable(ev, part, depth) for part in (value.start, value.stop, value.step)))

@@ -1,7 +1,7 @@
 """Statistics, products of matrices and losses of tensors with symbolic sizes: rules of `registry`.
 
 In: arguments whose sizes torch's C++ code would ask for, so that each would be compiled for apart, or whose sizes only running the
-program tells. Out: the result, made of operators that leave them symbolic; NotImplemented where a combination is not covered.
+program tells. Out: the result, computed by operators that leave them symbolic; NotImplemented where a combination is not covered.
 """
 
 from __future__ import annotations

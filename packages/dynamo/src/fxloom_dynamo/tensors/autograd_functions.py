@@ -64,7 +64,7 @@ def apply(ev: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         _refuse(cls, f"does more than compute tensors: it {changes}")
     foreign = ev.recorder.discard_after(last, _tensors(rest))
     if foreign:
-        _refuse(cls, f"reads the tensor {foreign}, which is none of its arguments")
+        _refuse(cls, f"reads the tensor {foreign}, which is not one of its arguments")
     plain = set(map(id, getattr(context, "non_differentiable", ())))
     with DisableTorchFunction():
         differentiable(tuple(tensors), tuple(output for output in tensors if id(output) in plain), tuple(_tensors(rest)))

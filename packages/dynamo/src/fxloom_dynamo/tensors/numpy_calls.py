@@ -201,7 +201,7 @@ def from_tensor(ev: Interpreter, tensor: Any) -> Array:
 def to_tensor(ev: Interpreter, array: Array, copied: bool) -> Any:
     """torch.from_numpy(array), or a copy."""
     if array.scalar:
-        graph_break("torch_call", "a tensor made of one of NumPy's numbers")
+        graph_break("torch_call", "a tensor computed from one of NumPy's numbers")
     return ev.torch_native(torch.Tensor.clone if copied else torch.Tensor.detach, array.tensor)
 
 

@@ -1,7 +1,7 @@
 """Classes that override torch functions: their `__torch_function__` is evaluated like any of the program's functions.
 
 A tensor of such a class is a plain tensor to the graph, and of its class (`Recorder.python_type`) to the program. Subclasses
-with a `__torch_dispatch__` are not modelled: what they do happens beneath the calls that a graph is made of.
+with a `__torch_dispatch__` are not modelled: what they do happens beneath the calls that a graph consists of.
 
 Invariant: no override runs while a graph runs. What was decided while capturing is in the graph as plain calls, and results
 get their class when they leave it (`as_subclass`).

@@ -1,1 +1,1 @@
-"""Python of ours that is evaluated like the program's own: every file in this folder is traced."""
+"""Python of fxloom that is evaluated like the program's own: every file in this folder is traced."""
