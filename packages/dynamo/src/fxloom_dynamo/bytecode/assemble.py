@@ -1,4 +1,9 @@
-"""From a `Body` to a code object: indices, jumps, EXTENDED_ARG, caches, exception table, line table, stack size."""
+"""From a `Body` to a code object: indices, jumps, EXTENDED_ARG, caches, exception table, line table, stack size.
+
+In: a `Body`, whose jumps and exception ranges point at instructions, and the code object whose signature and flags are taken. Out: a new
+code object for the running Python. AssemblyError for a body that can't be written. Invariant: assembling what `disassemble` read gives
+code that does the same; only the layout, and which of several equal encodings is used, may be others.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from fxloom_shapes.fake.symbolize import AnyStride, OfDimension, StrideRule
 class GuardKind(Enum):
     """What is demanded of the value at a source. The comment says what `expected` holds."""
 
-    IDENTITY = "is"  # the object, by a weak reference where it takes one and is none of _STRONG_TYPES
+    IDENTITY = "is"  # the object, by a weak reference where it takes one and is not of _STRONG_TYPES
     TYPE = "type"  # the exact type
     EQUALITY = "equals"  # a constant; types have to agree too, into tuples; NaN equals NaN, 0.0 differs from -0.0
     LENGTH = "length"  # len() as an int

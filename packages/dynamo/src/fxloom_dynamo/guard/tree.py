@@ -1,4 +1,9 @@
-"""The C++ tree that checks guards on a frame which has not started, and collects the inputs of its graph on the way."""
+"""The C++ tree that checks guards on a frame which has not started, and collects the inputs of its graph on the way.
+
+In: guards, the sources of the graph's inputs, and where the frame keeps its variables. Out: a `_native.GuardTree` whose `check` gives the
+number of a guard that fails, or -1. Each source is one node, read once however many guards and inputs stand on it. Relations between
+several values, and statements about sizes, are checked last.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Variables: locals, cells, globals, class namespaces, imports."""
+"""Variables: locals, cells, globals, class namespaces, imports.
+
+In: operands on the frame's stack and names in the instruction. Out: the stack and the frame's variables as CPython leaves them.
+Invariant: a handler moves values; what an operation means is decided in `semantics` and in the shadow heap, which also leave the guards.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""One activation of a Python function under evaluation, and what is known of its code once and for all."""
+"""One activation of a Python function under evaluation, and what is known of its code once and for all.
+
+In: a code object and the values of its parameters. Out: a `Frame`, which handlers change, and its `CodeInfo`: instructions with their
+handlers, where they jump to, where what they raise goes, which line they are of. Invariant: a `CodeInfo` belongs to one code object and
+never changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Generators of the program whose frames the evaluator runs."""
+"""Generators of the program whose frames the evaluator runs.
+
+In: the frame of a generator function, suspended. Out: an object that the evaluator, and C code, can advance, throw into and close; what
+it yields is a value as the evaluator holds it. Invariant: its frame is run by the evaluator alone, also where C code iterates it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Models of builtins that look at types and identities, call back, or read attributes; and of a few library functions.
 
 Each model gets the evaluator, the arguments and the keyword arguments, and returns what the real callee would. Every module
-is a family and registers its models in `interpreter.model_tables`; `families` imports them all.
+is a family and registers its models in `interpreter.model_tables`; `load_all` imports them all.
 """

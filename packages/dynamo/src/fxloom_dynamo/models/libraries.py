@@ -1,4 +1,9 @@
-"""Models of a few functions of the standard library and NumPy: re, os.path, copy, dataclasses, enum, inspect."""
+"""Models of a few functions of the standard library and NumPy: re, os.path, copy, dataclasses, enum, inspect.
+
+In: the evaluator and the arguments of the call. Out: what the call returns, or its exception as `Raised`; what the answer depends on is
+guarded. The real function is not called where it would see a proxy or a fake for what it is. `load_all` imports this module, which fills
+the tables of `interpreter.model_tables`.
+"""
 
 from __future__ import annotations
 

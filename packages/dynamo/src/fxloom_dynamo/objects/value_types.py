@@ -1,4 +1,9 @@
-"""Value types, as the shadow heap distinguishes them: literals, containers, what an instance's state is, keys of dicts."""
+"""Value types, as the shadow heap distinguishes them: literals, containers, what an instance's state is, keys of dicts.
+
+In: a class, an object or a key, never what an instance holds. Out: its kind, which decides whether the value stands for itself or gets a
+proxy, and what has to be read of it. Invariant: asking runs no code of the program and leaves no guard; who relies on the answer guards
+the type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What calling a C function means: a model, a run under the recording mode, a pure run, or a break."""
+"""What calling a C function means: a model, a run under the recording mode, a pure run, or a break.
+
+In: the function, method, slot or constructor, and its arguments. Out: what it returns. In this order: a directive of the user's, a rule
+for symbolic numbers, a model, a run under the mode that records torch's operators, a run of what `libraries.pure_functions` lists.
+Invariant: C code of which nothing is known is not run while capturing; it is a graph break.
+"""
 
 from __future__ import annotations
 

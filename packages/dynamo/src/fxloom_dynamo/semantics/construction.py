@@ -1,4 +1,9 @@
-"""What calling a class means: who makes the instance, and who initializes it."""
+"""What calling a class means: who makes the instance, and who initializes it.
+
+In: a class and the arguments of its call, as the evaluator holds them. Out: the instance, fresh, or what the class's `__new__` returns.
+Metaclasses, `__new__` and `__init__` of the program are evaluated; of C code only constructors known to be pure run, models replace a few
+others, and the rest is a graph break.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What operators, comparisons, truth tests and `len` mean, by the types of their operands."""
+"""What operators, comparisons, truth tests and `len` mean, by the types of their operands.
+
+In: the operands, as the evaluator holds them. Out: the value that Python would give, or Python's exception as `Raised`. Methods of the
+program's classes are evaluated in Python's order (the reflected one first for a subclass); on tensors an operator is recorded; a symbolic
+number stays one where `numbers` knows how.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Subscripts: what `container[key]`, its assignment and its deletion mean, by the kinds of container and key."""
+"""Subscripts: what `container[key]`, its assignment and its deletion mean, by the kinds of container and key.
+
+In: the container and the key (for a store the value too), as the evaluator holds them. Out: the item, or the container changed in place.
+Code of the program that decides (`__getitem__`, `__missing__`, `__hash__` and `__eq__` of keys) is evaluated; on tensors it is an
+operator of the graph. Invariant: what is read of a container that existed before the frame leaves a guard.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules for factories with symbolic lengths: sequences, windows, indices, one-hot rows."""
+"""Rules for factories with symbolic lengths: sequences, windows, indices, one-hot rows.
+
+In and out: as for `registry`, whose rules these are; NotImplemented where a combination of arguments is not covered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules for slices, splits, products, pooling, grids and padding with symbolic numbers."""
+"""Rules for slices, splits, products, pooling, grids and padding with symbolic numbers.
+
+In and out: as for `registry`, whose rules these are; NotImplemented where a combination of arguments is not covered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Builtins written as plain Python, for the evaluator to trace when C code could not see what the program does."""
+"""Builtins written as plain Python, for the evaluator to trace when C code could not see what the program does.
+
+In: the arguments of the builtin that a function replaces. Out: the same result, exceptions and order of calls of the program's methods.
+Invariant: nothing here runs for real while capturing; each function is inlined like one of the program's, and so may use only what the
+evaluator knows.
+"""
 
 from __future__ import annotations
 
