@@ -125,6 +125,19 @@ def test_what_nobody_reads_later_is_not_copied() -> None:
     assert len(kept.program.kernels) == 2
 
 
+def test_masks_of_values_that_are_the_same_throughout() -> None:
+    rows, lines = torch.rand(7) > 0.5, torch.rand(7, 5) > 0.5
+
+    def program(x: torch.Tensor, y: torch.Tensor, m: torch.Tensor, n: torch.Tensor, s: torch.Tensor) -> Any:
+        put = torch.ops.aten.index_put
+        masks = [put(x, [m], s[0]), put(x, [m], s[:1]), put(x, [n], s[0, 0]), put(x, [n], s[0, :1]), put(y, [None, m], s[0])]
+        return masks, put(y, [None, n], s[:3, :1]), put(x, [m], s[0], True), put(y, [None, m], s[:3, None, :], True)
+
+    assert check(program, X, PLANES, rows, lines, SOURCE).fallbacks == ()
+    assert check(lambda x, m, s: torch.ops.aten.index_put(x, [m], s), X, torch.arange(7) < 4, SOURCE).fallbacks == (("aten.index_put", 1),)
+    assert check(lambda x, i: (x[:0][i[:0]], x[:, i[:0]]), X, ROWS).fallbacks == ()
+
+
 def test_masked_sums() -> None:
     index, mask = torch.tensor([1, 99, 2, -3]), torch.tensor([True, False, True, True])
     put = torch.ops.aten._unsafe_masked_index_put_accumulate

@@ -40,10 +40,13 @@ def index_tensor(cx: LoweringContext, x: Any, indices: Sequence[Any]) -> Any:
         indices[d].device != x.device for d in used
     ):
         return NotImplemented
+    size = broadcast_sizes([indices[d].size for d in used])
+    if any(e == 0 for e in size):
+        none = tuple(as_expr(s) for s in cx.fake.size())
+        return cx.compute(none, x.dtype, x.device, lambda ops, at: ops.constant(0, x.dtype), ops=0)
     if any(e == 0 for e in x.size):
         return NotImplemented
     cx.realize(x)
-    size = broadcast_sizes([indices[d].size for d in used])
     adjacent = used == list(range(used[0], used[-1] + 1))
     lead = used[0] if adjacent else 0
     rest = [d for d in range(len(x.size)) if d not in used]

@@ -71,6 +71,8 @@ def _same_device(x: Any, *others: Any) -> bool:
 def index_put(cx: LoweringContext, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False) -> Any:
     used = [d for d, i in enumerate(indices) if i is not None]
     given = [indices[d] for d in used]
+    if len(given) == 1 and given[0].dtype == "bool" and _same_device(x, values, *given):
+        return _put_where(cx, x, used[0], given[0], values, accumulate)
     if any(not is_integer(i.dtype) or i.dtype == "uint8" for i in given) or not _same_device(x, values, *given):
         return NotImplemented
     size = broadcast_sizes([i.size for i in given])
@@ -94,6 +96,23 @@ def index_put(cx: LoweringContext, x: Any, indices: Sequence[Any], values: Any, 
         return values.load(ops, broadcast_index(values.size, at))
 
     return _write(cx, x, ranges, index_of, value_of, "add" if accumulate else None)
+
+
+def _put_where(cx: LoweringContext, x: Any, lead: int, mask: Any, values: Any, accumulate: bool) -> Any:
+    """index_put by a mask that covers axes of x from `lead` on, of values that are the same wherever it holds."""
+    rest = len(x.size) - lead - len(mask.size)
+    if not mask.size or (len(values.size) > rest and values.size[-1 - rest] != 1) or (accumulate and x.dtype == "bool"):
+        return NotImplemented
+    acc = opmath(x.dtype)
+
+    def body(ops: Any, at: Index) -> Any:
+        inside, behind = at[lead : lead + len(mask.size)], at[lead + len(mask.size) :]
+        value, here = values.load(ops, broadcast_index(values.size, (*at[:lead], 0, *behind))), x.load(ops, at)
+        if accumulate:
+            value = ops.to_dtype(ops.add(ops.to_dtype(here, acc), ops.to_dtype(value, acc)), x.dtype)
+        return ops.where(mask.load(ops, inside), value, here)
+
+    return cx.compute(x.size, x.dtype, x.device, body, [x, mask, values], ops=2)
 
 
 @lowering(aten._unsafe_masked_index_put_accumulate.default)
