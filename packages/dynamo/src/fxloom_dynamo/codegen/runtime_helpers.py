@@ -1,5 +1,7 @@
 """Functions that replacement code calls: to make objects again, and to write to the real heap what the program changed.
 
+In: real objects and constants, from the replacement code's stack. Out: the object made, or the real one changed.
+
 They run once the graph has, on real objects. Writes go below the program's own methods (`__setattr__`, `__setitem__`):
 those ran while capturing.
 """

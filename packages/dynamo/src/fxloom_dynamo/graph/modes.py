@@ -1,5 +1,8 @@
 """Modes of torch that a program may change while it is captured: grad mode, autocast, kernels of attention.
 
+In: the program's changes of modes, as it makes them. Out: nodes of the graph, and for replacement code what is set when the graph has
+run.
+
 Grad mode and what autocast does are really in force while capturing, so that fakes come out as eager's tensors would;
 each change is also a node of the graph. Inference mode holds for a whole graph or not at all. What must not happen for
 real is only counted: the nesting of autocast regions, whose end empties a cache, and the cache itself, which fakes must

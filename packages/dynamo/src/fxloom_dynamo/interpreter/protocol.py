@@ -1,5 +1,8 @@
 """What handlers, models and rules need of the evaluator: its parts, and Python's own operations on values of the program.
 
+In and out, for all methods: values as the evaluator holds them, that is proxies, fakes and objects made while capturing. What the program
+raises comes as `Raised`, what can't be captured as GraphBreak.
+
 Everything that gives meaning to Python takes an `Interpreter`; the evaluator is the only implementation. It stands at the
 bottom so that meaning never imports what runs it.
 """

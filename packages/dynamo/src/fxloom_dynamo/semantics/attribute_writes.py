@@ -1,5 +1,8 @@
 """What `obj.name = value` and `del obj.name` mean, by the kind of `obj`.
 
+In: an object, a name and, for a store, the value. Out: nothing is returned; the proxy or a note of the heap has changed, and
+AttributeError comes as `Raised`. Invariant: nothing that existed before is written before the graph has run.
+
 Python's own protocol is followed (`__setattr__`, data descriptors, the instance dict); code of the program that takes part in it is
 inlined. Writes go to proxies, and to the heap's notes on what can't be replaced (classes, modules).
 """

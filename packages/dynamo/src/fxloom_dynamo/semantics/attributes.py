@@ -1,5 +1,8 @@
 """What `obj.name` means, by the kind of `obj`.
 
+In: an object and a name, as the evaluator holds them. Out: the attribute, a proxy where it existed before the frame, or AttributeError as
+`Raised`. Invariant: whatever decided the answer, in the instance and in each class, is guarded.
+
 Python's own protocol is followed (`__getattribute__`, data descriptors, instance dict, other descriptors, `__getattr__`);
 code of the program that takes part in it is inlined, and every class lookup is noted for a guard.
 """

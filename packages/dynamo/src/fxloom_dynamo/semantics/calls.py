@@ -1,5 +1,8 @@
 """What calling something means, by the kind of the callee.
 
+In: the callee and its arguments, as the evaluator holds them. Out: what the call returns, or the program's exception as `Raised`;
+GraphBreak where the callee can be neither evaluated nor run safely.
+
 Python functions are inlined, wherever they come from; C functions run when `libraries.pure_functions` knows them to be pure, torch's run
 under the recording mode; builtins that call back or look at identities have a model in `models`; the rest is a break.
 """

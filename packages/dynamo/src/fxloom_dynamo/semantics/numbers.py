@@ -1,5 +1,8 @@
 """Symbolic numbers as values of the program: what Python's operators, builtins and C code do with them.
 
+In: an operator, a builtin or a C function, and arguments with symbolic numbers among them. Out: the result, symbolic where it can be;
+NotImplemented for what is not listed here.
+
 A symbolic int is an int to the program. Arithmetic and comparisons stay symbolic; whatever else looks at the number gets it
 as it is now, which leaves a guard on it (`concrete`). So every use is sound, and only what is listed here is general.
 """

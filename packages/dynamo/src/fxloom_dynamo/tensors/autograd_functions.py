@@ -1,5 +1,8 @@
 """Custom autograd functions: `MyFunction.apply(...)` as one node of the graph, with the gradient that its author wrote.
 
+In: a subclass of `torch.autograd.Function` and the arguments of `apply`. Out: fakes of the results; GraphBreak where forward or backward
+does more than compute tensors.
+
 The node calls the real `apply`, so forward and backward are the author's at run time. Before it is recorded, both are
 evaluated for what they read, for guards, and to prove that they do nothing else than compute tensors from tensors; what
 that recorded is taken back. Where nothing requires a gradient, forward's operators stand in the graph as they are.

@@ -1,5 +1,8 @@
 """Classes that override torch functions: their `__torch_function__` is evaluated like any of the program's functions.
 
+In: a function of torch and arguments among which is such a tensor. Out: what the override returns, evaluated; the operators that it calls
+are recorded.
+
 A tensor of such a class is a plain tensor to the graph, and of its class (`Recorder.python_type`) to the program. Subclasses
 with a `__torch_dispatch__` are not modelled: what they do happens beneath the calls that a graph consists of.
 

@@ -1,5 +1,8 @@
 """`torch.func`: a transformed function stands in the graph as one call of the transform on a body.
 
+In: a transform of `torch.func`, the function and its arguments. Out: fakes of the results, with one node of the graph that applies the
+transform.
+
 `grad(f)(x)` and its kin: `f` is evaluated once, on fakes like those that the transform hands it (a sample under `vmap`, a
 tensor that requires grad under `grad`), for its guards and its operators, which become a body. The node applies torch's own
 transform to that body; applied to fakes here, it says what the results are like, and raises what the program would see. So
