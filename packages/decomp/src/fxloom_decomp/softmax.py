@@ -40,8 +40,9 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     if is_empty(y, [dim]):
         return NotImplemented
-    wide = widen(grad) * widen(y)
-    return cast(wide - widen(y) * torch.sum(wide, dim, keepdim=True), input_dtype)
+    wide, share = widen(grad), widen(y)
+    # the difference is taken before the product: where its terms cancel each other, two rounded products would not
+    return cast(share * (wide - torch.sum(wide * share, dim, keepdim=True)), input_dtype)
 
 
 @decomposition(aten._log_softmax_backward_data.default)
