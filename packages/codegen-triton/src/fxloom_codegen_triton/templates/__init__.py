@@ -1,6 +1,6 @@
 """The templates that this code generator offers: kernels written by hand for whole operators, one module for each.
 
-A lowering asks for one by its kind (`LoweringContext.template`); `OffersTemplates` in the interfaces says what a kind's parameters
+A lowering, in inductor-core's `lowering/`, asks for one by its kind (`LoweringContext.template`); `OffersTemplates` in the interfaces says what a kind's parameters
 and operands are. Importing this pulls in neither torch nor Triton.
 """
 

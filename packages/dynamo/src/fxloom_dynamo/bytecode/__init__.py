@@ -1,4 +1,4 @@
-"""Reading, writing and emitting CPython bytecode; the only place that knows how the versions differ."""
+"""Reading, writing and emitting CPython bytecode, whatever the version: `opcode_facts` says how versions differ in it."""
 
 from fxloom_dynamo.bytecode.assemble import AssemblyError, assemble
 from fxloom_dynamo.bytecode.disassemble import disassemble
