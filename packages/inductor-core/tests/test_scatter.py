@@ -178,6 +178,16 @@ def test_gradient_of_pooling() -> None:
             assert graph.fallbacks == ()
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Eager's threads share the values that `max_unpool` puts down, whatever place they go to: of two at one place any may stay."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_positions_in_planes_and_volumes() -> None:
     """Of maxima: where gradients go, and where `max_unpool` puts values; of two at one place the last stays."""
     aten = torch.ops.aten
