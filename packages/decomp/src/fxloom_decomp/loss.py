@@ -11,6 +11,7 @@ from torch import Tensor
 from fxloom_decomp.expectations import expect
 from fxloom_decomp.registry import OPMATH, cast, decomposition, widen
 from fxloom_decomp.sizes import is_empty
+from fxloom_ops.choices import CHOOSE_CLASS
 
 aten = torch.ops.aten
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -102,7 +103,7 @@ def _class_axis(x: Tensor) -> int:
 
 
 def _chosen(value: Tensor, index: Tensor, axis: int) -> Tensor:
-    return torch.squeeze(torch.gather(value, axis, torch.unsqueeze(index, axis)), axis)
+    return torch.squeeze(CHOOSE_CLASS(value, axis, torch.unsqueeze(index, axis)), axis)
 
 
 @decomposition(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default, floats_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from fxloom_ops.scalar_overloads import original
 
-_MODULES = {"philox": "philox", "recurrent": "recurrent", "check": "assertions"}
+_MODULES = {"philox": "philox", "recurrent": "recurrent", "check": "assertions", "choose": "choices"}
 
 
 def definitions(names: Iterable[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """The templates that this code generator offers: kernels written by hand for whole operators, one module for each.
 
-A lowering, in inductor-core's `lowering/`, asks for one by its kind (`LoweringContext.template`); `OffersTemplates` in the interfaces says what a kind's parameters
-and operands are. Importing this pulls in neither torch nor Triton.
+A lowering, in inductor-core's `lowering/`, asks for one by its kind (`LoweringContext.template`); `OffersTemplates` in the
+interfaces says what a kind's parameters and operands are. Importing this pulls in neither torch nor Triton.
 """
 
 from fxloom_codegen_triton.templates.gemm import GEMM

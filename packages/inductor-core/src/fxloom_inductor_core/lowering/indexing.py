@@ -13,6 +13,7 @@ from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_siz
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.lowering.view import expand_to
 from fxloom_interfaces.dtypes import is_integer
+from fxloom_ops.choices import CHOOSE_CLASS
 from fxloom_shapes.fake.sizes import clip, wrapped
 
 if TYPE_CHECKING:
@@ -85,6 +86,15 @@ def index_select(cx: LoweringContext, x: Any, dim: int, index: Any) -> Any:
 
 @lowering(aten.gather.default)
 def gather(cx: LoweringContext, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
+    return _gathered(cx, x, dim, index, "RuntimeError")
+
+
+@lowering(CHOOSE_CLASS)
+def choose_class(cx: LoweringContext, x: Any, dim: int, index: Any) -> Any:
+    return _gathered(cx, x, dim, index, "IndexError")
+
+
+def _gathered(cx: LoweringContext, x: Any, dim: int, index: Any, error: str) -> Any:
     if any(e == 0 for e in index.size):  # which may then have other axes than x
         return cx.compute(index.size, x.dtype, x.device, lambda ops, at: ops.constant(0, x.dtype), ops=0)
     if any(e == 0 for e in x.size):
@@ -94,7 +104,7 @@ def gather(cx: LoweringContext, x: Any, dim: int, index: Any, sparse_grad: bool 
 
     def body(ops: Any, at: Index) -> Any:
         extent = x.size[dim] if x.size else 1
-        row = ops.indirect_indexing(ops.to_dtype(index.load(ops, at), "int64"), extent, wrap=False, error="RuntimeError")
+        row = ops.indirect_indexing(ops.to_dtype(index.load(ops, at), "int64"), extent, wrap=False, error=error)
         return x.load(ops, (*at[:dim], row, *at[dim + 1 :]) if x.size else ())
 
     return cx.compute(index.size, x.dtype, x.device, body, [x, index], ops=2)
