@@ -56,7 +56,7 @@ def test_recipe(recipe: str, failed: tuple[list[str], str]) -> None:
 
 def test_recipes_are_all_that_a_newcomer_is_promised() -> None:
     kinds = (
-        "opcode handler", "guard", "shape rule", "decomposition", "lowering", "Triton template", "graph pass", "fusion rule",
+        "opcode handler", "guard", "graph break", "shape rule", "decomposition", "lowering", "Triton template", "graph pass", "fusion rule",
         "op to the loop IR",
     )  # fmt: skip
     assert [kind for kind in kinds if not any(kind in heading for heading in headings())] == []

@@ -1,4 +1,7 @@
-"""Fused attention: library calls of the eager kernels, whose layouts the graph's fakes know."""
+"""Fused attention: library calls of the eager kernels, whose layouts the graph's fakes know.
+
+A code generator's template for it would be asked for here, as `matmul` does for products.
+"""
 
 from __future__ import annotations
 
