@@ -1,4 +1,4 @@
-"""Which aten operators may raise for the values in their tensors, which shapes and dtypes do not show.
+"""Which operators, of aten and of ours, may raise for the values in their tensors, which shapes and dtypes do not show.
 
 In: an operator, and its result as a fake. Out: whether eager may raise where the fake did not. A graph may drop a call whose
 result nobody uses only if it is none of these.
@@ -18,7 +18,7 @@ _NAMES = frozenset(
         "_pack_padded_sequence", "segment_reduce", "bincount",
         # classes and probabilities
         "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward", "_ctc_loss",
-        "binary_cross_entropy", "histc", "histogram",
+        "binary_cross_entropy", "histc", "histogram", "choose_class",
         # matrices
         "cholesky", "_linalg_eigh", "linalg_eig", "_linalg_eigvals", "linalg_eigvals", "_linalg_svd", "linalg_lstsq", "linalg_lu_solve",
         "lu_unpack",
@@ -30,7 +30,7 @@ _DIVISIONS = frozenset({"floor_divide", "remainder", "fmod", "div"})
 
 def may_raise(op: torch._ops.OpOverload, result: object) -> bool:
     """See the module's docstring."""
-    if op.namespace != "aten":
+    if op.namespace not in ("aten", "fxloom"):
         return False
     name = op._schema.name.partition("::")[2].rstrip("_")
     if name in _DIVISIONS:

@@ -33,6 +33,7 @@ from fxloom_aot.partitioning.partition import (
     needed_by,
 )
 from fxloom_interfaces.errors import ConfigError
+from fxloom_ops.choices import CHOOSE_CLASS
 from fxloom_ops.philox import DRAWS
 from fxloom_ops.schema import Op
 from fxloom_shapes import FakeTensor
@@ -46,7 +47,8 @@ _PASSES: frozenset[Op] = frozenset(
         aten.clone.default, aten._to_copy.default, aten.cat.default, aten.constant_pad_nd.default, aten.where.self,
         aten.embedding.default, aten.index.Tensor, aten.gather.default, aten.index_select.default, aten.flip.default,
         aten.roll.default, aten.repeat.default, aten.tril.default, aten.triu.default, aten.select_scatter.default,
-        aten.slice_scatter.default, aten.diagonal_scatter.default, aten.as_strided_scatter.default, aten.stack.default, *DRAWS,
+        aten.slice_scatter.default, aten.diagonal_scatter.default, aten.as_strided_scatter.default, aten.stack.default,
+        CHOOSE_CLASS, *DRAWS,
     }
 )  # fmt: skip
 
