@@ -6,11 +6,11 @@ In: an operator's arguments. Out: the operator's results in simpler operators, o
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from fxloom_decomp.axes import number_like
 from fxloom_decomp.registry import INT_TO_FLOAT, OPMATH, cast, decomposition
 
 aten = torch.ops.aten
@@ -161,10 +161,6 @@ def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None,
     return torch.where(x == -math.inf, _converted(low, x), number)
 
 
-def _like(value: Any, x: Tensor) -> Tensor:
-    return torch.full((), value, dtype=x.dtype, device=x.device)
-
-
 def _converted(value: float, x: Tensor) -> Tensor:
     """The number in the type of `x`, an infinity where it does not fit, which `torch.full` refuses."""
     return torch.full((), value, dtype=torch.float64, device=x.device).to(x.dtype)
@@ -172,7 +168,7 @@ def _converted(value: float, x: Tensor) -> Tensor:
 
 @decomposition(aten.heaviside.default)
 def heaviside(x: Tensor, values: Tensor) -> Tensor:
-    step = torch.where(x > 0, _like(1, x), _like(0, x))
+    step = torch.where(x > 0, number_like(1, x), number_like(0, x))
     return torch.where(x == 0, values, step)
 
 

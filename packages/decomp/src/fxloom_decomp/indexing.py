@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from fxloom_decomp.axes import part
 from fxloom_decomp.registry import cast, decomposition, widen
 
 aten = torch.ops.aten
@@ -32,7 +33,7 @@ def slice_scatter(
     if first == 0 and last == extent and step == 1:
         return torch.clone(source)
     if step == 1:
-        parts = [_part(x, dim, 0, first), source, _part(x, dim, last, extent)]
+        parts = [part(x, dim, 0, first), source, part(x, dim, last, extent)]
         return torch.cat([part for part in parts if part.shape[dim]], dim) if last > first else torch.clone(x)
     if last == first:
         return torch.clone(x)
@@ -46,10 +47,6 @@ def slice_scatter(
 
 def _clip(position: int, extent: int) -> int:
     return min(max(position + extent if position < 0 else position, 0), extent)
-
-
-def _part(x: Tensor, dim: int, start: int, end: int) -> Tensor:
-    return torch.ops.aten.slice.Tensor(x, dim, start, end)
 
 
 @decomposition(aten.select_scatter.default)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxloom_decomp.axes import along, part, picked
 from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
 
 aten = torch.ops.aten
@@ -58,19 +59,18 @@ def _adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
         start, end = window * extent // out, ((window + 1) * extent + (out - 1)) // out
         longest = max(-(-(i + 1) * extent // out) - i * extent // out for i in range(out))
         total = _gathered(total, at, start, end, longest, extent)
-        count = count * (end - start).reshape([-1 if other == at else 1 for other in range(x.dim())])
+        count = count * along(end - start, at, x.dim())
     return cast(total / cast(count, total.dtype), x.dtype)
 
 
 def _gathered(x: Tensor, axis: int, start: Tensor, end: Tensor, longest: int, extent: int) -> Tensor:
     """The sums of the positions from each start to its end along an axis."""
-    shape = [-1 if other == axis else 1 for other in range(x.dim())]
     zero = torch.full((), 0, dtype=x.dtype, device=x.device)
     terms = []
     for place in range(longest):
         position = start + place
-        picked = torch.ops.aten._unsafe_index.Tensor(x, [*[None] * axis, torch.clamp(position, max=extent - 1)])
-        terms.append(torch.where((position < end).reshape(shape), picked, zero))
+        chosen = picked(x, axis, torch.clamp(position, max=extent - 1))
+        terms.append(torch.where(along(position < end, axis, x.dim()), chosen, zero))
     return functools.reduce(torch.add, terms)
 
 
@@ -107,7 +107,7 @@ def _adaptive_avg_pool_backward(grad: Tensor, x: Tensor, axes: int) -> Any:
         at = x.dim() - axes + number
         window = torch.arange(out, dtype=torch.int64, device=x.device)
         length = ((window + 1) * extent + (out - 1)) // out - window * extent // out
-        total = total / cast(length, total.dtype).reshape([-1 if other == at else 1 for other in range(x.dim())])
+        total = total / along(cast(length, total.dtype), at, x.dim())
     for number, (extent, out) in enumerate(sizes):
         at = x.dim() - axes + number
         place = torch.arange(extent, dtype=torch.int64, device=x.device)
@@ -203,20 +203,16 @@ def _unpad(grad: Tensor, x: Tensor, padding: list[int], axes: int, reflect: bool
     return cast(grad, dtype) if grad.dtype != dtype or max(padding) else torch.clone(grad)
 
 
-def _part(x: Tensor, axis: int, start: int, end: int) -> Tensor:
-    return torch.ops.aten.slice.Tensor(x, axis, start, end)  # type: ignore[no-any-return]  # a tensor
-
-
 def _unreflected(grad: Tensor, axis: int, extent: int, before: int, after: int) -> Tensor:
     """Position i was copied to before - i on the left and to before + 2 (extent - 1) - i on the right."""
-    total = _part(grad, axis, before, before + extent)
+    total = part(grad, axis, before, before + extent)
     pads = [0] * (2 * grad.dim())
     at = 2 * (grad.dim() - 1 - axis)
     if before:
-        left = torch.flip(_part(grad, axis, 0, before), [axis])
+        left = torch.flip(part(grad, axis, 0, before), [axis])
         total = total + torch.constant_pad_nd(left, [*pads[:at], 1, extent - 1 - before, *pads[at + 2 :]])
     if after:
-        right = torch.flip(_part(grad, axis, before + extent, before + extent + after), [axis])
+        right = torch.flip(part(grad, axis, before + extent, before + extent + after), [axis])
         total = total + torch.constant_pad_nd(right, [*pads[:at], extent - 1 - after, 1, *pads[at + 2 :]])
     return total
 
@@ -224,9 +220,9 @@ def _unreflected(grad: Tensor, axis: int, extent: int, before: int, after: int) 
 def _unclamped(grad: Tensor, axis: int, extent: int, before: int, after: int) -> Tensor:
     if extent == 1:
         return torch.sum(grad, [axis], keepdim=True)
-    first = torch.sum(_part(grad, axis, 0, before + 1), [axis], keepdim=True)
-    last = torch.sum(_part(grad, axis, before + extent - 1, before + extent + after), [axis], keepdim=True)
-    return torch.cat([first, _part(grad, axis, before + 1, before + extent - 1), last], axis)
+    first = torch.sum(part(grad, axis, 0, before + 1), [axis], keepdim=True)
+    last = torch.sum(part(grad, axis, before + extent - 1, before + extent + after), [axis], keepdim=True)
+    return torch.cat([first, part(grad, axis, before + 1, before + extent - 1), last], axis)
 
 
 @decomposition(aten.reflection_pad1d_backward.default)
@@ -305,7 +301,7 @@ def _divisor(windows: list[_Windows], rank: int, include_pad: bool, override: in
     total = torch.full((), 1, dtype=torch.int64, device=like.device)
     for number, axis in enumerate(windows):
         at = rank - len(windows) + number
-        total = total * axis.counts(include_pad, like.device).reshape([-1 if other == at else 1 for other in range(rank)])
+        total = total * along(axis.counts(include_pad, like.device), at, rank)
     return cast(total, like.dtype)
 
 
@@ -354,9 +350,8 @@ def _avg_pool_backward(
         for distance in range(0, axis.size, axis.step):  # windows that begin in the step of the position, or steps before it
             window = torch.div(line, axis.step, rounding_mode="floor") - distance // axis.step
             inside = (window >= 0) & (window < axis.out) & (line - window * axis.step < axis.size)
-            picked = torch.ops.aten._unsafe_index.Tensor(total, [*[None] * at, torch.clamp(window, 0, axis.out - 1)])
-            shape = [-1 if other == at else 1 for other in range(grad.dim())]
-            terms.append(torch.where(inside.reshape(shape), picked, torch.full((), 0, dtype=total.dtype, device=total.device)))
+            chosen = picked(total, at, torch.clamp(window, 0, axis.out - 1))
+            terms.append(torch.where(along(inside, at, grad.dim()), chosen, torch.full((), 0, dtype=total.dtype, device=total.device)))
         total = functools.reduce(torch.add, terms)
     return cast(total, grad.dtype)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxloom_decomp.axes import along, picked
 from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
 
 aten = torch.ops.aten
@@ -33,13 +34,9 @@ def _number(value: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.full((), value, dtype=dtype, device=device)
 
 
-def _picked(x: Tensor, axis: int, place: Tensor) -> Tensor:
-    return aten._unsafe_index.Tensor(x, [*[None] * axis, place])  # type: ignore[no-any-return]  # a tensor
-
-
-def _along(x: Tensor, axis: int, values: Tensor) -> Tensor:
-    """A line of numbers beside `x`, along an axis of it."""
-    return values.reshape([-1 if other == axis else 1 for other in range(x.dim())])
+def _step(extent: Any, out: Any, scale: float | None) -> Any:
+    """How far apart two positions of the result lie in the operand; scale: what was asked for, in place of the sizes."""
+    return 1.0 / scale if scale is not None and scale > 0 else extent / out
 
 
 # ---- nearest ----------------------------------------------------------------------------------------------------------------
@@ -52,10 +49,10 @@ def _nearest(x: Tensor, size: Sequence[Any], scales: Sequence[float | None], cen
     for number, (out, scale) in enumerate(zip(size, scales, strict=True)):
         axis = x.dim() - len(size) + number
         extent = x.shape[axis]
-        step = _number(1.0 / scale if scale is not None and scale > 0 else extent / out, torch.float32, x.device)
+        step = _number(_step(extent, out, scale), torch.float32, x.device)
         line = _line(out, torch.float32, x.device)
         place = cast(torch.floor((line + centre if centre else line) * step), torch.int64)
-        x = _picked(x, axis, torch.clamp(place, max=extent - 1))
+        x = picked(x, axis, torch.clamp(place, max=extent - 1))
     return x
 
 
@@ -105,8 +102,7 @@ def _sources(x: Tensor, extent: Any, out: Any, align_corners: bool, scale: float
     line = _line(out, dtype, x.device)
     if align_corners:
         return line * _number((extent - 1) / (out - 1) if out > 1 else 0.0, dtype, x.device)
-    step = 1.0 / scale if scale is not None and scale > 0 else extent / out
-    return (line + 0.5) * _number(step, dtype, x.device) - 0.5
+    return (line + 0.5) * _number(_step(extent, out, scale), dtype, x.device) - 0.5
 
 
 def _linear(x: Tensor, size: Sequence[Any], align_corners: bool, scales: Sequence[float | None]) -> Any:
@@ -121,8 +117,8 @@ def _linear(x: Tensor, size: Sequence[Any], align_corners: bool, scales: Sequenc
         low = torch.clamp(cast(source, torch.int64), max=extent - 1)
         high = torch.clamp(low + 1, max=extent - 1)
         share = torch.clamp(source - cast(low, source.dtype), 0.0, 1.0)
-        share = _along(x, axis, share)
-        x = (1 - share) * _picked(x, axis, low) + share * _picked(x, axis, high)
+        share = along(share, axis, x.dim())
+        x = (1 - share) * picked(x, axis, low) + share * picked(x, axis, high)
     return cast(x, given)
 
 
@@ -175,7 +171,7 @@ def upsample_bicubic2d(
         first = cast(whole, torch.int64) - 1
         weights = _cubic_weights(source - whole)
         terms = [
-            _picked(x, axis, torch.clamp(first + place, 0, extent - 1)) * _along(x, axis, weight)
+            picked(x, axis, torch.clamp(first + place, 0, extent - 1)) * along(weight, axis, x.dim())
             for place, weight in enumerate(weights)
         ]
         x = terms[0] + terms[1] + terms[2] + terms[3]
@@ -225,7 +221,7 @@ def _sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: boo
     ]
     batch = torch.arange(x.shape[0], dtype=torch.int64, device=x.device).reshape([-1, *[1] * axes])
 
-    def picked(corner: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def at_corner(corner: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The channels at a corner, as the last axis, and where it lies inside."""
         inside = torch.full((), True, dtype=torch.bool, device=x.device)
         held = []
@@ -237,7 +233,7 @@ def _sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: boo
 
     zero = torch.full((), 0, dtype=wide.dtype, device=x.device)
     if mode == _NEAREST:
-        value, inside = picked([torch.round(place) for place in places])
+        value, inside = at_corner([torch.round(place) for place in places])
         total = torch.where(torch.unsqueeze(inside, -1), value, zero)
     else:
         lows = [torch.floor(place) for place in places]
@@ -248,7 +244,7 @@ def _sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: boo
             weight = torch.full((), 1, dtype=wide.dtype, device=x.device)
             for place, low, side in zip(places, lows, sides, strict=True):
                 weight = weight * (place - low if side else low + 1 - place)
-            value, inside = picked(corner)
+            value, inside = at_corner(corner)
             total = total + torch.where(torch.unsqueeze(inside, -1), value * torch.unsqueeze(weight, -1), zero)
     return cast(torch.permute(total, [0, axes + 1, *range(1, axes + 1)]), x.dtype)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fxloom_decomp.axes import part
 from fxloom_decomp.registry import decomposition
 
 aten = torch.ops.aten
@@ -41,14 +42,14 @@ def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
         return NotImplemented
     count = max(int((extent + size - 1) // size), 1)  # of a symbolic extent only the number of pieces is fixed
     ends = [size * number for number in range(1, count)]
-    return [_slice(x, dim, start, end) for start, end in zip([0, *ends], [*ends, extent], strict=True)]
+    return [part(x, dim, start, end) for start, end in zip([0, *ends], [*ends, extent], strict=True)]
 
 
 @decomposition(aten.split_with_sizes.default)
 def split_with_sizes(x: Tensor, sizes: list[int], dim: int = 0) -> list[Tensor]:
     parts, start = [], 0
     for size in sizes:
-        parts.append(_slice(x, dim, start, start + size))
+        parts.append(part(x, dim, start, start + size))
         start += size
     return parts
 
@@ -66,10 +67,6 @@ def unsafe_split_with_sizes(x: Tensor, sizes: list[int], dim: int = 0) -> list[T
 @decomposition(aten.split_with_sizes_copy.default)
 def split_with_sizes_copy(x: Tensor, sizes: list[int], dim: int = 0) -> list[Tensor]:
     return split_with_sizes(x, sizes, dim)
-
-
-def _slice(x: Tensor, dim: int, start: int, end: int) -> Tensor:
-    return torch.ops.aten.slice.Tensor(x, dim, start, end)
 
 
 @decomposition(aten.repeat.default)
@@ -97,7 +94,7 @@ def roll(x: Tensor, shifts: list[int], dims: list[int] | None = None) -> Tensor:
         extent = x.shape[dim]
         cut = -shift % extent
         if cut:
-            x = torch.cat([_slice(x, dim, cut, extent), _slice(x, dim, 0, cut)], dim)
+            x = torch.cat([part(x, dim, cut, extent), part(x, dim, 0, cut)], dim)
     return torch.clone(x)
 
 

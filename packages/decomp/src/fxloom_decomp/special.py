@@ -11,14 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxloom_decomp.axes import number_like
 from fxloom_decomp.registry import INT_TO_FLOAT, REORDERED_SUMS, cast, decomposition, widen
 
 aten = torch.ops.aten
 Number = float | int | bool
-
-
-def _like(value: Any, x: Tensor) -> Tensor:
-    return torch.full((), value, dtype=x.dtype, device=x.device)
 
 
 @decomposition(aten.special_xlog1py.default, promote=INT_TO_FLOAT)
@@ -30,7 +27,7 @@ def xlog1py(x: Tensor, y: Tensor) -> Tensor:
 def signbit(x: Tensor) -> Tensor:
     if x.dtype is torch.bool:
         return torch.zeros_like(x)
-    return torch.copysign(_like(1, x), x) < 0 if x.dtype.is_floating_point else x < 0
+    return torch.copysign(number_like(1, x), x) < 0 if x.dtype.is_floating_point else x < 0
 
 
 def _picks(x: Tensor, y: Tensor) -> bool:
@@ -69,7 +66,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     if not x.shape[-1]:
         return NotImplemented
     spread = aten._unsafe_index.Tensor(x, [*[None] * (x.dim() - 1), place.expand([extent, extent])])
-    matrix = torch.where(columns - rows == offset, spread, _like(0, x))
+    matrix = torch.where(columns - rows == offset, spread, number_like(0, x))
     lead = iter(range(x.dim() - 1))
     order = [x.dim() - 1 if axis == dim1 else x.dim() if axis == dim2 else next(lead) for axis in range(rank)]
     return torch.permute(matrix, order)
