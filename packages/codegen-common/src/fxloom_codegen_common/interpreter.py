@@ -99,11 +99,11 @@ class _Run:
                 self.values[result] = compute(op, [self.values[a] for a in args], dtype)
             case Reduce(results, kind, value, dtype):
                 whole = self.values[value].expand(*self.outer, *self.inner)
-                folded = fold(kind, whole.reshape(*self.outer, -1), dtype)
+                folded = fold(kind, whole.flatten(len(self.outer)), dtype)
                 for result, tensor in zip(results, folded, strict=True):
                     self.values[result] = tensor.reshape(*self.outer, *[1] * len(self.inner))
             case Accumulate(result, kind, value, dtype):
-                whole = self.values[value].expand(*self.outer, *self.inner).reshape(*self.outer, -1)
+                whole = self.values[value].expand(*self.outer, *self.inner).flatten(len(self.outer))
                 self.values[result] = scan(kind, whole, dtype).reshape(*self.outer, *self.inner)
             case Store(buffer, index, value, mode):
                 self.store(stage, buffer, index, self.values[value], mode)

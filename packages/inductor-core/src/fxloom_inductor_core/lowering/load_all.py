@@ -16,6 +16,7 @@ from fxloom_inductor_core.lowering import (  # noqa: F401  # imported for what t
     indexing,
     linear_algebra,
     matmul,
+    max_pooling,
     pointwise,
     pooling,
     randomness,

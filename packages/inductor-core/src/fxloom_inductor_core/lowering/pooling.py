@@ -1,4 +1,4 @@
-"""Pooling as elementwise loops over an unrolled window, which is small.
+"""Average pooling as elementwise loops over an unrolled window, which is small.
 
 In: the context, the operator's arguments as lowered values. Out: a lowered value, or NotImplemented to have eager's kernel called.
 """
@@ -6,17 +6,16 @@ In: the context, the operator's arguments as lowered values. Out: a lowered valu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxloom_inductor_core.ir.layouts import as_expr, order_or_plain
+from fxloom_inductor_core.ir.layouts import as_expr
 from fxloom_inductor_core.ir.tensors import Index
 from fxloom_inductor_core.lowering.reduction import mean_dims
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_interfaces.dtypes import dtype_info, is_float, opmath
-from fxloom_interfaces.expr import Expr, clamped
+from fxloom_interfaces.expr import Expr
 
 if TYPE_CHECKING:
     from fxloom_inductor_core.lowering.context import LoweringContext
@@ -44,83 +43,6 @@ def _window(ops: Any, x: Any, index: Index, at: tuple[int, int], stride: Any, pa
         inside = _inside(ops, position, extent)
         mask = inside if mask is None else ops.logical_and(mask, inside)
     return x.load(ops, where) if mask is None else ops.masked(mask, lambda: x.load(ops, where), outside)
-
-
-def _held(position: Expr, offset: int, step: int, extent: Expr, count: Expr) -> Expr:
-    """position * step + offset, held in [0, extent) where it could leave it for a position in [0, count)."""
-    index = position * step + offset
-    static = isinstance(extent, int) and isinstance(count, int)
-    if static and offset >= 0 and (count - 1) * step + offset < extent:
-        return index
-    return clamped(index, 0, extent - 1)
-
-
-@lowering(aten.max_pool2d_with_indices.default)
-def max_pool2d_with_indices(
-    cx: LoweringContext, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Any:
-    kernel, padding, dilation = _pair(kernel), _pair(padding), _pair(dilation)
-    step = _pair(stride) if stride else kernel
-    positions_used = any(user.args[1] == 1 and user.users for user in cx.current.users)
-    if kernel[0] * kernel[1] > _LARGEST_WINDOW or x.dtype == "bool":
-        return NotImplemented
-    cx.realize(x)
-    size = tuple(as_expr(s) for s in cx.fake[0].size())
-    window = [(i, j) for i in range(kernel[0]) for j in range(kernel[1])]
-    # Without dilation an index held inside the image stays in its window (padding is at most half of it, and a window begins in
-    # the image), so it adds nothing new to the maximum, and no load needs a mask.
-    held = dilation == (1, 1)
-    if not held and not is_float(x.dtype):
-        return NotImplemented
-    acc, numbers = opmath(x.dtype), x.size[-2] * x.size[-1]
-    counted = "int32" if isinstance(numbers, int) and numbers < 1 << 31 else "int64"  # as wide as float32: as many in a vector
-
-    def place(index: Index, at: tuple[int, int]) -> tuple[Expr, Expr]:
-        if held:
-            row = _held(index[-2], at[0] - padding[0], step[0], x.size[-2], size[-2])
-            return row, _held(index[-1], at[1] - padding[1], step[1], x.size[-1], size[-1])
-        return index[-2] * step[0] + at[0] * dilation[0] - padding[0], index[-1] * step[1] + at[1] * dilation[1] - padding[1]
-
-    def load(ops: Any, index: Index, at: tuple[int, int]) -> tuple[Any, Any]:
-        """(value, where it lies in the image; None: it does)"""
-        row, column = place(index, at)
-        if held:
-            return ops.to_dtype(x.load(ops, (*index[:-2], row, column)), acc), None
-        inside = _inside(ops, row, x.size[-2])
-        inside = ops.logical_and(inside, _inside(ops, column, x.size[-1]))
-        value = ops.masked(inside, lambda: x.load(ops, (*index[:-2], row, column)), float("-inf"))
-        return ops.to_dtype(value, acc), inside
-
-    def body(ops: Any, index: Index) -> Any:
-        return ops.to_dtype(reduce(ops.maximum, [load(ops, index, at)[0] for at in window]), x.dtype)
-
-    def position(ops: Any, index: Index) -> Any:
-        """Of the last NaN, or of the first of the largest."""
-        best, where = None, ops.constant(-1, counted)
-        for at in window:
-            row, column = place(index, at)
-            value, inside = load(ops, index, at)
-            here = ops.index_expr(row * x.size[-1] + column, counted)
-            if best is None and inside is None:
-                best, where = value, here
-                continue
-            best = ops.constant(float("-inf"), acc) if best is None else best
-            better = ops.gt(value, best)
-            if is_float(x.dtype):
-                better = ops.logical_or(better, ops.ne(value, value))
-            if inside is not None:
-                better = ops.logical_and(inside, ops.logical_or(better, ops.lt(where, ops.constant(0, counted))))
-            best, where = ops.where(better, value, best), ops.where(better, here, where)
-        return ops.to_dtype(where, "int64")
-
-    pooled = cx.compute(size, x.dtype, x.device, body, [x], ops=len(window), heavy=True)
-    order = order_or_plain(cx.fake[0])
-    cx.realize(pooled, order)
-    if not positions_used:
-        return pooled, None
-    positions = cx.compute(size, "int64", x.device, position, [x], ops=4 * len(window), heavy=True)
-    cx.realize(positions, order)
-    return pooled, positions
 
 
 def _inside(ops: Any, position: Expr, extent: Expr) -> Any:
