@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +275,33 @@ def gather(check_index: bool = True) -> Kernel:
 
 def test_indirect_load_wraps(tmp_path: Path) -> None:
     check(gather(), [torch.tensor([0, 10, -1, -11, 3]), torch.randn(11, 8), torch.empty(5, 8)], tmp_path)
+
+
+def test_integers_wrap_around_beside_checked_indices(tmp_path: Path) -> None:
+    """Checks are compiled in Triton's debug mode, in which it would put a check behind every sum and product of small integers."""
+    at = value_symbol("i0")
+    body = (
+        Load(0, "index", X, "int64"),
+        Indirect("i0", 0, 4, True, True),
+        Load(1, "x", at, "int32"),
+        Compute(2, "mul", (1, 1), "int32"),
+        Compute(3, "add", (2, 1), "int32"),
+        Store("out", X, 3),
+    )
+    buffers = (KernelBuffer("index", "int64", "in"), KernelBuffer("x", "int32", "in"), KernelBuffer("out", "int32", "out"))
+    kernel = Kernel((Axis("x0", 4),), (), (Stage(False, body),), buffers)
+    x = torch.tensor([2**31 - 1, -(2**31), 65536, 3], dtype=torch.int32)
+    check(kernel, [torch.tensor([0, 1, 2, 3]), x, torch.empty(4, dtype=torch.int32)], tmp_path)
+    path = tmp_path / "kernel.pickle"
+    path.write_bytes(pickle.dumps(PLUGIN.emit(kernel, "wrapping")))
+    code = (
+        "import pickle, sys; from pathlib import Path; from fxloom_codegen_triton.check import triton_ir; "
+        "print(triton_ir(pickle.loads(Path(sys.argv[1]).read_bytes())))"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    text = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True, check=True).stdout
+    assert "index out of range" in text
+    assert "overflow" not in text
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="an assert in a kernel ends the CUDA context, and with it the other tests")

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fxloom_codegen_triton.compiler_options import options_for
 from fxloom_codegen_triton.modules import interpreting, load_module
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.codegen import KernelSource
@@ -23,6 +24,13 @@ from fxloom_interfaces.dtypes import dtype_info
 
 #: compute capability and lanes of a warp: Hopper
 TARGET = ("cuda", 90, 32)
+
+
+def triton_ir(source: KernelSource) -> str:
+    """What Triton's front end makes of a kernel, as text."""
+    with tempfile.TemporaryDirectory() as folder:
+        module, _ = load_module([source], FileStore(Path(folder)))
+        return str(_compile(getattr(module, source.name), source, whole=False))
 
 
 def refused(sources: Sequence[KernelSource], *, whole: bool = False) -> list[tuple[KernelSource, str]]:
@@ -41,7 +49,8 @@ def refused(sources: Sequence[KernelSource], *, whole: bool = False) -> list[tup
     return found
 
 
-def _compile(function: Any, source: KernelSource, whole: bool) -> None:
+def _compile(function: Any, source: KernelSource, whole: bool) -> Any:
+    """Triton's IR, or the compiled kernel (whole)."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
@@ -52,17 +61,17 @@ def _compile(function: Any, source: KernelSource, whole: bool) -> None:
     types = [f"*{_pointee(dtype)}" for dtype in details["buffers"]] + ["i32"] * len(details["sizes"]) + ["constexpr"] * len(constants)
     ast = ASTSource(function, signature=dict(zip(names, types, strict=True)), constexprs=constants)
     target = GPUTarget(*TARGET)
+    backend = make_backend(target)
+    chosen = {"num_warps": details["num_warps"], "debug": bool(function.debug), **options_for(backend)}
     if whole:
-        triton.compile(ast, target=target, options={"num_warps": details["num_warps"]})
-        return
+        return triton.compile(ast, target=target, options=chosen)
     from triton._C.libtriton import ir
 
-    backend = make_backend(target)
-    options = backend.parse_options({"num_warps": details["num_warps"], **ast.parse_options()})
+    options = backend.parse_options({**chosen, **ast.parse_options()})
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    ast.make_ir(target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
+    return ast.make_ir(target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
 
 
 def _pointee(dtype: str) -> str:

@@ -7,11 +7,11 @@ compiled for. Invariant: a compiled form is loaded while its device is current, 
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from fxloom_codegen_triton.compiler_options import options_here
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.errors import ToolchainError
 
@@ -51,7 +51,7 @@ class Launcher:
 
         # Sizes as Triton types them: an int that fits 32 bits. 17 has none of the properties that Triton specialises on.
         arguments = [getattr(torch, dtype) for dtype in self.buffers] + [17] * len(self.sizes)
-        self.keywords.update(_options())
+        self.keywords.update(options_here())
         try:
             self._compiled = self.function.warmup(*arguments, *self.constants, grid=(1,), **self.keywords)
         except Exception as error:
@@ -77,20 +77,6 @@ class Launcher:
         grid = self._static_grid or self.grid(dict(zip(self.sizes, args[len(self.buffers) :], strict=True)))
         with _LOADING:  # it may be the first of its kind
             self.function[grid](*args, *self.constants, **self.keywords)
-
-
-@functools.cache
-def _options() -> dict[str, Any]:
-    """Of Triton's compiler for the device that there is, which make results those of eager's kernels, one after the other.
-
-    Subnormal results of functions are kept. A product is rounded before it is added to: where `x * x` is computed in two places of a
-    kernel and contracted in one of them, `x * x - max(x * x)` is not 0, and a softmax not what it should be.
-    """
-    from triton.compiler import make_backend
-    from triton.runtime import driver
-
-    known = make_backend(driver.active.get_current_target()).parse_options({})
-    return {name: False for name in ("enable_reflect_ftz", "enable_fp_fusion") if hasattr(known, name)}
 
 
 def run_on(index: int, run: Callable[..., None], *args: Any) -> None:

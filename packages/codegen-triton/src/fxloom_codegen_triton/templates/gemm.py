@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
+from fxloom_codegen_triton.compiler_options import options_here
 from fxloom_codegen_triton.launch import run_on
 from fxloom_codegen_triton.modules import load_module
 from fxloom_codegen_triton.templates.template import Template
@@ -101,7 +102,7 @@ def _launch(function: Any, config: MatmulConfig, a: torch.Tensor, b: torch.Tenso
     grid = (max(-(-m // config.block_m) * -(-n // config.block_n), 1), 1, 1)
     strides = (*a.stride(), *b.stride(), *out.stride())
     launch: Any = function[grid]
-    launch(a, b, *rest, m, n, k, *strides, num_warps=config.num_warps, num_stages=config.num_stages)
+    launch(a, b, *rest, m, n, k, *strides, num_warps=config.num_warps, num_stages=config.num_stages, **options_here())
 
 
 # ---- one function that takes the fastest of the library and the template's tile sizes -------------------------------
