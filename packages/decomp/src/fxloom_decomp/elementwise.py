@@ -55,6 +55,9 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
 
 @decomposition(aten.lerp.Scalar, promote=OPMATH, floats_only=True)
 def lerp_scalar(start: Tensor, end: Tensor, weight: Number) -> Tensor:
+    if isinstance(weight, torch.SymFloat):  # which end is nearer is seen when the program runs
+        dtype = start.dtype.to_real() if start.dtype.is_complex else start.dtype
+        return lerp_tensor(start, end, torch.scalar_tensor(weight, dtype=dtype, device=start.device))
     # the form that is exact at the nearer end
     if abs(weight) < 0.5:
         return start + weight * (end - start)
