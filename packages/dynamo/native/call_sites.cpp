@@ -4,12 +4,6 @@
 
 namespace fxloom {
 
-namespace {
-
-constexpr int kCell = 0x40;  // CO_FAST_CELL of co_localspluskinds
-
-enum class Jump { kNone, kForward, kBackward };
-
 Jump jump_of(int opcode) {
     switch (opcode) {
         case JUMP_FORWARD:
@@ -60,6 +54,10 @@ bool falls_through(int opcode) {
             return true;
     }
 }
+
+namespace {
+
+constexpr int kCell = 0x40;  // CO_FAST_CELL of co_localspluskinds
 
 bool is_call(int opcode) {
 #if PY_VERSION_HEX >= 0x030D0000

@@ -32,6 +32,11 @@ private:
     std::vector<Site> sites_;
 };
 
+// What the instruction of a code unit does to control, as `bytecode/opcode_facts.py` has it for Python; a test compares the two.
+enum class Jump { kNone, kForward, kBackward };
+Jump jump_of(int opcode);
+bool falls_through(int opcode);
+
 // Lets go of the arguments of `callee`, which has not started, on the stack of `caller`, if `caller` is calling it.
 void give_up_arguments(frames::Frame* caller, const CallSites& sites, frames::Frame* callee);
 

@@ -758,6 +758,11 @@ PyObject* make_type(const char* name, const char* doc, newfunc make) {
 }  // namespace
 
 void register_frame_hook(py::module_& m) {
+    m.def(
+        "opcode_facts",
+        [](int opcode) { return py::make_tuple(jump_of(opcode) != Jump::kNone, falls_through(opcode)); },
+        py::arg("opcode"),
+        "(jumps, falls_through) of an opcode of this version, as the walk over call sites takes it.");
     g_extra_index = frames::request_extra_index(free_code_state);
     if (g_extra_index < 0) throw py::import_error("CPython has no free code-extra slot for fxloom's frame hook");
     py::class_<Entry, std::shared_ptr<Entry>>(m, "Entry", "Replacement code with its guards, installed on a code object.")

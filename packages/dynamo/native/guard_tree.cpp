@@ -597,7 +597,8 @@ bool GuardTree::record_checks(GuardTape& tape, int number, PyObject* value, bool
                 again = false;
                 break;
             case CheckKind::kFunctionCode: again = true; break;
-            case CheckKind::kHasAttribute: return false;
+            case CheckKind::kHasAttribute:
+            default: return false;
         }
         if (again) tape.compare(Kind::kCheck, number, value, reinterpret_cast<std::uint64_t>(&check));
     }
@@ -620,7 +621,7 @@ int GuardTree::traverse(visitproc visit, void* arg) const {
 }
 
 void register_guard_tree(py::module_& m) {
-    py::class_<GuardTree, std::shared_ptr<GuardTree>>(m, "GuardTree", "Guards compiled to a tree of accessors; see guards.py.")
+    py::class_<GuardTree, std::shared_ptr<GuardTree>>(m, "GuardTree", "Guards compiled to a tree of accessors; see guard/tree.py.")
         .def(py::init<>())
         .def("add_node", &GuardTree::add_node, py::arg("parent"), py::arg("access"), py::arg("index"), py::arg("key"), py::arg("guard"))
         .def("add_check", &GuardTree::add_check, py::arg("node"), py::arg("kind"), py::arg("number"), py::arg("expected"), py::arg("guard"))

@@ -1,6 +1,6 @@
 // Guards as a tree of accessors: each value is read once, checked, and handed to the accessors below it.
 //
-// The tree is built once by Python (fxloom_dynamo/guards.py) from guard data and then only evaluated. Evaluation runs on a
+// The tree is built once by Python (fxloom_dynamo/guard/tree.py) from guard data and then only evaluated. Evaluation runs on a
 // frame that has not started: the roots are its parameters, its function's cells, its globals and constants.
 // Values asked for (`export_value`) are collected on the way; they are the compiled graph's inputs.
 //

@@ -1,6 +1,6 @@
 // A statement about integers and floats as code of a small stack machine, so that guards on sizes need no Python.
 //
-// Built by fxloom_dynamo/size_guards.py. Integers are 64-bit; an overflow, a division by zero or a rounded float that is no
+// Built by fxloom_dynamo/guard/sizes.py. Integers are 64-bit; an overflow, a division by zero or a rounded float that is no
 // integer makes the statement false, which only means that the frame is compiled again. Floats are computed as CPython does
 // (Objects/floatobject.c, Modules/mathmodule.c); where Python raises, the result is not finite, and only kIsFinite says no.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace fxloom {
 
-// The order is that of _OPCODES in size_guards.py. kConst, kLoad, kRealConst (the bits of a double), kRealLoad and kRealUnary
+// The order is that of _OPCODES in guard/sizes.py. kConst, kLoad, kRealConst (the bits of a double), kRealLoad and kRealUnary
 // (which function: the order is that of reals.UNARY) are followed by their operand.
 enum class SizeOp : std::int64_t {
     kConst, kLoad, kAdd, kMul, kFloorDiv, kMod, kMin, kMax, kIsZero, kNotZero, kNotNegative, kAnd, kOr, kNot,

@@ -17,9 +17,10 @@ import pytest
 import torch
 
 import fxloom_dynamo.handlers  # noqa: F401  # fills the registry
-from fxloom_dynamo import optimize
+from fxloom_dynamo import _native, optimize
 from fxloom_dynamo.bytecode import NORMALIZED_OPNAMES, Instruction, disassemble
 from fxloom_dynamo.bytecode.handler_registry import HANDLERS, opcode, parse_effect
+from fxloom_dynamo.bytecode.opcode_facts import IS_JUMP, NO_FALL_THROUGH, OPMAP, PSEUDO
 from fxloom_interfaces.errors import Unsupported
 
 VERSION = sys.version_info[:2]
@@ -33,6 +34,16 @@ def test_every_opcode_of_this_version_has_a_handler() -> None:
 def test_version_ranges_are_those_of_the_interpreter() -> None:
     here = {name for name, entry in HANDLERS.items() if entry.first <= VERSION <= entry.last}
     assert here == set(NORMALIZED_OPNAMES)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in OPMAP if not name.startswith("INSTRUMENTED_")))
+def test_native_code_has_the_same_facts(name: str) -> None:
+    """The walk over call sites has its own table of jumps and ends (native/call_sites.cpp)."""
+    if name in PSEUDO:
+        pytest.skip("no code object has it")
+    jumps, falls_through = _native.opcode_facts(OPMAP[name])
+    assert jumps == (name in IS_JUMP)
+    assert falls_through == (name not in NO_FALL_THROUGH)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

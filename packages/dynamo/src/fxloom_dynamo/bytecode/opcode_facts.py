@@ -81,6 +81,12 @@ NO_FALL_THROUGH = frozenset(
     | {"JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT", "INTERPRETER_EXIT"}
 )
 
+#: Control leaves the frame, or goes to a handler of its.
+RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
+
+#: A local variable has to be bound, or is looked at: code before them must keep it.
+READS_LOCAL = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
+
 
 def normalize_name(opname: str) -> str:
     """The name under which an instruction of the running version is read."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import types
 import weakref
 
-from fxloom_dynamo.bytecode.opcode_facts import CONDITIONAL_JUMPS, NO_FALL_THROUGH
+from fxloom_dynamo.bytecode.opcode_facts import NO_FALL_THROUGH, READS_LOCAL
 from fxloom_dynamo.interpreter.frame import CodeInfo, code_info
 
-_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
-_ENDS = NO_FALL_THROUGH - {"JUMP", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT"}
 _cache: dict[int, tuple[weakref.ref[types.CodeType], list[frozenset[str]]]] = {}
 
 
@@ -41,7 +39,7 @@ def _analyse(info: CodeInfo) -> list[frozenset[str]]:
             region = info.regions[index]
             if inst.opname == "STORE_FAST":
                 after = after - {inst.argval}
-            elif inst.opname in _READS:
+            elif inst.opname in READS_LOCAL:
                 after = after | {inst.argval}
             if region is not None:
                 after = after | live[region.handler]
@@ -49,6 +47,3 @@ def _analyse(info: CodeInfo) -> list[frozenset[str]]:
                 live[index] = after
                 changed = True
     return live[:count]
-
-
-_ = CONDITIONAL_JUMPS

@@ -19,7 +19,7 @@ from fxloom_dynamo.bytecode.continuations import body_start, first_parameter, ma
 from fxloom_dynamo.bytecode.control_flow import exhausted_index
 from fxloom_dynamo.bytecode.handler_registry import stack_effect
 from fxloom_dynamo.bytecode.instruction import NOWHERE
-from fxloom_dynamo.bytecode.opcode_facts import NEEDS_BOOL
+from fxloom_dynamo.bytecode.opcode_facts import CONDITIONAL_JUMPS, NEEDS_BOOL, RAISES
 from fxloom_dynamo.bytecode.snippets import NULL_FIRST
 from fxloom_dynamo.codegen import runtime_helpers
 from fxloom_dynamo.codegen.liveness import live_locals
@@ -45,10 +45,8 @@ if TYPE_CHECKING:
 #: makes the compiled callable from the graph's output values, in order
 Compile = Callable[[list["FakeTensor"]], Callable[..., Any] | None]
 
-_TWO_WAY = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE"})
 #: what the graph raised, in words; bound where the function's own body runs again, and no temporary, which the other way drops
 _RAISED = "__raised"
-_NEVER_GOES_ON = frozenset({"RAISE_VARARGS", "RERAISE"})
 
 
 class ReplacementCode(SideEffects):
@@ -363,7 +361,7 @@ class ReplacementCode(SideEffects):
             native = self._raise(unbound_error(inst.argval, self.code), inst)
         depth = len(nulls)
         ways: list[tuple[Instruction | None, int, list[bool]]] = []
-        if inst.opname in _TWO_WAY or "OR_POP" in inst.opname:
+        if inst.opname in CONDITIONAL_JUMPS or "OR_POP" in inst.opname:
             taken_way = Instruction("NOP")
             native[-1].target = taken_way
             target = self.frame.info.targets[end]
@@ -376,7 +374,7 @@ class ReplacementCode(SideEffects):
             native[-1].target = exhausted
             ways.append((None, end + 1, [*nulls, False]))
             ways.append((exhausted, after, nulls[:-1]))
-        elif inst.opname not in _NEVER_GOES_ON and not missing:
+        elif inst.opname not in RAISES and not missing:
             untouched, top = depth, depth
             for number in range(start, end + 1):
                 takes, leaves = stack_effect(instructions[number])

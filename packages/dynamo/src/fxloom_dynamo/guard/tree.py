@@ -49,6 +49,7 @@ _CHECK = {
     name: number
     for number, name in enumerate(
         ["identity", "weak_identity", "type", "equality", "length", "dict_keys", "contains", "has_attribute", "truth", "function_code"]
+        + ["tensor"]  # made by add_tensor_check
     )
 }
 #: Cheap and often failing first; within one value only.
