@@ -33,17 +33,11 @@ BATCH = 16
 UNARY: dict[str, Callable[..., Any]] = {
     **{
         name: getattr(torch, name)
-        for name in (
-            "abs neg sign sqrt rsqrt reciprocal square exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh "
-            "asinh acosh atanh erf erfc erfinv sigmoid logit lgamma digamma i0 sinc floor ceil trunc round frac nan_to_num deg2rad"
-        ).split()
+        for name in ["abs", "neg", "sign", "sqrt", "rsqrt", "reciprocal", "square", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "sigmoid", "logit", "lgamma", "digamma", "i0", "sinc", "floor", "ceil", "trunc", "round", "frac", "nan_to_num", "deg2rad"]
     },
     **{
         name: getattr(F, name)
-        for name in (
-            "relu relu6 elu selu celu gelu silu mish softplus hardswish hardsigmoid hardtanh leaky_relu logsigmoid softsign tanhshrink "
-            "softshrink hardshrink"
-        ).split()
+        for name in ["relu", "relu6", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "hardswish", "hardsigmoid", "hardtanh", "leaky_relu", "logsigmoid", "softsign", "tanhshrink", "softshrink", "hardshrink"]
     },
     "gelu(tanh)": lambda x: F.gelu(x, approximate="tanh"),
     **{f"pow({number})": lambda x, number=number: x**number for number in (2, 3, 4, -1, -2, 0.5, -0.5, 2.5)},
@@ -56,10 +50,7 @@ UNARY: dict[str, Callable[..., Any]] = {
 BINARY: dict[str, Callable[..., Any]] = {
     **{
         name: getattr(torch, name)
-        for name in (
-            "add sub mul div floor_divide remainder fmod pow atan2 hypot maximum minimum fmax fmin copysign nextafter logaddexp "
-            "logaddexp2 xlogy heaviside"
-        ).split()
+        for name in ["add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "atan2", "hypot", "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "logaddexp", "logaddexp2", "xlogy", "heaviside"]
     },
     "div(trunc)": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
     "add(alpha)": lambda x, y: torch.add(x, y, alpha=0.3),
