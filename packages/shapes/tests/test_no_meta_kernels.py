@@ -41,6 +41,11 @@ CALLS: dict[str, tuple[Any, torch.Tensor, Callable[[torch.Tensor], tuple[Any, ..
         volume,
         lambda x: (torch.ones(2, 3, 3, 3, 3), x, [2, 2, 2], [3, 3, 3], torch.zeros(2, 3, 3, 3, 3, dtype=torch.int64)),
     ),
+    "antialiased": (
+        aten._upsample_bicubic2d_aa_backward.default,
+        torch.rand(2, 3, 4, 5),
+        lambda g: (g, [4, 5], [2, 3, 7, 9], False),
+    ),
 }
 
 

@@ -16,6 +16,7 @@ from fxloom_decomp import (  # noqa: F401  # imported for their registrations
     creation,
     elementwise,
     foreach,
+    grids,
     indexing,
     linear,
     loss,

@@ -14,6 +14,7 @@ from fxloom_inductor_core.lowering import (  # noqa: F401  # imported for what t
     convolution,
     creation,
     indexing,
+    library_calls,
     linear_algebra,
     matmul,
     max_pooling,

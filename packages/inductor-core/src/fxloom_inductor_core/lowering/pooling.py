@@ -94,16 +94,3 @@ def adaptive_avg_pool2d(cx: LoweringContext, x: Any, output: Sequence[int]) -> A
     if not isinstance(height, int) or not isinstance(width, int) or height % output[0] or width % output[1]:
         return NotImplemented
     return avg_pool2d(cx, x, (height // output[0], width // output[1]))
-
-
-def _library(cx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
-    return cx.eager(cx.current, library=True)
-
-
-#: what their decompositions leave alone: on the CPU eager's kernels are faster than gathers
-lowering(
-    aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default,
-    aten._upsample_nearest_exact1d.default, aten._upsample_nearest_exact2d.default, aten._upsample_nearest_exact3d.default,
-    aten.upsample_linear1d.default, aten.upsample_bilinear2d.default, aten.upsample_trilinear3d.default,
-    aten.grid_sampler_2d.default, aten.grid_sampler_3d.default,
-)(_library)  # fmt: skip

@@ -105,3 +105,12 @@ def max_unpool2d(device: torch.device, x: Any, indices: Any, output_size: Any) -
 @shape_rule(aten.fractional_max_pool3d_backward.default)
 def fractional_max_pool3d_backward(device: torch.device, grad: Any, x: Any, *rest: Any) -> Plan | None:
     return fresh(x.desc.size, x.desc.dtype, device)
+
+
+@shape_rule(aten._upsample_bicubic2d_aa_backward.default)
+def upsample_bicubic2d_aa_backward(device: torch.device, grad: Any, output_size: Any, input_size: Any, *rest: Any) -> Plan | None:
+    """torch's Meta kernel takes no symbolic sizes."""
+    desc = grad.desc
+    if len(desc.size) != 4 or len(input_size) != 4 or (*input_size[:2], *output_size) != tuple(desc.size) or is_empty(tuple(input_size)):
+        return None
+    return fresh(input_size, desc.dtype, device, suggested_stride(desc, tuple(input_size)))

@@ -1,0 +1,42 @@
+"""The written list of operators that stay calls of eager's kernels: operator -> reason.
+
+Where a decomposition or a rule takes some arguments of an operator, the call is what is left for the others. A call is counted
+among the library calls, not among the fallbacks. Ratios are eager's time over that of our kernel on the CPU, one thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fxloom_inductor_core.lowering.registry import library_call, lowering
+
+aten = torch.ops.aten
+
+LIBRARY_CALLS: dict[Any, str] = {}
+
+
+def _call(reason: str, *names: str) -> None:
+    for name in names:
+        packet, _, overload = name.partition(".")
+        LIBRARY_CALLS[getattr(getattr(aten, packet), overload or "default")] = reason
+
+
+_call(
+    "gathers of our own are slower on the CPU (0.3 to 0.7); on GPUs they are kernels, but for float64",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+    "grid_sampler_2d", "grid_sampler_3d", "grid_sampler_2d_backward", "grid_sampler_3d_backward",
+)  # fmt: skip
+_call(
+    "float64, whose sums are judged by no wider type, and antialiasing to symbolic sizes; all else is kernels",
+    "upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward",
+    "_upsample_nearest_exact1d_backward", "_upsample_nearest_exact2d_backward", "_upsample_nearest_exact3d_backward",
+    "upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_trilinear3d_backward",
+    "upsample_bicubic2d", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward", "_upsample_bicubic2d_aa_backward",
+)  # fmt: skip
+
+lowering(*LIBRARY_CALLS)(library_call)
