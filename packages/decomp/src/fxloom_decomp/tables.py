@@ -15,6 +15,7 @@ from fxloom_decomp import (  # noqa: F401  # imported for their registrations
     copies,
     creation,
     elementwise,
+    embedding_bags,
     foreach,
     grids,
     indexing,

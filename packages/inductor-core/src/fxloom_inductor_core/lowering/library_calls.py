@@ -38,5 +38,12 @@ _call(
     "upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_trilinear3d_backward",
     "upsample_bicubic2d", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward", "_upsample_bicubic2d_aa_backward",
 )  # fmt: skip
+_call(
+    "bags are as long as the data says: eager's kernels walk them, ours would add all rows one by one; backward are kernels, but for"
+    " gradients scaled by frequencies, which eager's kernel for the CPU takes of other places than the indices",
+    "_embedding_bag", "_embedding_bag_forward_only", "_embedding_bag_backward", "_embedding_bag_dense_backward",
+    "_embedding_bag_per_sample_weights_backward",
+)  # fmt: skip
+_call("writes into its argument, a few rows of it", "embedding_renorm", "embedding_renorm_")
 
 lowering(*LIBRARY_CALLS)(library_call)
