@@ -23,6 +23,16 @@ def xlog1py(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(torch.isnan(y), math.nan, torch.where(x == 0, 0.0, x * torch.log1p(y)))
 
 
+@decomposition(aten.mvlgamma.default, promote=INT_TO_FLOAT)
+def mvlgamma(x: Tensor, p: int) -> Tensor:
+    if not 0 < p < 16:
+        return NotImplemented
+    total = torch.lgamma(x + (1 - p) / 2)
+    for k in range(1, p):
+        total = total + torch.lgamma(x + (1 - p + k) / 2)
+    return total + p * (p - 1) * math.log(math.pi) / 4
+
+
 @decomposition(aten.signbit.default)
 def signbit(x: Tensor) -> Tensor:
     if x.dtype is torch.bool:

@@ -24,6 +24,7 @@ from fxloom_inductor_core.lowering import (  # noqa: F401  # imported for what t
     reduction,
     scan,
     scatter,
+    special,
     values,
     view,
 )
