@@ -99,13 +99,13 @@ def load_inductor() -> Backend:
         """Fused kernels and library calls. mode: one of MODES. Unknown modes and options raise ConfigError."""
         if unknown:
             raise ConfigError(f"backend 'inductor' takes mode and options, got {', '.join(sorted(unknown))}")
-        own, _ = inductor_options(mode, options or {})
+        own, core = inductor_options(mode, options or {})
         compiler = graph_compiler(mode, options or {})
         if telemetry.wants_artifacts():
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm, definitions)))
         partitioner = MinCut(own.memory_budget)
-        rules = table("inductor")
+        rules = table("inductor") if core.numerics != "exact" else {}  # the parts of an operator round more often than it does
         if own.eager_numbers:
             rules = {op: rule for op, rule in rules.items() if torch.Tag.nondeterministic_seeded not in op.tags}
         return aot_graph(

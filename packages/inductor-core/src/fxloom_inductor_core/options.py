@@ -1,13 +1,19 @@
 """Options of inductor-core, filled by the umbrella and frozen for a compilation.
 
 In: the user's options. Out: one frozen record that the passes, lowerings, scheduler and planner read. Invariant: options change
-which program is made, never what it computes; so they are in no cache key: plugins keep built kernels under the text of their
-sources, the toolchain and what else decides how they are built.
+which program is made, and nothing but `numerics` how its results are rounded. They are in no cache key: plugins keep built kernels
+under the text of their sources, the toolchain and what else decides how they are built.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from fxloom_interfaces.config import nearest
+from fxloom_interfaces.errors import ConfigError
+
+#: what `numerics` may be
+NUMERICS = ("eager-rounding", "fast", "exact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,11 @@ class InductorOptions:
     library where it offers them (matrix products); the plugin measures and takes the faster.
     early_gradients_nbytes: a backward graph whose gradients take at least so many bytes gives them away in parts as it makes
     them, so that they are accumulated and freed; 0: never.
+
+    numerics: how results are rounded. "eager-rounding": every operator rounds its result to its dtype, as eager's does, also where
+    it stays in a kernel. "fast": a float16 or bfloat16 that stays in a kernel keeps the float32 that it was computed in. "exact":
+    results are eager's, bit by bit: what a kernel may round differently (sums, functions, products of matrices) is eager's own
+    call, and random numbers are those that eager draws. ConfigError for another name.
     """
 
     fuse: bool = True
@@ -31,3 +42,8 @@ class InductorOptions:
     reuse_memory: bool = True
     templates: bool = False
     early_gradients_nbytes: int = 1 << 25
+    numerics: str = "eager-rounding"
+
+    def __post_init__(self) -> None:
+        if self.numerics not in NUMERICS:
+            raise ConfigError(f"unknown numerics {self.numerics!r}{nearest(str(self.numerics), list(NUMERICS))}")

@@ -34,10 +34,14 @@ from fxloom_interfaces.promotion import as_element
 class Recorder(ElementwiseOps[int]):
     """Records instructions. dtypes: of every buffer that may be loaded. extents: of the axis symbols, for simplifying.
 
-    floats: gives the buffer with a float that is known when the graph runs.
+    floats: gives the buffer with a float that is known when the graph runs. keep_wide: a float32 that was rounded to a half type
+    and is converted back is taken unrounded.
     """
 
-    def __init__(self, dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str]) -> None:
+    def __init__(
+        self, dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str], keep_wide: bool
+    ) -> None:
+        self._keep_wide = keep_wide
         self.instructions: list[Instruction] = []
         self._dtype_of_buffer = dtypes
         self._buffer_of_float = floats
@@ -148,6 +152,10 @@ class Recorder(ElementwiseOps[int]):
         made = self._definitions.get(value)
         if isinstance(made, Constant):
             return self.constant(made.value, dtype)
+        if self._keep_wide and isinstance(made, Compute) and made.op == "to_dtype" and is_low_precision(self.dtype(value)):
+            wide = made.args[0]
+            if self.dtype(wide) == dtype == "float32":
+                return wide
         return self._compute("to_dtype", (value,), dtype)
 
     def bitcast(self, value: int, dtype: str) -> int:
@@ -183,6 +191,8 @@ def _rounded(value: Any, dtype: str) -> float:
     return float(wide.float().to(torch_dtype(dtype)))  # in two steps, as torch does it
 
 
-def new_recorder(dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str]) -> Recorder:
+def new_recorder(
+    dtypes: Callable[[str], str], extents: Mapping[sympy.Symbol, Expr], floats: Callable[[Float], str], *, keep_wide: bool = False
+) -> Recorder:
     """A fresh recorder."""
-    return Recorder(dtypes, extents, floats)  # type: ignore[abstract]  # its elementwise methods are filled in from OPS
+    return Recorder(dtypes, extents, floats, keep_wide)  # type: ignore[abstract]  # its elementwise methods are filled in from OPS

@@ -251,7 +251,9 @@ class LoopBuilder(ABC):
 
     def recorder(self, extents: Mapping[sympy.Symbol, Expr], device: str) -> Recorder:
         """A handler that records a loop of the graph on `device`."""
-        return new_recorder(lambda name: self.out.layouts[name].dtype, extents, lambda value: str(self.float_tensor(value, device).buffer))
+        fast = self.options.numerics == "fast"
+        floats = lambda value: str(self.float_tensor(value, device).buffer)  # noqa: E731  # as short as its name
+        return new_recorder(lambda name: self.out.layouts[name].dtype, extents, floats, keep_wide=fast)
 
     def add_loop(self, loop: Loop) -> None:
         """A loop that is traced (by a rule itself: scans)."""

@@ -21,6 +21,7 @@ from fxloom_inductor_core.ir.layouts import as_expr, fake_order, layout_of, orde
 from fxloom_inductor_core.ir.numbers import Float
 from fxloom_inductor_core.ir.tensors import Tensor, View
 from fxloom_inductor_core.lowering.context import LoweringContext
+from fxloom_inductor_core.lowering.exact import is_exact
 from fxloom_inductor_core.lowering.load_all import rules
 from fxloom_inductor_core.lowering.loops import TooManyArguments
 from fxloom_inductor_core.lowering.registry import Rule, library_call
@@ -167,6 +168,10 @@ class _GraphLowering:
         rule = self.rules.get(target)
         if rule is None and not target._schema.returns:
             return self.cx.effect(node)
+        if self.cx.options.numerics == "exact" and not _is_view(node) and not is_exact(node):
+            result = self.cx.eager(node, library=True)
+            self._choose_storage(node, result)
+            return result
         device = self._device_if_mixed(node, (args, kwargs)) if self._on_several_devices else None
         if device is not None:
             args, kwargs = tree_map(lambda value: self._on_device(value, device), (args, kwargs))

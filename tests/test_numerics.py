@@ -1,0 +1,76 @@
+"""`options={"numerics": ...}`: where results are rounded, against eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fxloom
+from fxloom_interfaces.errors import ConfigError
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def exact(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return fxloom.compile(fn, fullgraph=True, options={"numerics": "exact"})
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_exact_is_bit_by_bit_eagers(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        h = F.gelu(x @ w).softmax(-1) * 0.3 + x.exp() / 7
+        h = F.layer_norm(h, h.shape[-1:]) + h.cumsum(0).tanh() - torch.add(h, x, alpha=0.7)
+        return h, h.sum(), h.std(-1), torch.where(h > 0, h, -h).amax(0), h.t().contiguous(), F.silu(h).mean(1)
+
+    x, w = torch.randn(33, 65).to(dtype), torch.randn(65, 65).to(dtype)
+    fxloom.reset()
+    results = exact(program)(x, w)
+    for result, eager in zip(results, program(x, w), strict=True):
+        assert torch.equal(result, eager)
+        assert result.stride() == eager.stride()
+    assert sum(fxloom.stats().kernels.values()) > 0  # sums of two, choices and copies are kernels still
+    assert not fxloom.stats().fallbacks
+
+
+def test_exact_training_draws_and_rounds_as_eager_does() -> None:
+    def step(model: torch.nn.Module, x: torch.Tensor, forward: Callable[..., Any]) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        model.zero_grad()
+        loss = F.cross_entropy(forward(x), torch.arange(16) % 10)
+        loss.backward()
+        return [loss.detach(), *(parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None)]
+
+    torch.manual_seed(0)
+    layers = (torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.GELU(), torch.nn.Flatten(), torch.nn.Dropout(0.3))
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(288, 10))
+    x = torch.randn(16, 3, 8, 8)
+    eager = step(model, x, model)
+    results = step(model, x, exact(model))
+    assert len(results) == 7
+    for result, expected in zip(results, eager, strict=True):
+        assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2], ids=str)
+def test_fast_rounds_once_between_operators(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * y + x) * y - x
+
+    x, y = torch.randn(4096).to(dtype), torch.randn(4096).to(dtype)
+    fxloom.reset()
+    fast = fxloom.compile(program, fullgraph=True, options={"numerics": "fast"})
+    default = fxloom.compile(program, fullgraph=True)
+    once = program(x.float(), y.float()).to(dtype)
+    assert not torch.equal(program(x, y), once)
+    assert torch.equal(default(x, y), program(x, y))
+    assert torch.equal(fast(x, y), once)
+    assert sum(fxloom.stats().kernels.values()) == 2
+
+
+def test_an_unknown_name_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="unknown numerics 'exakt'; did you mean 'exact'"):
+        fxloom.compile(torch.sin, options={"numerics": "exakt"})
