@@ -21,7 +21,7 @@ from fxloom_interfaces.versions import LOOP_IR, Version
 
 _CAPABILITIES = Capabilities(
     arguments="tensor",
-    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal", "grouped"}),
     reductions=frozenset(REDUCTION_RESULTS),
     scans=frozenset({"sum", "prod", "max", "min"}),
     dtypes=frozenset(name for name, info in DTYPES.items() if info.kind != "complex"),
@@ -50,10 +50,23 @@ class ReferenceCodegen:
         """The kernel's own text."""
         return KernelSource(name, "loop-ir", kernel.text(), {"kernel": kernel})
 
+    def emit_grouped(self, kernel: Kernel, name: str) -> KernelSource:
+        """The kernel's own text; it runs on one set of arguments after the other."""
+        return KernelSource(name, "loop-ir", kernel.text(), {"kernel": kernel, "grouped": True})
+
     def build(self, sources: Sequence[KernelSource], store: Any) -> BuiltKernels:
         """Callables over the interpreter; nothing is compiled."""
-        callables = {source.name: partial(interpret_positional, source.details["kernel"]) for source in sources}
+        callables = {
+            source.name: partial(_interpret_sets if "grouped" in source.details else interpret_positional, source.details["kernel"])
+            for source in sources
+        }
         return BuiltKernels(callables, compiler_runs=0, cached=True, source="\n".join(s.text for s in sources))
+
+
+def _interpret_sets(kernel: Kernel, arguments: Sequence[Any]) -> None:
+    count = len(kernel.arguments) + len(kernel.sizes)
+    for start in range(0, len(arguments), count):
+        interpret_positional(kernel, *arguments[start : start + count])
 
 
 REFERENCE = ReferenceCodegen()

@@ -1,4 +1,5 @@
 /* Kernel(address, name, count, owner)(*ints): calls a generated kernel with little more than the cost of the call.
+ * Kernel(address, name, count, owner, True)([ints]): calls a grouped one, which takes the number of sets of `count` ints, then these.
  *
  * A kernel is `int64_t f(const int64_t *arguments)`; it returns 1 or 2 when an index was out of range, for which
  * IndexError or RuntimeError is raised (3: IndexError). `owner` (the loaded library) is kept alive. The GIL stays held: kernels are
@@ -17,16 +18,49 @@ typedef struct {
     PyObject_HEAD
     kernel_function function;
     Py_ssize_t count;
+    int grouped;
     PyObject *name;  /* owned */
     PyObject *owner; /* owned */
     vectorcallfunc vectorcall;
 } Kernel;
 
+/* The arguments of a grouped call as C integers, the number of sets before them; NULL with an exception set. Free with PyMem_Free. */
+static int64_t *grouped_arguments(Kernel *kernel, PyObject *list) {
+    if (!PyList_Check(list) || kernel->count == 0 || PyList_GET_SIZE(list) % kernel->count != 0) {
+        PyErr_Format(PyExc_TypeError, "%U takes a list of sets of %zd arguments", kernel->name, kernel->count);
+        return NULL;
+    }
+    Py_ssize_t count = PyList_GET_SIZE(list);
+    int64_t *arguments = PyMem_New(int64_t, count + 1);
+    if (arguments == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    arguments[0] = count / kernel->count;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        arguments[i + 1] = PyLong_AsLongLong(PyList_GET_ITEM(list, i));
+        if (arguments[i + 1] == -1 && PyErr_Occurred()) {
+            PyMem_Free(arguments);
+            return NULL;
+        }
+    }
+    return arguments;
+}
+
 static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     Kernel *kernel = (Kernel *)self;
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     int64_t arguments[MAX_ARGUMENTS];
-    if (count != kernel->count || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0)) {
+    if (kernel->grouped && count == 1 && kwnames == NULL) {
+        int64_t *sets = grouped_arguments(kernel, args[0]);
+        if (sets == NULL) {
+            return NULL;
+        }
+        kernel->function(sets); /* elementwise: it checks no index */
+        PyMem_Free(sets);
+        Py_RETURN_NONE;
+    }
+    if (kernel->grouped || count != kernel->count || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0)) {
         PyErr_Format(PyExc_TypeError, "%U takes %zd positional arguments, got %zd", kernel->name, kernel->count, count);
         return NULL;
     }
@@ -47,8 +81,9 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     PyObject *address, *name, *owner;
     Py_ssize_t count;
+    int grouped = 0;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OUnO:Kernel", &address, &name, &count, &owner)) {
+    if (!PyArg_ParseTuple(args, "OUnO|p:Kernel", &address, &name, &count, &owner, &grouped)) {
         return NULL;
     }
     if (count < 0 || count > MAX_ARGUMENTS) {
@@ -68,6 +103,7 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     }
     kernel->function = (kernel_function)pointer;
     kernel->count = count;
+    kernel->grouped = grouped;
     kernel->name = Py_NewRef(name);
     kernel->owner = Py_NewRef(owner);
     kernel->vectorcall = kernel_call;

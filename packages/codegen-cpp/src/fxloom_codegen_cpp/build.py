@@ -68,4 +68,7 @@ def _compile(toolchain: Toolchain, text: str, target: Path) -> None:
 
 def _load(path: Path, sources: Sequence[KernelSource]) -> dict[str, Callable[..., None]]:
     library = ctypes.CDLL(str(path))
-    return {source.name: make_launcher(library, source.name, int(source.details["arguments"])) for source in sources}
+    return {
+        source.name: make_launcher(library, source.name, int(source.details["arguments"]), grouped="grouped" in source.details)
+        for source in sources
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 try:
@@ -17,14 +17,25 @@ def is_native() -> bool:
     return _launch is not None
 
 
-def make_launcher(library: ctypes.CDLL, name: str, count: int) -> Callable[..., None]:
-    """`kernel(*ints)` for the function `name` that takes `count` arguments. IndexError or RuntimeError when the
-    kernel met a bad index, as the kernel says."""
+def make_launcher(library: ctypes.CDLL, name: str, count: int, *, grouped: bool = False) -> Callable[..., None]:
+    """`kernel(*ints)` for the function `name` that takes `count` arguments, or `kernel(ints)` for a grouped one, which takes sets of
+    as many. IndexError or RuntimeError when the kernel met a bad index, as the kernel says."""
     function = getattr(library, name)
     if _launch is not None:
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
-        return _launch.Kernel(address, name, count, library)  # type: ignore[no-any-return]  # a C type
-    return _by_ctypes(function, name, count)
+        return _launch.Kernel(address, name, count, library, grouped)  # type: ignore[no-any-return]  # a C type
+    return _grouped_by_ctypes(function, name, count) if grouped else _by_ctypes(function, name, count)
+
+
+def _grouped_by_ctypes(function: Any, name: str, count: int) -> Callable[..., None]:
+    function.restype = ctypes.c_int64
+
+    def kernel(arguments: Sequence[int]) -> None:
+        if len(arguments) % count:
+            raise TypeError(f"{name} takes sets of {count} arguments, got {len(arguments)}")
+        function((ctypes.c_int64 * (1 + len(arguments)))(len(arguments) // count, *arguments))
+
+    return kernel
 
 
 def _by_ctypes(function: Any, name: str, count: int) -> Callable[..., None]:

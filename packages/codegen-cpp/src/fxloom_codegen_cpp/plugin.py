@@ -25,7 +25,7 @@ _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloa
 
 _CAPABILITIES = Capabilities(
     arguments="address",
-    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal", "grouped"}),
     reductions=frozenset(REDUCTION_RESULTS),
     scans=frozenset({"sum", "prod"}),
     dtypes=frozenset(_DTYPES),
@@ -59,6 +59,13 @@ class CppCodegen:
         from fxloom_codegen_cpp.emit import emit_kernel
 
         return KernelSource(name, "c++", emit_kernel(kernel, name), {"arguments": len(kernel.arguments) + len(kernel.sizes)})
+
+    def emit_grouped(self, kernel: Kernel, name: str) -> KernelSource:
+        """The C++ function that runs a kernel on many sets of arguments."""
+        from fxloom_codegen_cpp.grouped import emit_grouped
+
+        details = {"arguments": len(kernel.arguments) + len(kernel.sizes), "grouped": True}
+        return KernelSource(name, "c++", emit_grouped(kernel, name), details)
 
     def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> BuiltKernels:
         """One translation unit, one compiler run."""

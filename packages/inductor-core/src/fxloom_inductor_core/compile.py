@@ -6,7 +6,7 @@ Invariant: what comes out is a function of the graph, the signature, the options
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,9 @@ from fxloom_inductor_core.scheduler.groups import Group
 from fxloom_inductor_core.wrapper.program import Planned, plan
 from fxloom_inductor_core.wrapper.python import parts_of, print_runnable, print_wrapper
 from fxloom_interfaces import telemetry
-from fxloom_interfaces.codegen import Codegen, KernelSource, OffersTemplates, check_codegen
+from fxloom_interfaces.codegen import Codegen, EmitsGrouped, KernelSource, OffersTemplates, check_codegen
 from fxloom_interfaces.errors import PluginError, UserError
-from fxloom_interfaces.program import Program
+from fxloom_interfaces.program import Kernel, Program
 from fxloom_interfaces.signature import GraphSignature, OutputKind
 
 #: Language of a code generator's sources -> the file that they are in, in the debug folder.
@@ -114,7 +114,7 @@ def compile_graph(
         groups = Scheduler(graph, codegens, options).run()
     with telemetry.phase("inductor.plan"):
         donated, early = donated_inputs(graph, signature), yield_nbytes(graph, signature, options)
-        planned = plan(graph, groups, codegens, options, donated, early)
+        planned = plan(graph, groups, codegens, options, signature, donated, early)
     if listening:
         telemetry.emit(telemetry.ArtifactWritten("ir_post_fusion.txt", planned.program.text()))
     return _finish(graph, groups, planned, codegens, store)
@@ -133,9 +133,10 @@ def _finish(
     program = planned.program
     sources: dict[str, list[KernelSource]] = {}
     with telemetry.phase("codegen.emit"):
+        devices, grouped = dict(program.devices), program.grouped()
         for name, kernel in program.kernels:
-            device = dict(program.devices)[name].split(":")[0]
-            sources.setdefault(device, []).append(codegens[device].emit(kernel, name))
+            device = devices[name].split(":")[0]
+            sources.setdefault(device, []).append(_emit(codegens[device], kernel, name, grouped))
         for name, (device, kind, parameters) in graph.templates.items():
             plugin = codegens[device]
             if not isinstance(plugin, OffersTemplates):
@@ -175,6 +176,14 @@ def _finish(
         parts_of(program),
         namespace.get("parts"),
     )
+
+
+def _emit(plugin: Codegen, kernel: Kernel, name: str, grouped: Container[str]) -> KernelSource:
+    if name not in grouped:
+        return plugin.emit(kernel, name)
+    if not isinstance(plugin, EmitsGrouped):
+        raise PluginError(plugin.name, "says that it fuses 'grouped', and has no method `emit_grouped`")
+    return plugin.emit_grouped(kernel, name)
 
 
 def _reason(graph: LoweredGraph, op: str) -> str:

@@ -7,6 +7,7 @@ reads `capabilities` and knows nothing else about the device.
 
 Launch convention: `kernel(*buffers, *sizes)`, buffers as tensors or as addresses by `capabilities.arguments`, in the order
 of `Kernel.arguments`; sizes are ints in the order of `Kernel.sizes`. A launch returns nothing and runs on the current stream.
+A grouped kernel (`EmitsGrouped`) is launched on many sets of arguments at once: `kernel([*buffers, *sizes, *buffers, *sizes, ...])`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 GROUP = "fxloom.codegen"
 
 #: Fusions that the scheduler may ask for, by name.
-Fusion = Literal["pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"]
+Fusion = Literal["pointwise", "reduction_prologue", "reduction_epilogue", "horizontal", "grouped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class Capabilities:
     arguments: whether launches take addresses (ints) or tensors.
     fusions: "pointwise" into pointwise; "reduction_prologue": pointwise into a reduction that reads it;
     "reduction_epilogue": what follows a reduction over the same rows into its kernel, further reductions included;
-    "horizontal": independent loops of the same ranges.
+    "horizontal": independent loops of the same ranges. "grouped": independent elementwise loops with the same body, over other
+    sizes and buffers, in one launch; the plugin is an `EmitsGrouped`.
     reductions, scans: kinds it can emit. dtypes: it can load, store and compute.
     max_scratch_nbytes: largest scratch buffer per outer point (0: none; the scheduler then never asks for one).
     two_pass_numel: reductions of at most that many elements compute a variance in two passes, longer ones by Welford.
@@ -42,7 +44,7 @@ class Capabilities:
     scatters: modes of scatters it can emit and the dtypes they work on, as "add float32"; "assign" is the mode None.
     ordered_scatters: points that meet at an element do so in row-major order of the axes, so that results don't vary.
     parallelism: independent outer points wanted to fill the device (for splitting reductions).
-    max_arguments: most launch arguments of a kernel.
+    max_arguments: most launch arguments of a kernel; of a grouped one, most arguments in a set.
     vector_nbytes: width of a vector register, 0 where the notion does not apply.
     templates: template kinds it offers.
     """
@@ -122,6 +124,19 @@ class WrapsProgram(Protocol):
 
     def wrap(self, program: Program, kernels: Mapping[str, Callable[..., None]], store: Any) -> Callable[[list[Any]], list[Any]]:
         """`call(inputs)`: runs the program. `inputs` may be cleared to free memory early."""
+        ...
+
+
+@runtime_checkable
+class EmitsGrouped(Protocol):
+    """A code generator with grouped launches; `capabilities.fusions` has "grouped". Optional: others launch kernels one by one."""
+
+    def emit_grouped(self, kernel: Kernel, name: str) -> KernelSource:
+        """The source of function `name`, which runs `kernel` on each of several sets of arguments, as many as a launch gives.
+
+        The kernel is elementwise: no inner axes, indirect indices, scatters or random numbers. No set writes what another touches.
+        Deterministic to the byte; PluginError for what it can't express.
+        """
         ...
 
 

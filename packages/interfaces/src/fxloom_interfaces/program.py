@@ -414,6 +414,20 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedLaunch:
+    """Run a kernel on several sets of buffers and sizes, each as a `Launch` has them, at once: no set writes what another touches.
+
+    In programs for plugins with grouped launches only (`Capabilities.fusions`).
+    """
+
+    kernel: str
+    sets: tuple[tuple[tuple[str, ...], tuple[Expr, ...]], ...]
+
+    def __str__(self) -> str:
+        return f"launch {self.kernel} on " + "; ".join(f"({', '.join([*buffers, *map(str, sizes)])})" for buffers, sizes in self.sets)
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """results = target(*args, **kwargs): a library or eager kernel. target: dotted name (`torch.ops.aten.addmm.out`).
 
@@ -479,7 +493,7 @@ class YieldOutputs:
         return f"yield {', '.join(f'{n}: {v}' for n, v in zip(self.positions, self.values, strict=True))}"
 
 
-Step: TypeAlias = BindSize | Allocate | View | Launch | Call | Item | Free | YieldOutputs | Return
+Step: TypeAlias = BindSize | Allocate | View | Launch | GroupedLaunch | Call | Item | Free | YieldOutputs | Return
 
 
 def _argument(value: Any) -> str:
@@ -530,5 +544,9 @@ class Program:
     def __str__(self) -> str:
         return self.text()
 
-    def launches(self) -> Sequence[Launch]:
-        return [step for step in self.steps if isinstance(step, Launch)]
+    def launches(self) -> Sequence[Launch | GroupedLaunch]:
+        return [step for step in self.steps if isinstance(step, (Launch, GroupedLaunch))]
+
+    def grouped(self) -> frozenset[str]:
+        """Names of the kernels that are launched on several sets of arguments at once."""
+        return frozenset(step.kernel for step in self.steps if isinstance(step, GroupedLaunch))

@@ -41,7 +41,7 @@ class InputKind(Enum):
 class OutputKind(Enum):
     """What a flat output stands for."""
 
-    #: the value that mutated input `index` has afterwards
+    #: the value that mutated input `index` has afterwards; a compiler may write it over the old one, and return the input itself
     NEW_VALUE = "new value"
     #: a result for the user
     USER = "user"

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from fxloom_interfaces.artifacts import FileStore
-from fxloom_interfaces.codegen import Codegen, check_codegen
-from fxloom_testing.kernels import CASES, KernelCase
+from fxloom_interfaces.codegen import Codegen, EmitsGrouped, check_codegen
+from fxloom_testing.kernels import CASES, GROUPED_CASES, GroupedCase, KernelCase
 
 
 class CodegenContract:
@@ -79,6 +79,27 @@ class CodegenContract:
             expected = case.expected([tensor.cpu() for tensor in buffers])
             launch(plugin, again.callables[f"kernel_{number}"], buffers)
             torch.testing.assert_close(buffers[-1].cpu(), expected[-1], rtol=3e-6, atol=2e-6, equal_nan=True)
+
+    @pytest.mark.parametrize("case", GROUPED_CASES, ids=lambda case: case.name)
+    def test_grouped_kernel_runs_on_every_set(self, case: GroupedCase, plugin: Codegen, device: str, tmp_path: Path) -> None:
+        if "grouped" not in plugin.capabilities.fusions:
+            pytest.skip(f"plugin {plugin.name} has no grouped launches")
+        assert isinstance(plugin, EmitsGrouped)
+        source = plugin.emit_grouped(case.kernel, "grouped_under_test")
+        assert source == plugin.emit_grouped(pickle.loads(pickle.dumps(case.kernel)), "grouped_under_test")
+        kernel = plugin.build([source], FileStore(tmp_path)).callables["grouped_under_test"]
+        torch.manual_seed(0)
+        sets = [([tensor.to(device) for tensor in case.make(*sizes)], sizes) for sizes in case.sizes]
+        for chosen in (sets, sets[:1], sets[::-1]):
+            expected = [case.expected([tensor.cpu() for tensor in buffers], sizes) for buffers, sizes in chosen]
+            arguments: list[Any] = []
+            for buffers, sizes in chosen:
+                arguments += [b.data_ptr() if plugin.capabilities.arguments == "address" else b for b in buffers] + list(sizes)
+            kernel(arguments)
+            for (buffers, _), wanted in zip(chosen, expected, strict=True):
+                written = [t for t, b in zip(buffers, case.kernel.arguments, strict=True) if b.role in ("out", "inout")]
+                for got, want in zip(written, wanted, strict=True):
+                    torch.testing.assert_close(got.cpu(), want, rtol=3e-6, atol=2e-6)
 
     def test_empty_build_is_no_error(self, plugin: Codegen, tmp_path: Path) -> None:
         assert dict(plugin.build([], FileStore(tmp_path)).callables) == {}

@@ -301,3 +301,84 @@ CASES: tuple[KernelCase, ...] = (
     *(_elementwise(op) for op in _FLOAT_OPS),
     *(_random(op) for op in ("rand", "randn", "randint64")),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedCase:
+    """An elementwise kernel whose extents are sizes, and the sets of sizes to run it on.
+
+    make, expected: as in `KernelCase`, for one set.
+    """
+
+    name: str
+    kernel: Kernel
+    sizes: tuple[tuple[int, ...], ...]
+    make: Callable[..., list[Tensor]]
+    expected: Callable[[Sequence[Tensor], Sequence[int]], list[Tensor]]
+
+
+def _update() -> GroupedCase:
+    """An optimizer's step in small: a state changes in place, a parameter too, by a number that each set reads."""
+    n = symbol("n0")
+    body = (
+        Load(0, "step", 0, "float32"),
+        Load(1, "g", X, "float32"),
+        Load(2, "m", X, "float32"),
+        Constant(3, 0.5, "float32"),
+        Compute(4, "mul", (2, 3), "float32"),
+        Compute(5, "add", (4, 1), "float32"),
+        Store("m", X, 5),
+        Compute(6, "mul", (5, 0), "float32"),
+        Load(7, "p", X, "float32"),
+        Compute(8, "sub", (7, 6), "float32"),
+        Store("p", X, 8),
+    )
+    buffers = _buffers("in step float32", "in g float32", "inout m float32", "inout p float32")
+    kernel = Kernel((Axis("x0", n),), (), (Stage(False, body),), buffers, ("n0",), ("update",))
+
+    def expected(buffers: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+        step, g, m, p = buffers
+        moved = m * 0.5 + g
+        return [moved, p - moved * step]
+
+    sizes = ((13,), (1,), (0,), (4096,), (70_001,), (16,), (2,), (1024,), (3000,))
+    make = lambda n: [torch.randn(()), torch.randn(n), torch.randn(n), torch.randn(n)]  # noqa: E731
+    return GroupedCase("update", kernel, sizes, make, expected)
+
+
+def _strided_update() -> GroupedCase:
+    """Two axes, one operand of which is transposed, one a number of each row, at an offset."""
+    n, m, step, at = symbol("n0"), symbol("n1"), symbol("n2"), symbol("n3")
+    body = (
+        Load(0, "a", m * X + Y, "float32"),
+        Load(1, "b", X + step * Y, "float64"),
+        Compute(2, "to_dtype", (1,), "float32"),
+        Load(3, "c", X + at, "float32"),
+        Compute(4, "mul", (2, 3), "float32"),
+        Compute(5, "add", (0, 4), "float32"),
+        Store("out", m * X + Y, 5),
+    )
+    buffers = _buffers("in a float32", "in b float64", "in c float32", "out out float32")
+    names = ("n0", "n1", "n2", "n3")
+    kernel = Kernel((Axis("x0", n), Axis("x1", m)), (), (Stage(False, body),), buffers, names, ("strided",))
+
+    def make(n: int, m: int, step: int, at: int) -> list[Tensor]:
+        return [torch.randn(n, m), torch.randn(m, step, dtype=torch.float64), torch.randn(n + at), torch.empty(n, m)]
+
+    def expected(buffers: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+        a, b, c, _ = buffers
+        n, _, _, at = sizes
+        return [a + b.t()[:n].float() * c[at:, None]]
+
+    return GroupedCase("strided", kernel, ((3, 4, 3, 1), (1, 7, 2, 0), (5, 0, 5, 2), (300, 257, 301, 3), (2, 64, 2, 1)), make, expected)
+
+
+def _number() -> GroupedCase:
+    """No axes: one element in each set."""
+    body = (Load(0, "x", 0, "int64"), Constant(1, 1, "int64"), Compute(2, "add", (0, 1), "int64"), Store("out", 0, 2))
+    kernel = Kernel((), (), (Stage(False, body),), _buffers("in x int64", "out out int64"), (), ("number",))
+    make = lambda: [torch.randint(0, 9, ()), torch.empty((), dtype=torch.int64)]  # noqa: E731
+    return GroupedCase("number", kernel, ((),) * 70, make, lambda buffers, sizes: [buffers[0] + 1])
+
+
+GROUPED_CASES: tuple[GroupedCase, ...] = (_update(), _strided_update(), _number())

@@ -1,6 +1,7 @@
 """What is done with a compiled graph's outputs: write new values to the caller's inputs, rebuild results that alias.
 
-In: the caller's inputs, the graph's outputs. Out: the program's results, aliasing as in eager. The signature is read once, when the
+In: the caller's inputs, the graph's outputs. Out: the program's results, aliasing as in eager. A compiler may write a new value over
+the old one: then the output is the very tensor that it was given as input. The signature is read once, when the
 functions are made; symbolic sizes in views are filled in at each call.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from fxloom_aot._torch_private import below_autograd, version_kept
 from fxloom_aot.runtime_numbers import is_symbolic, runtime_value
@@ -101,8 +103,13 @@ def _write(signature: GraphSignature, position: int) -> Update:
     apart = below_autograd if spec.quiet else torch.no_grad
 
     def without_history(args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        target, value = args[index], outputs[position]
+        if value is target:  # the graph wrote it in place
+            if not spec.quiet and not target.is_inference():
+                increment_version(target)
+            return
         with apart():
-            args[index].copy_(outputs[position])
+            target.copy_(value)
 
     def into_storage(args: Sequence[Any], outputs: Sequence[Any]) -> None:
         value = outputs[position]

@@ -2,8 +2,8 @@
 
 In: buffers in the order in which they are made and die. Out: `Allocate` and `Free` steps. A dead buffer's memory is taken over by
 a later buffer of the same bytes on the same device, or in place by an output of the very kernel that reads it last. Invariant:
-only memory that the program allocated and that nothing else may share is taken over; inputs, constants and what a call returned
-never are.
+only memory that the program allocated and that nothing else may share is taken over; inputs (but by their own new values), constants
+and what a call returned never are.
 """
 
 from __future__ import annotations
@@ -87,6 +87,11 @@ class MemoryPlan:
         self._names[buffer] = [base, *self._names.pop(base, [])]
         self._owned[buffer] = None
         return Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, base)
+
+    def over(self, buffer: str, given: str) -> Allocate:
+        """The memory of the input `given`, which holds the buffer from here on. Nothing else ever gets it."""
+        layout = self.layouts[buffer]
+        return Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, given)
 
     def in_place(self, buffer: str, pairs: Sequence[tuple[str, str]], dying: list[str]) -> str | None:
         """The dying buffer whose memory `buffer` may take over while it is read; it is taken out of `dying`.

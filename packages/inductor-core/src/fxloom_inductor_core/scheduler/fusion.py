@@ -12,6 +12,7 @@ group depends on (`ancestors`), and who reads a buffer in loops of one shape (`_
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -71,6 +72,9 @@ def _by_widest_read(
     return [axis for _, _, axis in sorted((-k, n, axis) for n, (k, axis) in enumerate(zip(best, inner, strict=True)))]  # type: ignore[operator]  # ints
 
 
+#: loops that may read a number and merge because of that
+_FEW_LOOPS = 4
+
 #: groups that read the same memory and refused are so many, then no more are asked: the nearest ones gain most
 _REFUSALS = 64
 
@@ -87,6 +91,7 @@ class Scheduler:
         self.attempts = 0
         self.ancestors: dict[int, int] = {}  # bits of groups that were merged away stay, and mean nothing
         self._readers: dict[str, dict[Hashable, int]] = {}  # buffer -> shape -> loops that read it
+        self.readings = Counter(buffer for work in graph.work if isinstance(work, Loop) for buffer in {b for b, _ in work.reads()})
         self.makers: dict[str, list[int]] = {}  # unbacked symbol -> calls that make or check it
         self._last_effect: int | None = None
         self._indices: dict[tuple[int, Space, bool, Axes], tuple[IndexTable, IndexTable]] = {}
@@ -187,10 +192,13 @@ class Scheduler:
         for number in sorted(group.before, reverse=True):
             if not apart >> number & 1 and self.groups[number].call is None:
                 yield self.groups[number]
-        if "horizontal" not in self._capabilities(group.device).fusions:
+        fusions = self._capabilities(group.device).fusions
+        if "horizontal" not in fusions:
             return
         shape, sharers = group.shape(), 0
         for buffer in group.reads:
+            if "grouped" in fusions and self._is_number_of_many(buffer):
+                continue
             sharers |= self._readers.get(buffer, {}).get(shape, 0)
         for number in (group.number, *group.before):
             apart |= 1 << number
@@ -201,6 +209,11 @@ class Scheduler:
             number = sharers.bit_length() - 1
             sharers ^= 1 << number
             yield self.groups[number]
+
+    def _is_number_of_many(self, buffer: str) -> bool:
+        """True for a number that many loops read, as a learning rate. To read it again costs nothing, and what merged because of it
+        would be kernels of several sizes, each with a body of its own, where one grouped launch would do."""
+        return self.readings[buffer] > _FEW_LOOPS and product(self.graph.layouts[buffer].size) == 1
 
     def _try_merge(self, first: Group, second: Group) -> bool:
         """Merge `second` into `first`, one of its partners, if they can be one kernel."""

@@ -441,7 +441,7 @@ class _Finish:
             for written, (target, number) in stores.items():
                 if roles[written] != "out" or target != index or number < last_read[read]:
                     continue
-                if isinstance(index, int) or not axes <= index.free_symbols:
+                if not axes <= free_symbols(index):
                     continue
                 if dtype_info(self.dtype_of(read)).nbytes == dtype_info(self.dtype_of(written)).nbytes:
                     pairs.append((read, written))

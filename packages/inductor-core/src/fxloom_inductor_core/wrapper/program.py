@@ -15,8 +15,10 @@ from typing import Any
 
 from fxloom_inductor_core.ir.graph import LoweredGraph, Operand
 from fxloom_inductor_core.memory.liveness import dying_buffers, last_uses, settled_outputs
+from fxloom_inductor_core.memory.overwrites import new_values, overwrites
 from fxloom_inductor_core.memory.reuse import MemoryPlan
 from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.scheduler.grouping import Batch, batches
 from fxloom_inductor_core.scheduler.groups import Group
 from fxloom_inductor_core.scheduler.kernels import FusedKernel, make_kernel
 from fxloom_interfaces.codegen import Codegen
@@ -26,6 +28,7 @@ from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import (
     BindSize,
     Call,
+    GroupedLaunch,
     Kernel,
     Launch,
     Program,
@@ -36,6 +39,10 @@ from fxloom_interfaces.program import (
     View,
     YieldOutputs,
 )
+from fxloom_interfaces.signature import GraphSignature
+
+#: bytes of a buffer up to which it may be made before its turn
+_SMALL_NBYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +59,16 @@ def plan(
     groups: Sequence[Group],
     codegens: Mapping[str, Codegen],
     options: InductorOptions,
+    signature: GraphSignature | None = None,
     donated: Container[str] = (),
     yield_nbytes: int = 0,
 ) -> Planned:
-    """The program that runs `groups` in their order.
+    """The program that runs `groups` in their order, save for grouped launches.
 
-    donated: inputs that nobody else holds, so that they are freed after their last reader. yield_nbytes: outputs are given away
-    when so many bytes of them are made; 0: all at the end.
+    signature: which outputs are new values of inputs. donated: inputs that nobody else holds, so that they are freed after their last
+    reader. yield_nbytes: outputs are given away when so many bytes of them are made; 0: all at the end.
     """
-    return _Planner(graph, groups, codegens, options, donated, yield_nbytes).run()
+    return _Planner(graph, groups, codegens, options, signature, donated, yield_nbytes).run()
 
 
 class _Planner:
@@ -70,10 +78,14 @@ class _Planner:
         groups: Sequence[Group],
         codegens: Mapping[str, Codegen],
         options: InductorOptions,
+        signature: GraphSignature | None,
         donated: Container[str],
         yield_nbytes: int,
     ) -> None:
         self.graph = graph
+        self.options = options
+        self.new_values = new_values(graph, signature) if options.reuse_memory else {}
+        self.overwrites: dict[str, str] = {}
         self.groups = groups
         self.codegens = codegens
         self.steps: list[Step] = []
@@ -97,25 +109,33 @@ class _Planner:
         wanted = [kernel is None or bool(kernel.kernel.stages) for kernel in fused]
         self.groups = list(itertools.compress(self.groups, wanted))
         fused = list(itertools.compress(fused, wanted))
-        last = last_uses([self._touched(group, kernel) for group, kernel in zip(self.groups, fused, strict=True)])
+        steps = batches(self.groups, fused, self.codegens, self._may_come_early)
+        self.overwrites = overwrites(self.graph, self.new_values, steps)
+        touched = [
+            [name for group, kernel in zip(step.groups, step.fused, strict=True) for name in self._touched(group, kernel)] for step in steps
+        ]
+        last = last_uses(touched)
         dying = dying_buffers(self.graph, last, self.donated)
         self.settled = settled_outputs(self.graph, last)
-        for group, kernel in zip(self.groups, fused, strict=True):
-            for buffer in self._allocated(group, kernel):
-                self.memory.expect(buffer)
-            if group.call is not None and group.call.aliases:
-                self.memory.share(group.call.reads())
-        for number, (group, kernel) in enumerate(zip(self.groups, fused, strict=True)):
+        for step in steps:
+            for group, kernel in zip(step.groups, step.fused, strict=True):
+                for buffer in self._allocated(group, kernel):
+                    self.memory.expect(buffer)
+                if group.call is not None and group.call.aliases:
+                    self.memory.share(group.call.reads())
+        for number, step in enumerate(steps):
             dead = dying.get(number, [])
-            if kernel is not None:
-                self._launch(group, kernel, dead)
+            if step.general is not None:
+                self._grouped_launch(step, dead)
+            elif step.fused[0] is not None:
+                self._launch(step.groups[0], step.fused[0], dead)
             else:
-                self._call(group)
+                self._call(step.groups[0])
             free = self.memory.release(dead)
             if free is not None:
                 self.steps.append(free)
             if self.yield_nbytes:
-                self._yield(group, number)
+                self._yield(step.groups, number)
         self.steps.append(Return(tuple(None if n in self.yielded else self._returned(o) for n, o in enumerate(self.graph.outputs))))
         program = Program(
             tuple(self.graph.inputs),
@@ -145,15 +165,25 @@ class _Planner:
         """Buffers that the group's step reads or writes."""
         return [*group.reads, *group.writes] if kernel is None else [*kernel.buffers, *group.bases().values()]
 
-    def _yield(self, group: Group, number: int) -> None:
+    def _may_come_early(self, kernel: FusedKernel) -> bool:
+        """Whether a kernel writes little, or only what lives to the end, so that it may run before its turn."""
+        for buffer, described in zip(kernel.buffers, kernel.kernel.arguments, strict=True):
+            if described.role != "in" and buffer not in self.new_values:
+                nbytes = self.memory.memory(buffer)[1]
+                if not isinstance(nbytes, int) or nbytes > _SMALL_NBYTES:
+                    return False
+        return True
+
+    def _yield(self, groups: Sequence[Group], number: int) -> None:
         """Give away the outputs that are made and that nothing reads any more, when they are `yield_nbytes` or more."""
         if number not in self.settled:
             return
         for position in self.settled[number]:
             output = self.graph.outputs[position]
             # what may share memory with something that is read later stays: who gets it may write there
+            call = groups[0].call
             own = self.memory.is_own(output.buffer)
-            if own or (group.call is not None and output.buffer in group.call.results and not group.call.aliases):
+            if own or (call is not None and output.buffer in call.results and not call.aliases):
                 self.ready[position] = None
         given = {position: self.graph.outputs[position] for position in self.ready}
         names = dict.fromkeys(output.buffer for output in given.values())
@@ -169,27 +199,50 @@ class _Planner:
     def _allocated(self, group: Group, kernel: FusedKernel | None) -> list[str]:
         if kernel is None:
             return list(group.call.writes) if group.call is not None else []
-        return [b for b in kernel.buffers if b in group.writes and b not in group.bases()]
+        return [b for b in kernel.buffers if b in group.writes and b not in group.bases() and b not in self.overwrites]
 
     # ---------------------------------------------------------------------------------------------------- steps
 
     def _launch(self, group: Group, fused: FusedKernel, dying: list[str]) -> None:
-        for buffer in fused.buffers:
-            if buffer in group.bases():
-                self.steps.append(self.memory.go_on(buffer, group.bases()[buffer], dying))
-            elif buffer in group.writes:
-                source = self.memory.in_place(buffer, fused.in_place, dying)
-                self.steps.append(self.memory.allocate(buffer, source))
-                if source is not None and fused.is_copy:
-                    return  # of memory to itself
+        if not self._allocate(group, fused, dying):
+            return
         name = self._kernel_name(fused.kernel, group.device)
         for size in fused.kernel.sizes:
             if size not in self.graph.sizes and size not in self.graph.unbacked:
                 raise InternalError("inductor.plan", f"kernel {name} takes the size {size}, which nothing tells")
         self.steps.append(Launch(name, fused.buffers, tuple(symbol(s) for s in fused.kernel.sizes)))
 
-    def _kernel_name(self, kernel: Kernel, device: str) -> str:
-        key = f"{device} {kernel.digest()}"
+    def _grouped_launch(self, step: Batch, dying: list[str]) -> None:
+        if step.general is None:
+            raise AssertionError("a batch of one is launched as it is")
+        reads = Counter(buffer for fused in step.fused if fused is not None for buffer in fused.buffers)
+        shared = [buffer for buffer in dying if reads[buffer] > 1]  # nobody may write to what others read
+        alone = [buffer for buffer in dying if reads[buffer] == 1]
+        sets = []
+        for group, fused, general in zip(step.groups, step.fused, step.general, strict=True):
+            if fused is not None and self._allocate(group, fused, alone):
+                sets.append((fused.buffers, general.sizes))
+        dying[:] = [buffer for buffer in dying if buffer in alone or buffer in shared]
+        if sets:
+            name = self._kernel_name(step.general[0].kernel, step.groups[0].device, grouped=True)
+            self.steps.append(GroupedLaunch(name, tuple(sets)))
+
+    def _allocate(self, group: Group, fused: FusedKernel, dying: list[str]) -> bool:
+        """Memory for what a kernel writes; False where it would only copy memory to itself."""
+        for buffer in fused.buffers:
+            if buffer in group.bases():
+                self.steps.append(self.memory.go_on(buffer, group.bases()[buffer], dying))
+            elif buffer in self.overwrites:
+                self.steps.append(self.memory.over(buffer, self.overwrites[buffer]))
+            elif buffer in group.writes:
+                source = self.memory.in_place(buffer, fused.in_place, dying)
+                self.steps.append(self.memory.allocate(buffer, source))
+                if source is not None and fused.is_copy:
+                    return False
+        return True
+
+    def _kernel_name(self, kernel: Kernel, device: str, *, grouped: bool = False) -> str:
+        key = f"{device} {kernel.digest()}{' grouped' if grouped else ''}"
         if key not in self.kernels:
             words = "_".join(kernel.title)[:48].rstrip("_")
             name = f"fused_{words}_{len(self.kernels)}"

@@ -21,6 +21,7 @@ from fxloom_interfaces.program import (
     BindSize,
     Call,
     Free,
+    GroupedLaunch,
     Item,
     Launch,
     Program,
@@ -114,7 +115,7 @@ class _Printer:
         self.program = program
         self.codegens = codegens
         self.devices = dict(program.devices)
-        self.shapes: dict[str, tuple[Any, ...]] = {}
+        self.shapes: dict[str, tuple[Any, ...]] = {i.name: (i.size, i.stride, i.dtype) for i in program.inputs}
         self.in_parts = any(isinstance(step, YieldOutputs) for step in program.steps)
 
     def step(self, step: Step) -> list[str]:
@@ -130,6 +131,10 @@ class _Printer:
                 by_address = self.codegens[self.devices[kernel].split(":")[0]].capabilities.arguments == "address"
                 arguments = [f"{b}.data_ptr()" if by_address else b for b in buffers]
                 return [f"{kernel}({', '.join([*arguments, *(print_expr(s) for s in sizes)])})"]
+            case GroupedLaunch(kernel, sets):
+                tail = ".data_ptr()" if self.codegens[self.devices[kernel].split(":")[0]].capabilities.arguments == "address" else ""
+                lines = [", ".join([*(f"{b}{tail}" for b in buffers), *map(print_expr, sizes)]) for buffers, sizes in sets]
+                return [f"{kernel}([", *(f"    {line}," for line in lines), "])"]
             case Call(target, args, kwargs, results, unpack, strides):
                 arguments = [_argument(a) for a in args] + [f"{k}={_argument(v)}" for k, v in kwargs]
                 call = f"{target}({', '.join(arguments)})"

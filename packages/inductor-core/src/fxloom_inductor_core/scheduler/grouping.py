@@ -1,0 +1,176 @@
+"""Grouped launches: independent elementwise kernels with the same body, over other sizes and buffers, run at once.
+
+In: groups in a runnable order, with their kernels. Out: the same groups as batches in a runnable order; those of a batch don't depend
+on one another. An optimizer's step is a batch or two, however many parameters it has.
+Invariant: a group may come earlier than it stood, never later, and only where what it writes is small or lives to the program's end:
+so no more memory is in use, but for a little.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeAlias
+
+import sympy
+
+from fxloom_inductor_core.scheduler.groups import Group
+from fxloom_inductor_core.scheduler.kernels import FusedKernel
+from fxloom_inductor_core.scheduler.spaces import linear_parts
+from fxloom_interfaces.codegen import Codegen
+from fxloom_interfaces.expr import Expr, normalize, substitute, symbol
+from fxloom_interfaces.ops import OPS
+from fxloom_interfaces.program import Axis, Compute, Constant, Instruction, Kernel, Load, Store
+
+#: of `Compute`, beside those of OPS: all but random ones
+_FURTHER_OPS = frozenset({"where", "to_dtype", "bitcast"})
+
+
+@dataclass(frozen=True, slots=True)
+class General:
+    """An elementwise kernel whose extents, strides and offsets are sizes, and their values for the kernel that it was made from."""
+
+    kernel: Kernel
+    sizes: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Groups that run at once.
+
+    general: for each its kernel with numbers as sizes; these kernels are equal. None for a batch of one.
+    """
+
+    groups: tuple[Group, ...]
+    fused: tuple[FusedKernel | None, ...]
+    general: tuple[General, ...] | None = None
+
+
+def generalize(kernel: Kernel) -> General | None:
+    """`kernel` with its numbers as sizes; None where it is not elementwise, or an index is not linear in its axes."""
+    if kernel.inner or len(kernel.stages) != 1:
+        return None
+    axes = frozenset(symbol(axis.name) for axis in kernel.outer)
+    sizes: dict[tuple[str, Expr], sympy.Symbol] = {}
+
+    def size(value: Expr, kind: str) -> sympy.Symbol:
+        return sizes.setdefault((kind, value), symbol(f"n{len(sizes)}"))
+
+    outer = tuple(Axis(axis.name, size(axis.size, "step")) for axis in kernel.outer)
+    body: list[Instruction] = []
+    for instruction in kernel.stages[0].body:
+        match instruction:
+            case Load(index=index) | Store(index=index, mode=None):
+                parts = _parts(index, axes)
+                if parts is None:
+                    return None
+                steps, offset = parts
+                made: Expr = 0 if offset == 0 else size(offset, "offset")
+                for axis, step in steps:
+                    made = made + axis * (step if step == 1 else size(step, "step"))
+                body.append(replace(instruction, index=normalize(made)))
+            case Constant():
+                body.append(instruction)
+            case Compute(op=op) if op in OPS or op in _FURTHER_OPS:
+                body.append(instruction)
+            case _:
+                return None
+    stage = replace(kernel.stages[0], body=tuple(body))
+    names = tuple(s.name for s in sizes.values())
+    return General(replace(kernel, outer=outer, stages=(stage,), sizes=names), tuple(value for _, value in sizes))
+
+
+@lru_cache(maxsize=1 << 12)
+def _parts(index: Expr, axes: frozenset[sympy.Symbol]) -> tuple[tuple[tuple[sympy.Symbol, Expr], ...], Expr] | None:
+    """(axes with their strides, offset) of an index that is linear in the axes."""
+    strides, tangled = linear_parts(index, axes)
+    if tangled:
+        return None
+    offset = normalize(substitute(index, dict.fromkeys(axes, 0)))
+    if not isinstance(offset, int) and offset.free_symbols & axes:
+        return None
+    return tuple(sorted(strides.items(), key=lambda item: item[0].name)), offset
+
+
+#: device, digest of the general kernel
+_Key: TypeAlias = "tuple[str, str]"
+
+
+def batches(
+    groups: Sequence[Group],
+    fused: Sequence[FusedKernel | None],
+    codegens: Mapping[str, Codegen],
+    may_come_early: Callable[[FusedKernel], bool],
+) -> list[Batch]:
+    """The groups as batches. may_come_early: whether a kernel adds little to the memory in use where it runs early."""
+    general = [None if kernel is None else _general(group, kernel, codegens) for group, kernel in zip(groups, fused, strict=True)]
+    keys: list[_Key | None] = [
+        None if made is None else (group.device, made.kernel.digest()) for group, made in zip(groups, general, strict=True)
+    ]
+    counts: dict[_Key, int] = {}
+    for key in keys:
+        if key is not None:
+            counts[key] = counts.get(key, 0) + 1
+    places = {group.number: place for place, group in enumerate(groups)}
+    waiting = [sum(1 for number in group.before if number in places) for group in groups]
+    ready = [place for place, count in enumerate(waiting) if count == 0]
+    peers: dict[_Key, dict[int, None]] = {}
+    result: list[Batch] = []
+    done: set[int] = set()
+
+    def enter(place: int) -> None:
+        key = keys[place]
+        if key is not None and counts[key] > 1:
+            peers.setdefault(key, {})[place] = None
+
+    heapq.heapify(ready)
+    for place in ready:
+        enter(place)
+    while ready:
+        first = heapq.heappop(ready)
+        if first in done:
+            continue
+        members = [first]
+        key = keys[first]
+        if key is not None and counts[key] > 1:
+            del peers[key][first]
+            early = sorted(place for place in peers[key] if _fits(fused[place], may_come_early))
+            members += early
+            for place in early:
+                del peers[key][place]
+        done.update(members)
+        made = tuple(general[place] for place in members)
+        several = len(members) > 1
+        result.append(
+            Batch(
+                tuple(groups[place] for place in members),
+                tuple(fused[place] for place in members),
+                tuple(one for one in made if one is not None) if several else None,
+            )
+        )
+        for member in members:
+            for number in groups[member].after:
+                later = places.get(number)
+                if later is None:
+                    continue
+                waiting[later] -= 1
+                if waiting[later] == 0:
+                    heapq.heappush(ready, later)
+                    enter(later)
+    return result
+
+
+def _fits(kernel: FusedKernel | None, may_come_early: Callable[[FusedKernel], bool]) -> bool:
+    return kernel is not None and may_come_early(kernel)
+
+
+def _general(group: Group, kernel: FusedKernel, codegens: Mapping[str, Codegen]) -> General | None:
+    capabilities = codegens[group.device.split(":")[0]].capabilities
+    if "grouped" not in capabilities.fusions:
+        return None
+    made = generalize(kernel.kernel)
+    if made is None or len(made.kernel.arguments) + len(made.sizes) > capabilities.max_arguments:
+        return None
+    return made
