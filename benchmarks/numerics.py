@@ -46,6 +46,8 @@ UNARY: dict[str, Callable[..., Any]] = {
     "mul(0.1)": lambda x: x * 0.1,
     "div(0.3)": lambda x: x / 0.3,
     "remainder(0.3)": lambda x: x % 0.3,
+    "floor_divide(0.3)": lambda x: x // 0.3,
+    "div(0.3, trunc)": lambda x: torch.div(x, 0.3, rounding_mode="trunc"),
 }
 BINARY: dict[str, Callable[..., Any]] = {
     **{

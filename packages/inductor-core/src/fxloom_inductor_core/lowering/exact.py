@@ -40,9 +40,9 @@ def is_exact(node: torch.fx.Node) -> bool:
 
 
 def _one_rounding(node: torch.fx.Node, target: torch._ops.OpOverload) -> bool:
-    """Not a sum with a factor, which eager may round once or twice, nor a quotient that is rounded to an integer afterwards."""
+    """Not a sum with a factor, which eager may round once or twice, nor a quotient with a rounding mode."""
     name = target.overloadpacket.__name__
     if name in ("add", "sub", "rsub"):
         alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
         return alpha == 1
-    return name != "div" or node.kwargs.get("rounding_mode") is None
+    return name != "div" or len(node.args) + len(node.kwargs) == 2

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxloom_inductor_core.ir.numbers import Float
-from fxloom_inductor_core.lowering.promote import elementwise, is_tensor, promote, result_device, to_float
+from fxloom_inductor_core.lowering.promote import elementwise, is_number_on_cpu, is_tensor, promote, result_device, to_float
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath
 from fxloom_interfaces.ops import OPS
@@ -211,10 +211,18 @@ def mul(cx: LoweringContext, a: Any, b: Any) -> Any:
     return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, op="mul")
 
 
+def _quotient(cx: LoweringContext, divisor: Any, device: str) -> Callable[[Any, Any, Any, str], Any]:
+    """Division as eager does it: kernels off the CPU multiply by the reciprocal of a number beside the tensor."""
+    if device == "cpu" or not is_number_on_cpu(cx, divisor):
+        return lambda ops, x, y, dtype: ops.div(x, y)
+    return lambda ops, x, y, dtype: ops.mul(x, ops.div(ops.constant(1, dtype), y))
+
+
 @lowering(aten.div.Tensor, aten.div.Scalar)
 def div(cx: LoweringContext, a: Any, b: Any) -> Any:
     dtype = _result(cx)
-    return elementwise(cx, [a, b], lambda ops, x, y: ops.div(x, y), dtype=dtype, compute=dtype, op="div")
+    quotient = _quotient(cx, b, str(cx.fake.device))
+    return elementwise(cx, [a, b], lambda ops, x, y: quotient(ops, x, y, opmath(dtype)), dtype=dtype, compute=dtype, op="div")
 
 
 def _may_raise(dtype: str, divisor: Any) -> bool:
@@ -234,13 +242,28 @@ def div_mode(cx: LoweringContext, a: Any, b: Any, rounding_mode: str | None = No
     if is_integer(dtype):
         name = "floor_div" if rounding_mode == "floor" else "trunc_div"
         return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=True)
+    quotient = _quotient(cx, b, str(cx.fake.device))
+    steps = _rounded_steps(dtype) if not is_number_on_cpu(cx, b) else _unrounded
     if rounding_mode == "trunc":
-        return elementwise(
-            cx, [a, b], lambda ops, x, y: ops.trunc(ops.div(x, y)), dtype=dtype, compute=dtype, op="div_mode", ops=2
-        )
-    return elementwise(
-        cx, [a, b], lambda ops, x, y: _float_floor_div(ops, x, y, opmath(dtype)), dtype=dtype, compute=dtype, op="div_mode", ops=10
-    )
+
+        def function(ops: Any, x: Any, y: Any) -> Any:
+            return ops.trunc(steps(ops, quotient(ops, x, y, opmath(dtype))))
+
+    else:
+
+        def function(ops: Any, x: Any, y: Any) -> Any:
+            return _float_floor_div(ops, x, y, opmath(dtype), quotient, steps)
+
+    return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype, op="div_mode", ops=10)
+
+
+def _unrounded(ops: Any, value: Any) -> Any:
+    return value
+
+
+def _rounded_steps(dtype: str) -> Callable[[Any, Any], Any]:
+    """Rounds a step within an operator whose kernel computes in the half type itself."""
+    return _unrounded if opmath(dtype) == dtype else lambda ops, value: ops.to_dtype(ops.to_dtype(value, dtype), opmath(dtype))
 
 
 @lowering(aten.floor_divide.default)
@@ -248,16 +271,16 @@ def floor_divide(cx: LoweringContext, a: Any, b: Any) -> Any:
     return div_mode(cx, a, b, rounding_mode="floor")
 
 
-def _float_floor_div(ops: Any, a: Any, b: Any, dtype: str) -> Any:
+def _float_floor_div(ops: Any, a: Any, b: Any, dtype: str, divide: Callable[..., Any], steps: Callable[[Any, Any], Any]) -> Any:
     """c10::div_floor_floating: exact where floor(a / b) would round up, -1 toward minus infinity, signed zeros kept."""
     zero, one, half = (ops.constant(c, dtype) for c in (0, 1, 0.5))
     rest = ops.fmod(a, b)
-    quotient = ops.div(ops.sub(a, rest), b)
+    quotient = steps(ops, divide(ops, steps(ops, ops.sub(a, rest)), b, dtype))
     opposite = ops.logical_and(ops.ne(rest, zero), ops.ne(ops.lt(b, zero), ops.lt(rest, zero)))
-    quotient = ops.where(opposite, ops.sub(quotient, one), quotient)
+    quotient = ops.where(opposite, steps(ops, ops.sub(quotient, one)), quotient)
     floored = ops.floor(quotient)
     rounded = ops.where(ops.gt(ops.sub(quotient, floored), half), ops.add(floored, one), floored)
-    signed_zero = ops.copysign(zero, ops.div(a, b))
+    signed_zero = ops.copysign(zero, divide(ops, a, b, dtype))
     result = ops.where(ops.eq(quotient, zero), signed_zero, rounded)
     return ops.where(ops.eq(b, zero), ops.div(a, b), result)
 
@@ -324,7 +347,7 @@ lowering(aten.remainder.Tensor, aten.remainder.Scalar)(_rest_of_division("remain
 lowering(aten.fmod.Tensor, aten.fmod.Scalar)(_rest_of_division("fmod"))
 
 
-def _integer_power(ops: Any, x: Any, exponent: int, dtype: str) -> Any:
+def _integer_power(ops: Any, x: Any, exponent: int, dtype: str, steps: Callable[[Any, Any], Any] = _unrounded) -> Any:
     result = None
     square = x
     while exponent:
@@ -332,7 +355,7 @@ def _integer_power(ops: Any, x: Any, exponent: int, dtype: str) -> Any:
             result = square if result is None else ops.mul(result, square)
         exponent >>= 1
         if exponent:
-            square = ops.mul(square, square)
+            square = steps(ops, ops.mul(square, square))
     return ops.constant(1, dtype) if result is None else result
 
 
@@ -349,14 +372,16 @@ def pow_scalar(cx: LoweringContext, x: Any, exponent: Any) -> Any:
     if exponent == -0.5 and roots:
         return elementwise(cx, [x], lambda ops, a: ops.rsqrt(a), dtype=dtype, compute=dtype, heavy=True)
     whole = int(exponent) if math.isfinite(exponent) and exponent == int(exponent) else None
+    # one kernel of eager's computes powers of halves in float32, the others round each product
+    steps = _unrounded if dtype == "float16" and x.device == "cpu" else _rounded_steps(dtype)
     # eager's own special cases are 2, 3, -1, -2; higher powers by squaring would round more often than pow does
     if whole in (0, 1, 2, 3) or (whole is not None and whole >= 0 and is_integer(dtype) and not isinstance(exponent, float)):
-        return elementwise(cx, [x], lambda ops, a: _integer_power(ops, a, whole or 0, compute), dtype=dtype, compute=dtype, ops=3)
+        return elementwise(cx, [x], lambda ops, a: _integer_power(ops, a, whole or 0, compute, steps), dtype=dtype, compute=dtype, ops=3)
     if whole in (-1, -2) and is_float(dtype):
         return elementwise(
             cx,
             [x],
-            lambda ops, a: ops.reciprocal(_integer_power(ops, a, -int(whole), compute)),
+            lambda ops, a: ops.reciprocal(_integer_power(ops, a, -int(whole), compute, steps)),
             dtype=dtype,
             compute=dtype,
             ops=2,

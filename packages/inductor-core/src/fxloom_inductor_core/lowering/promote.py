@@ -106,7 +106,7 @@ def elementwise(
     and tensors without axes skip that first step where `takes_wide_number` says so of `op`.
     """
     device = result_device([v for v in inputs if is_tensor(v)]) if any(map(is_tensor, inputs)) else "cpu"
-    wide = [_is_number_on_cpu(cx, v) and takes_wide_number(op, position, device) for position, v in enumerate(inputs)]
+    wide = [is_number_on_cpu(cx, v) and takes_wide_number(op, position, device) for position, v in enumerate(inputs)]
     inputs = [cx.float_tensor(value, device) if isinstance(value, Float) else value for value in inputs]
     tensors: list[AnyTensor] = [v for v in inputs if is_tensor(v)]
     if not tensors:
@@ -127,7 +127,7 @@ def elementwise(
     return cx.compute(size, dtype, result_device(tensors), body, tensors, ops=ops, heavy=heavy)
 
 
-def _is_number_on_cpu(cx: LoweringContext, value: Any) -> bool:
+def is_number_on_cpu(cx: LoweringContext, value: Any) -> bool:
     """Also a tensor without axes, where the kernel that eager launches reads it as a number."""
     return not is_tensor(value) or (value.size == () and (value.device == "cpu" or value.buffer in cx.moved_scalars))
 
