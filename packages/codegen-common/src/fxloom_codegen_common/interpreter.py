@@ -334,4 +334,6 @@ def scan(kind: str, rows: Tensor, dtype: str) -> Tensor:
             return rows.cummax(-1).values.to(torch_dtype(dtype))
         case "min":
             return rows.cummin(-1).values.to(torch_dtype(dtype))
+        case "logsumexp":
+            return wide.logcumsumexp(-1).to(torch_dtype(dtype))
     raise ValueError(f"unknown scan {kind!r}")

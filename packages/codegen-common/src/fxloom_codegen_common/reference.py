@@ -23,7 +23,7 @@ _CAPABILITIES = Capabilities(
     arguments="tensor",
     fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal", "grouped"}),
     reductions=frozenset(REDUCTION_RESULTS),
-    scans=frozenset({"sum", "prod", "max", "min"}),
+    scans=frozenset({"sum", "prod", "max", "min", "logsumexp"}),
     dtypes=frozenset(name for name, info in DTYPES.items() if info.kind != "complex"),
     scatters=frozenset(
         f"{mode} {name}"

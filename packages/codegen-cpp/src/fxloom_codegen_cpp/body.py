@@ -159,7 +159,7 @@ class BodyEmitter:
                     variable = f"v{result}_lanes[lane]" if self.across else f"v{result}"
                     self.out.line(fold_text(kind, variable, self.texts[value], dtype))
                     self.texts[result] = (
-                        Text(variable) if running_type(dtype) == ctype(dtype) else Text(f"({ctype(dtype)}){variable}", ATOM - 1)
+                        Text(variable) if running_type(kind, dtype) == ctype(dtype) else Text(f"({ctype(dtype)}){variable}", ATOM - 1)
                     )
                     self.dtypes[result] = dtype
                 case Store(buffer=buffer, index=index, value=value, mode=mode):

@@ -105,7 +105,7 @@ class ColumnEmitter(BodyEmitter):
 
     def _declare_running(self, instruction: Accumulate) -> None:
         variable = f"v{instruction.result}_lanes"
-        self.out.line(f"{running_type(instruction.dtype)} {variable}[{LANES}];")
+        self.out.line(f"{running_type(instruction.kind, instruction.dtype)} {variable}[{LANES}];")
         with self.out.block(f"for (int lane = 0; lane < {LANES}; ++lane) {{"):
             self.out.line(f"{variable}[lane] = {identity(instruction.kind, instruction.dtype)};")
 

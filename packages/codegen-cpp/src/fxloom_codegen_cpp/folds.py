@@ -39,7 +39,7 @@ def identity(kind: str, dtype: str) -> str:
             return "0"
         case "prod":
             return "1"
-        case "max":
+        case "max" | "logsumexp":
             return LOWEST[dtype]
         case "min":
             return HIGHEST[dtype]
@@ -54,6 +54,8 @@ def fold_text(kind: str, into: str, value: Text, dtype: str) -> str:
             return f"{into} *= {value};"
         case "max" | "min":
             return f"{into} = {kind}imum<{ctype(dtype)}>({value}, {into});"
+        case "logsumexp":
+            return f"{into} = log_add_exp({value}, {into});"
         case "any":
             return f"{into} |= {value.at(ATOM - 1)};"
         case "all":
@@ -77,6 +79,6 @@ def wider(dtype: str) -> str:
     return "long double" if dtype == "float64" else "double"
 
 
-def running_type(dtype: str) -> str:
-    """A running float32 sum is kept in double, as eager keeps it."""
-    return "double" if dtype == "float32" else ctype(dtype)
+def running_type(kind: str, dtype: str) -> str:
+    """Running float32 sums and products are kept in double, as eager keeps them."""
+    return "double" if dtype == "float32" and kind not in ("max", "min") else ctype(dtype)

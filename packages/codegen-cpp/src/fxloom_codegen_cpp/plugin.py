@@ -27,7 +27,7 @@ _CAPABILITIES = Capabilities(
     arguments="address",
     fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal", "grouped"}),
     reductions=frozenset(REDUCTION_RESULTS),
-    scans=frozenset({"sum", "prod"}),
+    scans=frozenset({"sum", "prod", "max", "min", "logsumexp"}),
     dtypes=frozenset(_DTYPES),
     scatters=frozenset(
         f"{mode} {dtype}"

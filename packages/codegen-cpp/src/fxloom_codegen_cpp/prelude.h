@@ -57,6 +57,12 @@ template <typename T> FXLOOM_INLINE T minimum(T a, T b) {
     return a != a ? a : smaller;
 }
 
+// log(exp(a) + exp(b)); the difference of equal infinities would be NaN
+FXLOOM_INLINE double log_add_exp(double a, double b) {
+    const double larger = maximum(a, b), smaller = minimum(a, b);
+    return larger == smaller & __builtin_fabs(a) == __builtin_inf() ? a : larger + __builtin_log1p(__builtin_exp(smaller - larger));
+}
+
 template <typename T> FXLOOM_INLINE T sign(T a) { return (T)((a > T(0)) - (a < T(0))); }
 
 // Integer division and remainder; b == 0 gives 0 (the remainder: a) instead of a trap, as does the lowest number by -1.

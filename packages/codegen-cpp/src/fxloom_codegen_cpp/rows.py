@@ -58,7 +58,7 @@ class RowEmitter(BodyEmitter):
         for instruction in stage.body:
             if isinstance(instruction, Accumulate):
                 start = identity(instruction.kind, instruction.dtype)
-                out.line(f"{running_type(instruction.dtype)} v{instruction.result} = {start};")
+                out.line(f"{running_type(instruction.kind, instruction.dtype)} v{instruction.result} = {start};")
         last = inner[-1]
         welford = [r for r in reductions if r.kind == "welford"]
         if welford and len(reductions) == len(welford) and not any(isinstance(i, (Store, Accumulate)) for i in stage.body):

@@ -535,7 +535,7 @@ class _Emitter:
 
 #: Position that loses to every other.
 _LAST_POSITION = str((1 << 31) - 1)
-_SCANS = {"sum": "plus", "prod": "multiply", "max": "maximum_nan", "min": "minimum_nan"}
+_SCANS = {"sum": "plus", "prod": "multiply", "max": "maximum_nan", "min": "minimum_nan", "logsumexp": "log_add_exp"}
 _ARG = {"argmax": ("max", "larger_first"), "argmin": ("min", "smaller_first")}
 
 

@@ -126,6 +126,14 @@ def plus(a, b):
 def multiply(a, b):
     return a * b
 """,
+    "log_add_exp": """
+@triton.jit
+def log_add_exp(a, b):  # log(exp(a) + exp(b)); the difference of equal infinities would be NaN
+    larger = maximum_nan(a, b)
+    smaller = minimum_nan(a, b)
+    same = (a == b) & (tl.abs(a) == float("inf"))
+    return tl.where(same, a, larger + libdevice.log1p(libdevice.exp(smaller - larger)))
+""",
     "sign_float": """
 @triton.jit
 def sign_float(a):

@@ -122,14 +122,15 @@ class Reduction(Node):
 
 @dataclass(frozen=True, slots=True)
 class Scan(Node):
-    """out[.., k] = combine of body(.., 0..k) along the last axis. combine: "sum", "prod", "max", "min"."""
+    """out[.., k] = combine of body(.., 0..k) along the last axis. combine: "sum", "prod", "max", "min" (a NaN stays),
+    "logsumexp", the logarithm of the sum of exponentials."""
 
     combine: str
     acc_dtype: str
     body: Body
 
     def __post_init__(self) -> None:
-        if self.combine not in ("sum", "prod", "max", "min"):
+        if self.combine not in ("sum", "prod", "max", "min", "logsumexp"):
             raise IRError(f"unknown scan {self.combine!r}")
 
     def __str__(self) -> str:

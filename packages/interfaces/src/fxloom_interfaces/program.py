@@ -166,7 +166,7 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Accumulate:
-    """%result = fold of %value over the inner axes up to and with this point, in row-major order (a scan)."""
+    """%result = fold of %value over the inner axes up to and with this point, in row-major order (a scan). kind: as in `loop_ir.Scan`."""
 
     result: Value
     kind: str

@@ -109,7 +109,13 @@ def _scan(kind: str, dtype: str) -> KernelCase:
         (Axis("x0", 7),), (Axis("r0", width),), (Stage(True, body),), _buffers(f"in x {dtype}", f"out out {dtype}"), title=(kind,)
     )
     type_ = torch_dtype(dtype)
-    run = {"sum": lambda t: t.cumsum(-1, dtype=type_), "prod": lambda t: t.cumprod(-1, dtype=type_)}[kind]
+    run: Callable[[Tensor], Tensor] = {
+        "sum": lambda t: t.cumsum(-1, dtype=type_),
+        "prod": lambda t: t.cumprod(-1, dtype=type_),
+        "max": lambda t: t.cummax(-1).values,
+        "min": lambda t: t.cummin(-1).values,
+        "logsumexp": lambda t: t.logcumsumexp(-1),
+    }[kind]
 
     def make() -> list[Tensor]:
         return [torch.randint(-2, 3, (7, width)).to(type_), torch.full((7, width), 9, dtype=type_)]
@@ -293,7 +299,8 @@ CASES: tuple[KernelCase, ...] = (
     *(_pointwise(dtype) for dtype in ("float32", "float64", "int64", "int32")),
     _transposed(),
     *(_reduction(kind, width) for kind in ("sum", "max", "min") for width in (1, 33, 5000)),
-    *(_scan(kind, dtype) for kind in ("sum", "prod") for dtype in ("float32", "int64")),
+    *(_scan(kind, dtype) for kind in ("sum", "prod", "max", "min") for dtype in ("float32", "int64")),
+    _scan("logsumexp", "float32"),
     *(_softmax(width) for width in (1, 40, 3000)),
     _gather(),
     *(_scatter(mode, dtype) for mode, dtype in _SCATTERS),

@@ -61,5 +61,16 @@ _call(
     "igamma", "igammac", "special_zeta", "special_zeta.other_scalar", "special_zeta.self_scalar",
     *(f"special_{name}{overload}" for overload in ("", ".n_scalar", ".x_scalar") for name in _POLYNOMIALS),
 )  # fmt: skip
+_call(
+    "selection and sorting algorithms of eager's library; a kernel of ours would sort whole rows",
+    "sort", "sort.stable", "topk", "kthvalue", "median", "median.dim", "nanmedian", "nanmedian.dim", "mode",
+    "_unique", "_unique2", "unique_dim", "unique_consecutive",
+)  # fmt: skip
+_call(
+    "bins are found and counted in one pass over the data by each thread, each with bins of its own",
+    "histc", "histogram.bin_ct", "histogram.bins_tensor",
+    "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors",
+)  # fmt: skip
+_call("segments are as long as the data says: eager's kernel walks them", "segment_reduce", "_segment_reduce_backward")
 
 lowering(*LIBRARY_CALLS)(library_call)
