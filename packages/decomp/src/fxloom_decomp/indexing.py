@@ -72,6 +72,28 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
     return torch.permute(written, [order.index(axis) for axis in range(x.dim())])
 
 
+@decomposition(aten.as_strided_scatter.default)
+def as_strided_scatter(x: Tensor, source: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Tensor:
+    """Of a tensor whose memory is its elements in order."""
+    offset = storage_offset or 0
+    if any(type(number) is not int for number in (*x.shape, *size, *stride, offset)) or not x.is_contiguous() or x.storage_offset():
+        return NotImplemented
+    if list(source.shape) != list(size) or x.dtype != source.dtype or not source.numel():
+        return NotImplemented
+    inner = 1
+    for extent, step in sorted(zip(size, stride, strict=True), key=lambda axis: axis[1]):
+        if extent > 1 and step < inner:
+            return NotImplemented  # elements share memory, perhaps, which eager refuses
+        inner = inner + step * (extent - 1)
+    if offset + inner > x.numel():
+        return NotImplemented
+    place = torch.full((), offset, dtype=torch.int64, device=x.device)
+    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        line = torch.arange(extent, dtype=torch.int64, device=x.device) * step
+        place = place + line.reshape([-1 if other == axis else 1 for other in range(len(size))])
+    return torch.ops.aten.index_put.default(x.reshape([-1]), [place], source).reshape(x.shape)
+
+
 @decomposition(aten.index_fill.int_Scalar)
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
     return index_fill_tensor(x, dim, index, torch.full((), value, dtype=x.dtype, device=x.device))

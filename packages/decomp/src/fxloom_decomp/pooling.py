@@ -149,6 +149,25 @@ def _pad(x: Tensor, padding: list[int], axes: int, reflect: bool) -> Tensor:
     return torch.clone(x)
 
 
+def _cuts(padding: list[int]) -> list[int]:
+    """What negative padding takes away."""
+    return [min(side, 0) for side in padding]
+
+
+def _replicate(x: Tensor, padding: list[int], axes: int) -> Tensor:
+    if min(padding) < 0 and x.numel():
+        x = torch.constant_pad_nd(x, _cuts(padding))
+    return _pad(x, [max(side, 0) for side in padding], axes, False) if x.numel() else NotImplemented
+
+
+def _unreplicate(grad: Tensor, x: Tensor, padding: list[int], axes: int) -> Tensor:
+    if min(padding) >= 0 or len(padding) != 2 * axes or not x.numel():
+        return _unpad(grad, x, padding, axes, False)
+    kept = torch.constant_pad_nd(x, _cuts(padding))
+    back = _unpad(grad, kept, [max(side, 0) for side in padding], axes, False)
+    return back if back is NotImplemented else torch.constant_pad_nd(back, [-side for side in _cuts(padding)])
+
+
 def _fits(x: Tensor, padding: list[int], axes: int) -> bool:
     pads_fit = all(0 <= side < x.shape[x.dim() - 1 - number // 2] for number, side in enumerate(padding))
     return x.numel() > 0 and len(padding) == 2 * axes and pads_fit
@@ -171,17 +190,17 @@ def reflection_pad3d(x: Tensor, padding: list[int]) -> Tensor:
 
 @decomposition(aten.replication_pad1d.default)
 def replication_pad1d(x: Tensor, padding: list[int]) -> Tensor:
-    return _pad(x, padding, 1, False) if x.numel() and min(padding) >= 0 else NotImplemented
+    return _replicate(x, padding, 1)
 
 
 @decomposition(aten.replication_pad2d.default)
 def replication_pad2d(x: Tensor, padding: list[int]) -> Tensor:
-    return _pad(x, padding, 2, False) if x.numel() and min(padding) >= 0 else NotImplemented
+    return _replicate(x, padding, 2)
 
 
 @decomposition(aten.replication_pad3d.default)
 def replication_pad3d(x: Tensor, padding: list[int]) -> Tensor:
-    return _pad(x, padding, 3, False) if x.numel() and min(padding) >= 0 else NotImplemented
+    return _replicate(x, padding, 3)
 
 
 # ---- what flows back through padding -----------------------------------------------------------------------------------------
@@ -242,17 +261,17 @@ def reflection_pad3d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Te
 
 @decomposition(aten.replication_pad1d_backward.default)
 def replication_pad1d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
-    return _unpad(grad, x, padding, 1, False)
+    return _unreplicate(grad, x, padding, 1)
 
 
 @decomposition(aten.replication_pad2d_backward.default)
 def replication_pad2d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
-    return _unpad(grad, x, padding, 2, False)
+    return _unreplicate(grad, x, padding, 2)
 
 
 @decomposition(aten.replication_pad3d_backward.default)
 def replication_pad3d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
-    return _unpad(grad, x, padding, 3, False)
+    return _unreplicate(grad, x, padding, 3)
 
 
 # ---- averages over windows --------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 from fxloom_inductor_core.lowering import (  # noqa: F401  # imported for what they register
     attention,
+    columns,
     convolution,
     creation,
     indexing,
