@@ -20,7 +20,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxloom_decomp
-from fxloom_decomp import grids, resampling, shape
+from fxloom_decomp import grids, indexing, resampling, shape
 from fxloom_decomp.registry import Decomposition
 
 #: random results are compared by distribution in test_random.py
@@ -43,7 +43,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)
 @pytest.fixture(autouse=True)
 def whatever_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules that leave the CPU to the library are tested there all the same."""
-    for family in (grids, resampling, shape):
+    for family in (grids, indexing, resampling, shape):
         monkeypatch.setattr(family, "_library_is_faster", lambda x: False)
 
 

@@ -44,3 +44,13 @@ def narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
 @decomposition(aten.unbind_copy.int)
 def unbind_copy(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [torch.clone(torch.select(x, dim, place), memory_format=torch.contiguous_format) for place in range(x.shape[dim])]
+
+
+@decomposition(aten.split_copy.Tensor)
+def split_copy(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    return [torch.clone(piece, memory_format=torch.contiguous_format) for piece in aten.split.Tensor(x, size, dim)]
+
+
+@decomposition(aten.split_with_sizes_copy.default)
+def split_with_sizes_copy(x: Tensor, sizes: list[int], dim: int = 0) -> list[Tensor]:
+    return [torch.clone(piece, memory_format=torch.contiguous_format) for piece in aten.split_with_sizes.default(x, sizes, dim)]

@@ -147,3 +147,40 @@ def linspace(
     low = cast(line, result) * step + start
     high = end - cast(steps - 1 - line, result) * step
     return torch.where(line < steps // 2, low, high)
+
+
+# ---- indices of triangles -----------------------------------------------------------------------------------------------------
+
+
+def _triangle(row: int, col: int, offset: int, dtype: Any, device: Any, lower: bool) -> Tensor:
+    """Rows and columns of the triangle's elements, in row-major order."""
+    if any(type(number) is not int for number in (row, col, offset)) or row < 0 or col < 0:
+        return NotImplemented
+    total = sum(min(max(r + 1 + offset if lower else col - r - offset, 0), col) for r in range(row))
+    dtype = dtype or torch.int64
+    if total == 0:
+        return torch.full([2, 0], 0, dtype=dtype, device=device)
+
+    def count(rows: Tensor) -> Tensor:
+        return torch.clamp(rows + (1 + offset) if lower else (col - offset) - rows, 0, col)
+
+    ends = torch.cumsum(count(torch.arange(row, dtype=torch.int64, device=device)), 0)
+    number = torch.arange(total, dtype=torch.int64, device=device)
+    rows = torch.bucketize(number, ends, right=True)
+    behind = aten._unsafe_index.Tensor(ends, [rows]) - number  # elements of the row from this one on
+    columns = count(rows) - behind if lower else col - behind
+    return cast(torch.stack([rows, columns]), dtype)
+
+
+@decomposition(aten.tril_indices.default)
+def tril_indices(
+    row: int, col: int, offset: int = 0, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
+    return _triangle(row, col, offset, dtype, device, lower=True)
+
+
+@decomposition(aten.triu_indices.default)
+def triu_indices(
+    row: int, col: int, offset: int = 0, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Tensor:
+    return _triangle(row, col, offset, dtype, device, lower=False)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.axes import part
+from fxloom_decomp.expectations import expect
 from fxloom_decomp.registry import cast, decomposition, widen
 
 aten = torch.ops.aten
@@ -158,6 +159,25 @@ def diagonal_backward(grad: Tensor, sizes: list[int], offset: int, dim1: int, di
 @decomposition(aten.take.default)
 def take(x: Tensor, index: Tensor) -> Tensor:
     return torch.ops.aten.index.Tensor(x.reshape([-1]), [index])
+
+
+def _library_is_faster(x: Tensor) -> bool:
+    """On the CPU eager's kernel fills in runs, in a fraction of the time of a search for each position."""
+    return x.device.type == "cpu"
+
+
+@decomposition(aten.repeat_interleave.Tensor)
+def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor:
+    """The number of each element, as often as it says: how many ends of repetitions lie before each position."""
+    if _library_is_faster(repeats) or output_size is None or repeats.dim() != 1 or type(repeats.shape[0]) is not int:
+        return NotImplemented
+    if repeats.dtype not in (torch.int32, torch.int64) or not repeats.shape[0]:
+        return NotImplemented
+    ends = torch.cumsum(repeats, 0, dtype=torch.int64)
+    expect(torch.select(ends, 0, -1) == output_size, "allocated size does not match required size")
+    expect(repeats >= 0, "repeats can not be negative")
+    line = torch.arange(output_size, dtype=torch.int64, device=repeats.device)
+    return cast(torch.bucketize(line, ends, right=True), repeats.dtype)
 
 
 @decomposition(aten.masked_scatter.default)

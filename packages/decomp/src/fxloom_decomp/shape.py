@@ -66,11 +66,6 @@ def unsafe_split_with_sizes(x: Tensor, sizes: list[int], dim: int = 0) -> list[T
     return split_with_sizes(x, sizes, dim)
 
 
-@decomposition(aten.split_with_sizes_copy.default)
-def split_with_sizes_copy(x: Tensor, sizes: list[int], dim: int = 0) -> list[Tensor]:
-    return split_with_sizes(x, sizes, dim)
-
-
 @decomposition(aten.repeat.default)
 def repeat(x: Tensor, repeats: list[int]) -> Tensor:
     lead = len(repeats) - x.dim()
@@ -144,6 +139,9 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """The channels of all groups in turn."""
     if x.dim() < 3 or groups < 1 or x.shape[1] % groups:
         return NotImplemented  # eager raises
+    if type(x.shape[1]) is not int:  # that the parts are as many as the channels can't be told of symbols
+        line = torch.arange(x.shape[1], dtype=torch.int64, device=x.device)
+        return picked(x, 1, line % groups * (x.shape[1] // groups) + torch.div(line, groups, rounding_mode="floor"))
     parts = x.reshape([x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]])
     return torch.clone(torch.transpose(parts, 1, 2), memory_format=torch.contiguous_format).reshape(x.shape)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.fake.descriptor import is_empty
+from fxloom_shapes.fake.descriptor import equal, is_empty
 from fxloom_shapes.fake.layout import suggested_stride
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.sizes import assume_size
@@ -58,6 +58,22 @@ def _pad(device: torch.device, x: Any, padding: Any, any_width: bool) -> Plan | 
             return None  # torch says what is wrong
         size[-1 - number] = extent + before + after
     return _like(device, x, tuple(size))
+
+
+@shape_rule(
+    aten.reflection_pad2d_backward.default, aten.reflection_pad3d_backward.default,
+    aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default,
+)  # fmt: skip
+def pad_backward(device: torch.device, grad: Any, x: Any, padding: Any) -> Plan | None:
+    size = list(x.desc.size)
+    axes = len(padding) // 2
+    if device.type != "cpu" or len(size) not in (axes + 1, axes + 2) or is_empty(x.desc.size):
+        return None
+    for number in range(axes):
+        size[-1 - number] += padding[2 * number] + padding[2 * number + 1]
+    if len(grad.desc.size) != len(size) or not all(equal(a, b) for a, b in zip(grad.desc.size, size, strict=True)):
+        return None  # torch says what is wrong
+    return _like(device, x, x.desc.size)
 
 
 @shape_rule(aten.pixel_shuffle.default)
