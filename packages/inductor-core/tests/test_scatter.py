@@ -225,6 +225,34 @@ def test_sums_in_any_order_are_left_to_eager_where_they_must_not_vary(ordered: b
         torch.testing.assert_close(graph(list(inputs))[0], function(*inputs))
 
 
+def test_targets_that_combine_by_atomics() -> None:
+    """In 32 bits at least; and NaNs that are there already have the sign that wins where floats are compared as integers."""
+    able = {f"assign {dtype}" for dtype in ("bool", "int8", "float16", "float32", "int32")}
+    able |= {f"{mode} {dtype}" for mode in ("add", "mul", "min", "max") for dtype in ("int32", "float32")}
+    target = replace(REFERENCE, capabilities=replace(REFERENCE.capabilities, ordered_scatters=False, scatters=frozenset(able)))
+    index, source = torch.tensor([3, 0, 3, 6]), torch.tensor([3.0, -2.0, 5.0, torch.nan])
+    x = torch.tensor([1.0, torch.nan, -torch.nan, 2.0, torch.inf, -torch.inf, 0.0])
+    for dtype in (torch.float32, torch.float16, torch.int8, torch.bool):
+        modes = ("sum",) if dtype is torch.bool else ("sum", "prod", "amin", "amax")
+        inputs = [x.nan_to_num(3, 4, 5).to(dtype) if not dtype.is_floating_point else x.to(dtype), index]
+        inputs.append(source.nan_to_num(7).to(dtype) if not dtype.is_floating_point else source.to(dtype))
+
+        def program(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor, modes: Any = modes) -> Any:
+            return [x.scatter_add(0, i, s) if mode == "sum" else x.scatter_reduce(0, i, s, mode) for mode in modes]
+
+        graph = compile_graph(record(program, *inputs), codegens={"cpu": target}, store=None)
+        assert graph.fallbacks == ()
+        for got, want in zip(graph(list(inputs)), program(*inputs), strict=True):
+            assert torch.equal(got.isnan(), want.isnan()) and torch.equal(got.nan_to_num(), want.nan_to_num())
+    lowest, largest = (
+        compile_graph(record(lambda x, i, s, m=m: x.scatter_reduce(0, i, s, m), x, index, source), codegens={"cpu": target}, store=None)(
+            [x, index, source]
+        )[0][1:3]
+        for m in ("amin", "amax")
+    )
+    assert lowest.signbit().all() and not largest.signbit().any()
+
+
 def test_half_precision_sums_are_rounded_once() -> None:
     """As in eager's kernel for one index for whole rows; in others it rounds each term, and a sum of ones ends at 256."""
     inputs = (torch.zeros(2, dtype=torch.bfloat16), torch.zeros(1000, dtype=torch.int64), torch.ones(1000, dtype=torch.bfloat16))

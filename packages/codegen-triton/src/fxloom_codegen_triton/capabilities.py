@@ -20,7 +20,7 @@ CAPABILITIES = Capabilities(
     scatters=frozenset(
         {f"assign {dtype}" for dtype in _DTYPES}
         | {f"add {dtype}" for dtype in ("int32", "int64", "float16", "bfloat16", "float32", "float64")}
-        | {f"{mode} {dtype}" for mode in ("min", "max") for dtype in ("int32", "int64")}  # of floats, NaNs would be lost
+        | {f"{mode} {dtype}" for mode in ("min", "max", "mul") for dtype in ("int32", "int64", "float32", "float64")}
     ),
     random=True,
     max_scratch_nbytes=PERSISTENT_NUMEL,  # of elements of one byte, so that such rows always stay in registers

@@ -302,7 +302,14 @@ class _Emitter:
             return
         if f"{mode} {self.dtypes[buffer]}" not in CAPABILITIES.scatters:
             raise PluginError("triton", f"no atomic {mode} of {self.dtypes[buffer]}")
-        self.writer.line(f'tl.atomic_{mode}({address}, {text}, {self.mask(wide)}, sem="relaxed")')
+        if mode == "mul":
+            self.helpers["atomic_mul"] = None
+            self.writer.line(f"atomic_mul({self.pointers[buffer]}, {address}, {text}, {self.mask(wide)})")
+        elif mode in ("min", "max") and is_float(self.dtypes[buffer]):
+            self.helpers[f"atomic_{mode}_nan"] = None
+            self.writer.line(f"atomic_{mode}_nan({address}, {text}, {self.mask(wide)})")
+        else:
+            self.writer.line(f'tl.atomic_{mode}({address}, {text}, {self.mask(wide)}, sem="relaxed")')
 
     def tile(self, value: _Value, inner: bool) -> str:
         """The value as a tile of its own dtype, also where it is a literal."""

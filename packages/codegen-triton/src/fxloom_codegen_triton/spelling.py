@@ -106,6 +106,44 @@ RANDOM: dict[str, Spell] = {name: _call(f"philox_{name}") for name in ("rand", "
 
 #: Functions that spellings and folds may name; the text of each goes into the module that uses it.
 HELPERS: dict[str, str] = {
+    # Triton's atomics compare floats as integers: a NaN that is to win has to be beyond both infinities, on their side.
+    "atomic_max_nan": """
+@triton.jit
+def atomic_max_nan(address, value, mask):
+    tl.atomic_max(address, tl.where(value == value, value, signed_nan(value, False)), mask, sem="relaxed")
+""",
+    "atomic_min_nan": """
+@triton.jit
+def atomic_min_nan(address, value, mask):
+    tl.atomic_min(address, tl.where(value == value, value, signed_nan(value, True)), mask, sem="relaxed")
+""",
+    "signed_nan": """
+@triton.jit
+def signed_nan(like, negative: tl.constexpr):
+    if like.dtype == tl.float64:
+        return tl.full(like.shape, 0xFFF8000000000000 if negative else 0x7FF8000000000000, tl.uint64).to(tl.float64, bitcast=True)
+    else:
+        return tl.full(like.shape, 0xFFC00000 if negative else 0x7FC00000, tl.uint32).to(tl.float32, bitcast=True)
+""",
+    # Triton has no atomic product: each thread writes the product of what it read, if it still is what it read, until it was.
+    "atomic_mul": """
+@triton.jit
+def atomic_mul(first, address, value, mask):
+    address = tl.where(mask, address, first)
+    if value.dtype == tl.float64:
+        places = address.to(tl.pointer_type(tl.int64), bitcast=True)
+    elif value.dtype == tl.float32:
+        places = address.to(tl.pointer_type(tl.int32), bitcast=True)
+    else:
+        places = address
+    seen = tl.load(places, volatile=True)
+    todo = mask
+    while tl.max(todo.to(tl.int32), None) > 0:
+        old = seen
+        product = (old.to(value.dtype, bitcast=True) * value).to(old.dtype, bitcast=True)
+        seen = tl.atomic_cas(places, old, tl.where(todo, product, old))
+        todo = todo & (seen != old)
+""",
     "maximum_nan": """
 @triton.jit
 def maximum_nan(a, b):

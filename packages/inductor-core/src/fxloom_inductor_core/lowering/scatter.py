@@ -43,14 +43,35 @@ def _write(cx: LoweringContext, x: Any, ranges: Index, index_of: IndexOf, value_
         return NotImplemented  # every index is out of range
     if x.dtype == "bool":  # any of them, all of them
         mode = {"add": "max", "mul": "min"}.get(mode, mode)  # type: ignore[arg-type,assignment]  # None is none of the keys
-    if mode in ("add", "mul") and is_low_precision(x.dtype):
-        return _in_opmath(cx, x, lambda wide: cx.scatter(wide, ranges, index_of, value_of, mode))
+    able = cx.codegens[x.device.partition(":")[0]].capabilities
+    unable = f"{mode or 'assign'} {x.dtype}" not in able.scatters
+    if is_low_precision(x.dtype) and (mode in ("add", "mul") or unable):
+        return _in_type(cx, x, opmath(x.dtype), lambda wide: _write(cx, wide, ranges, index_of, value_of, mode))
+    if unable and x.dtype in ("bool", "int8", "uint8", "int16"):  # which wrap around at the end as they would after each term
+        return _in_type(cx, x, "int32", lambda wide: _write(cx, wide, ranges, index_of, value_of, mode))
+    if mode in ("min", "max") and is_float(x.dtype) and not able.ordered_scatters:
+        x = _with_winning_nans(cx, x, mode)
     return cx.scatter(x, ranges, index_of, value_of, mode)
 
 
-def _in_opmath(cx: LoweringContext, x: Any, write: Callable[[Any], Any]) -> Any:
-    """What `write` makes of x in the type that half-precision floats are computed in, rounded at the end."""
-    acc = opmath(x.dtype)
+def _with_winning_nans(cx: LoweringContext, x: Any, mode: StoreMode) -> Any:
+    """x with NaNs of the sign of what wins: scatters in no order are atomic, and atomics compare floats as integers."""
+    bits, sign = ("int64", 1 << 63) if x.dtype == "float64" else ("int32", 1 << 31)
+
+    def body(ops: Any, at: Index) -> Any:
+        value = x.load(ops, at)
+        number = ops.bitcast(value, bits)
+        if mode == "max":
+            number = ops.bitwise_and(number, ops.constant(sign - 1, bits))
+        else:
+            number = ops.bitwise_or(number, ops.constant(-sign, bits))
+        return ops.where(ops.ne(value, value), ops.bitcast(number, x.dtype), value)
+
+    return cx.compute(x.size, x.dtype, x.device, body, [x], ops=3)
+
+
+def _in_type(cx: LoweringContext, x: Any, acc: str, write: Callable[[Any], Any]) -> Any:
+    """What `write` makes of x in a wider type, converted back at the end."""
     wide = cx.compute(x.size, acc, x.device, lambda ops, at: ops.to_dtype(x.load(ops, at), acc), [x])
     written = write(wide)
     if written is NotImplemented:
