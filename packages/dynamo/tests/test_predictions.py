@@ -105,3 +105,19 @@ def test_other_branches_still_break() -> None:
         return x - 1
 
     assert [found.key for found in fxloom_dynamo.explain(fn, ORDINARY).breaks] == ["data_dependent"]
+
+
+def test_torchs_own_checks_of_values_stay_in_the_graph() -> None:
+    """A loss that raises for negative variances is evaluated, since it asks for a value; the check is made by the graph."""
+    graphs: list[object] = []
+
+    def keep(gm: torch.fx.GraphModule, example_inputs: object) -> object:
+        graphs.append(gm)
+        return gm.forward
+
+    loss = fxloom_dynamo.optimize(keep, fullgraph=True)(torch.nn.functional.gaussian_nll_loss)
+    x, variance = torch.randn(5, 3), torch.rand(5, 3) + 1
+    torch.testing.assert_close(loss(x, x + 1, variance), torch.nn.functional.gaussian_nll_loss(x, x + 1, variance))
+    with pytest.raises(ValueError, match="var has negative"):
+        loss(x, x + 1, -variance)
+    assert len(graphs) == 1

@@ -150,6 +150,12 @@ def test_the_last_of_several_stays() -> None:
     assert graph.fallbacks == ()
 
 
+def test_an_index_of_one_for_a_tensor_without_axes() -> None:
+    x, source = torch.tensor(1.0), torch.tensor(2.0)
+    graph = check(lambda x, i, s: (x.index_copy(0, i, s), x.index_add(0, i, s), x.index_copy(0, i[0], s)), x, torch.tensor([0]), source)
+    assert graph.fallbacks == ()
+
+
 @pytest.mark.parametrize("bad", [7, -1])
 def test_indices_out_of_range_raise(bad: int) -> None:
     index = ROWS.clone()

@@ -8,6 +8,7 @@ Invariant: asking twice about one call gives the same answer, so that a restarte
 from __future__ import annotations
 
 import enum
+import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -62,6 +63,8 @@ class History:
     warned: set[tuple[str, type[Warning]]] = field(default_factory=set)
     #: whether the backend may make constants of numbers (`graph.foreign_backends`)
     only_tensors: bool = False
+    #: torch's own functions whose code asked for the value of a tensor when it ran on fakes: it is evaluated, like the program's
+    evaluated: set[types.CodeType] = field(default_factory=set)
     order: EffectOrder = EffectOrder.FREE
     #: whether an optimizer's update was met that reads numbers out of tensors: these stay in the graph then
     updates_by_numbers: bool = False

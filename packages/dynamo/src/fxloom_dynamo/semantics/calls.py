@@ -25,7 +25,7 @@ from fxloom_dynamo.interpreter.frame import Frame
 from fxloom_dynamo.interpreter.generators import TracedGenerator
 from fxloom_dynamo.libraries import files, pure_functions, torch_functions
 from fxloom_dynamo.objects import setting_queries
-from fxloom_dynamo.objects.sentinels import ABSENT, Raised
+from fxloom_dynamo.objects.sentinels import ABSENT, Raised, RestartCapture
 from fxloom_dynamo.objects.value_types import HEAPTYPE, is_plain
 from fxloom_dynamo.semantics import cached_functions, type_values
 from fxloom_dynamo.semantics.binding import ASYNC, bind_arguments, closure_of
@@ -36,7 +36,7 @@ from fxloom_dynamo.semantics.program_warnings import has_warned
 from fxloom_dynamo.symbolic_numbers import registry
 from fxloom_dynamo.tensors import numpy_calls
 from fxloom_dynamo.traced import polyfills, scans
-from fxloom_shapes import FakeTensor
+from fxloom_shapes import DataDependent, FakeTensor
 
 if TYPE_CHECKING:
     from fxloom_dynamo.interpreter.protocol import Interpreter
@@ -158,7 +158,13 @@ def _call_torchs(ev: Interpreter, fn: types.FunctionType, args: list[Any], kwarg
         graph_break("torch_call", f"{fn.__module__}.{fn.__qualname__}")
     if not all(is_plain(arg) for arg in (*args, *kwargs.values())):
         return ABSENT
-    answer = ev.torch_native(fn, *args, **kwargs)
+    try:
+        answer = ev.torch_native(fn, *args, **kwargs)
+    except DataDependent as error:
+        if fn.__code__ in ev.history.evaluated or files.is_own(fn.__code__.co_filename):
+            raise
+        ev.history.evaluated.add(fn.__code__)  # evaluated, a branch that only raises becomes a check
+        raise RestartCapture(f"{fn.__qualname__}, which looks at values") from error
     setting_queries.guard_answer(ev.heap, fn, args, kwargs, answer)
     return answer
 
@@ -175,7 +181,8 @@ def inline_function(ev: Interpreter, fn: types.FunctionType, args: list[Any], kw
         return _call_ours(ev, fn, args, kwargs)
     if files.in_torch(filename) and not files.is_inlined_torch(filename):
         # what has warned is evaluated, to warn for the program, unless a rule knows what its body would ask of sizes
-        if not has_warned(code) or registry.find(fn, tuple(args), kwargs) is not None:
+        evaluated = has_warned(code) or code in ev.history.evaluated
+        if not evaluated or registry.find(fn, tuple(args), kwargs) is not None:
             found = _call_torchs(ev, fn, args, kwargs)
             if found is not ABSENT:
                 return found

@@ -230,8 +230,9 @@ def index_copy(cx: LoweringContext, x: Any, dim: int, index: Any, source: Any) -
     if not _same_device(x, index, source):
         return NotImplemented
     dim = _dim(x, dim)
-    source = source if len(source.size) == len(x.size) else expand_to(source, (*x.size[:dim], *index.size, *x.size[dim + 1 :]))
-    return _write(cx, x, source.size, _indexed(x, dim, index), source.load)
+    if len(source.size) != len(x.size):
+        source = expand_to(source, (*x.size[:dim], *index.size, *x.size[dim + 1 :]))
+    return _write(cx, x, _ranges(x, index, source), _indexed(x, dim, index), _source(source, x.dtype))
 
 
 @lowering(aten.index_add.default)
