@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -229,3 +230,31 @@ def test_the_memory_format_follows_the_number_of_threads() -> None:
             assert fake.stride() == F.conv3d(x, weight).stride(), threads
     finally:
         torch.set_num_threads(before)
+
+
+def _laid_out(shape: list[int], dtype: torch.dtype, random: random.Random) -> torch.Tensor:
+    """A tensor of one value, contiguous, permuted, with gaps or expanded."""
+    order = random.sample(range(len(shape)), len(shape))
+    permuted = torch.zeros([shape[axis] for axis in order], dtype=dtype).permute([order.index(axis) for axis in range(len(shape))])
+    gaps = torch.zeros([2 * extent for extent in shape], dtype=dtype)[tuple(slice(0, None, 2) for _ in shape)]
+    expanded = torch.zeros([random.choice((1, extent)) for extent in shape], dtype=dtype).expand(shape)
+    return random.choice((torch.zeros(shape, dtype=dtype), permuted, gaps, expanded))
+
+
+@pytest.mark.parametrize(("seed", "dtype", "extents"), [(0, torch.int64, (1, 2, 3, 4)), (1, torch.int32, (2, 3, 4))], ids=str)
+def test_what_indices_pick_has_eagers_strides(seed: int, dtype: torch.dtype, extents: tuple[int, ...]) -> None:
+    """400 indexings by one to four tensors, side by side and apart."""
+    drawn = random.Random(seed)
+    for _ in range(400):
+        shape = [drawn.choice(extents) for _ in range(drawn.randint(1, 4))]
+        picked = [drawn.choice(extents[:-1]) for _ in range(drawn.randint(0, 3))]
+        x = _laid_out(shape, torch.float32, drawn)
+        indices = [_laid_out(picked[drawn.choice((0, 0, 1)) :], dtype, drawn) if drawn.random() < 0.6 else None for _ in shape]
+        indices[drawn.randrange(len(shape))] = _laid_out(picked, dtype, drawn)
+        mode = FakeMode()
+        with mode:
+            fake = torch.ops.aten.index.Tensor(mode.from_tensor(x), [None if index is None else mode.from_tensor(index) for index in indices])
+        real = torch.ops.aten.index.Tensor(x, indices)
+        assert fake.shape == real.shape
+        same = [a == b for a, b, extent in zip(fake.stride(), real.stride(), real.shape, strict=True) if extent > 1]
+        assert all(same), (x.shape, x.stride(), [(i.shape, i.stride()) for i in indices if i is not None], fake.stride(), real.stride())

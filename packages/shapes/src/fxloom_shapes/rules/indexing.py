@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from fxloom_shapes.fake.descriptor import equal, is_empty
-from fxloom_shapes.fake.layout import is_contiguous, is_non_overlapping_and_dense, suggested_stride
+from fxloom_shapes.fake.descriptor import Descriptor, Sizes, contiguous_stride, equal, is_empty
+from fxloom_shapes.fake.layout import elementwise_stride, is_contiguous, is_non_overlapping_and_dense, suggested_stride
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.sizes import assume_size, broadcast, guard_or_false, same_size
 from fxloom_shapes.fake.tensor import FakeTensor, run_operator
 from fxloom_shapes.rules.registry import fresh, shape_rule
-from fxloom_shapes.rules.view import copy_of
+from fxloom_shapes.rules.view import copy_of, view_stride
 
 aten = torch.ops.aten
 _INDEX = (torch.int64, torch.int32)
@@ -46,19 +46,52 @@ def gather(device: torch.device, x: Any, dim: int, index: Any, *, sparse_grad: b
 
 @shape_rule(aten.index.Tensor)
 def index(device: torch.device, x: Any, indices: Any) -> Plan | None:
+    """Eager reads `x` by a TensorIterator over its own strides, with 0 along what is picked, and those of the indices
+    (aten/src/ATen/native/TensorAdvancedIndexing.cpp, AdvancedIndex); Meta kernels make every result contiguous."""
     desc = x.desc
     used = [number for number, item in enumerate(indices) if item is not None]
-    if not used or len(indices) > len(desc.size) or not is_contiguous(desc) or is_empty(desc.size):
+    if not used or len(indices) > len(desc.size) or is_empty(desc.size):
         return None
-    if used != list(range(used[0], used[-1] + 1)):
-        return None  # indices that are apart move to the front
     tensors = [indices[number] for number in used]
-    if any(type(item) is not FakeTensor or item.desc.dtype not in _INDEX or not is_contiguous(item.desc) for item in tensors):
+    if any(type(item) is not FakeTensor or item.desc.dtype not in _INDEX for item in tensors):
         return None
     picked = broadcast(*[item.desc.size for item in tensors])
     if picked is None:
         return None
-    return fresh((*desc.size[: used[0]], *picked, *desc.size[used[-1] + 1 :]), desc.dtype, device)
+    first, last = used[0], used[-1] + 1
+    if used != list(range(first, last)):  # indices that are apart move to the front
+        others = [axis for axis in range(len(desc.size)) if axis not in used]
+        before, after = [], others
+    else:
+        before, after = list(range(first)), list(range(last, len(desc.size)))
+    size = (*(desc.size[axis] for axis in before), *picked, *(desc.size[axis] for axis in after))
+    strides = _index_strides([item.desc for item in tensors], picked, device)
+    none = (0,) * len(picked)
+    source = (*(desc.stride[axis] for axis in before), *none, *(desc.stride[axis] for axis in after))
+    operands = [_operand(desc, size, source)]
+    whole = (*(1 for _ in before), *picked, *(1 for _ in after))
+    for stride in strides:
+        reshaped = view_stride(_operand(desc, picked, stride), whole)
+        operands.append(_operand(desc, whole, contiguous_stride(whole) if reshaped is None else reshaped))
+    return fresh(size, desc.dtype, device, elementwise_stride(size, operands))
+
+
+def _index_strides(descs: list[Descriptor], size: Sizes, device: torch.device) -> list[Sizes]:
+    """Of the index tensors as the kernel reads them: int64, of one size, on GPUs of the same strides too."""
+    strides = []
+    for desc in descs:
+        lead = len(size) - len(desc.size)
+        kept = (step if same_size((own,), (whole,)) else 0 for own, whole, step in zip(desc.size, size[lead:], desc.stride, strict=True))
+        expanded = (*(0 for _ in range(lead)), *kept)
+        is_copied = desc.dtype is torch.int32
+        strides.append(elementwise_stride(size, [_operand(desc, size, expanded)]) if is_copied else expanded)
+    if device.type != "cpu" and not all(same_size(stride, strides[0]) for stride in strides):
+        return [contiguous_stride(size)] * len(strides)
+    return strides
+
+
+def _operand(desc: Descriptor, size: Sizes, stride: Sizes) -> Descriptor:
+    return Descriptor(size, stride, desc.dtype, desc.device, 0, env=desc.env)
 
 
 @shape_rule(aten.index_put.default)
