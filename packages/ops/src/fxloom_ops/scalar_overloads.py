@@ -106,8 +106,9 @@ def _is_fit(op: Op) -> bool:
     gives_tensors = all(str(returned.type) == "Tensor" for returned in op._schema.returns)
     aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
     writes_out = any(argument.is_out for argument in arguments)
+    lists = any(argument.alias_info is not None and str(argument.type) != "Tensor" for argument in arguments)
     unsaid = op._schema.name in _MAY_RETURN_INPUT or op._schema.name in _UNDECLARED_WRITES
-    return has_tensor and gives_tensors and not aliases and not writes_out and not unsaid
+    return has_tensor and gives_tensors and not (aliases or writes_out or lists or unsaid)
 
 
 def _define(op: Op) -> Op:

@@ -25,6 +25,23 @@ def _copies(values: Any) -> Plan:
     return Nest(tuple(Fresh(value.desc) for value in values), list)
 
 
+@shape_rule(aten._fused_adam_.tensor_lr, aten._fused_adamw_.tensor_lr)
+def fused_adam_(
+    device: torch.device, params: Any, grads: Any, averages: Any, squares: Any, largest: Any, steps: Any, **options: Any
+) -> Plan | None:
+    lists = (params, grads, averages, squares, *([largest] if options["amsgrad"] else []))
+    return Number(None) if _fit(*lists) and len(steps) == len(params) else None
+
+
+@shape_rule(aten._fused_adam.tensor_lr, aten._fused_adamw.tensor_lr)
+def fused_adam(
+    device: torch.device, params: Any, grads: Any, averages: Any, squares: Any, largest: Any, steps: Any, **options: Any
+) -> Plan | None:
+    if fused_adam_(device, params, grads, averages, squares, largest, steps, **options) is None:
+        return None
+    return Nest(tuple(map(_copies, (params, grads, averages, squares, largest))), tuple)
+
+
 @shape_rule(aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr)
 def fused_sgd_(device: torch.device, params: Any, grads: Any, buffers: Any, **options: Any) -> Plan | None:
     fit = _fit(params, grads, buffers) if options["momentum"] or buffers else _fit(params, grads)
