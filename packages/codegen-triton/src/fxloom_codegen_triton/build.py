@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from fxloom_codegen_triton.grouped_launch import GroupedLauncher
 from fxloom_codegen_triton.launch import Launcher
 from fxloom_codegen_triton.modules import interpreting, load_module, module_text
 from fxloom_codegen_triton.templates import TEMPLATES
@@ -21,7 +22,9 @@ def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore) -> Buil
     """Callables for all sources. ToolchainError when Triton is missing or refuses a kernel."""
     module, cached = load_module(sources, store)
     kernels = [source for source in sources if "template" not in source.details]
-    launchers = {source.name: Launcher(getattr(module, source.name), source) for source in kernels}
+    launchers = {
+        source.name: (GroupedLauncher if "sets" in source.details else Launcher)(getattr(module, source.name), source) for source in kernels
+    }
     runs = 0 if interpreting() else _compile_all(list(launchers.values()))
     templates = {
         source.name: TEMPLATES[source.details["template"]].launcher(module, source) for source in sources if "template" in source.details
@@ -29,8 +32,8 @@ def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore) -> Buil
     return BuiltKernels({**launchers, **templates}, compiler_runs=runs, cached=cached, source=module_text(sources))
 
 
-def _compile_all(launchers: Sequence[Launcher]) -> int:
+def _compile_all(launchers: Sequence[Launcher | GroupedLauncher]) -> int:
     """Compile before the first launch, several at a time: most of the work is done outside of Python."""
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        list(pool.map(Launcher.compile, launchers))
+        list(pool.map(lambda launcher: launcher.compile(), launchers))
     return len(launchers)

@@ -12,7 +12,7 @@ _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloa
 
 CAPABILITIES = Capabilities(
     arguments="tensor",
-    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal"}),
+    fusions=frozenset({"pointwise", "reduction_prologue", "reduction_epilogue", "horizontal", "grouped"}),
     reductions=frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "argmax", "argmin", "welford"}),
     scans=frozenset({"sum", "prod", "max", "min", "logsumexp"}),
     max_scan_numel=PERSISTENT_NUMEL,

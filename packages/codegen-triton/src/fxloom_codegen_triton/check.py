@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fxloom_codegen_triton.compiler_options import options_for
+from fxloom_codegen_triton.launch import ALIGNMENT
 from fxloom_codegen_triton.modules import interpreting, load_module
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.codegen import KernelSource
@@ -57,8 +58,13 @@ def _compile(function: Any, source: KernelSource, whole: bool) -> Any:
 
     details = source.details
     names = function.arg_names
-    constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
-    types = [f"*{_pointee(dtype)}" for dtype in details["buffers"]] + ["i32"] * len(details["sizes"]) + ["constexpr"] * len(constants)
+    if "sets" in details:  # a grouped kernel: integers, set by set
+        constants = {"OUTER_TILE": details["outer_tile"], "ALIGNMENT": ALIGNMENT}
+        types = [*["i64"] * (len(details["buffers"]) + len(details["sizes"])), "i32"] * details["sets"]
+    else:
+        constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
+        types = [f"*{_pointee(dtype)}" for dtype in details["buffers"]] + ["i32"] * len(details["sizes"])
+    types += ["constexpr"] * len(constants)
     ast = ASTSource(function, signature=dict(zip(names, types, strict=True)), constexprs=constants)
     target = GPUTarget(*TARGET)
     backend = make_backend(target)

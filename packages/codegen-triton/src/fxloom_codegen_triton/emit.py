@@ -60,7 +60,7 @@ _RESERVED = (
 def emit_kernel(kernel: Kernel, name: str) -> KernelSource:
     """The source of `kernel`, a module's worth less its imports. details: grid and launch parameters."""
     tiles = choose_tiles(kernel)
-    text, helpers, checks = _Emitter(kernel, name, tiles).emit()
+    text, helpers, checks = KernelEmitter(kernel, name, tiles).emit()
     details = {
         "outer_count": print_expr(product([axis.size for axis in kernel.outer])),
         "sizes": kernel.sizes,
@@ -84,7 +84,9 @@ class _Value:
     inner: bool = False
 
 
-class _Emitter:
+class KernelEmitter:
+    """The function of one kernel. `grouped` has another frame around the same body."""
+
     def __init__(self, kernel: Kernel, name: str, tiles: Tiles) -> None:
         self.kernel, self.name, self.tiles = kernel, name, tiles
         self.writer = SourceWriter()

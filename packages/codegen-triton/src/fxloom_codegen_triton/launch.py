@@ -20,7 +20,7 @@ ALIGNMENT = 16
 
 #: Triton up to 3.6 imports the C launcher of every signature under one module name: two threads that do it at once may each get
 #: the other's, and a launch with arguments of another kernel's types reads and writes anywhere.
-_LOADING = threading.Lock()
+LOADING = threading.Lock()
 
 
 class Launcher:
@@ -55,10 +55,7 @@ class Launcher:
         try:
             self._compiled = self.function.warmup(*arguments, *self.constants, grid=(1,), **self.keywords)
         except Exception as error:
-            raise ToolchainError(
-                f"Triton can't compile kernel {self.name}: {type(error).__name__}: {error}\n"
-                "Run eager instead: backend='aot_eager', or FXLOOM_DISABLE=1."
-            ) from error
+            raise refusal(self.name, error) from error
 
     def __call__(self, *args: Any) -> None:
         index = args[0].get_device()
@@ -70,13 +67,21 @@ class Launcher:
             if all(tensor.data_ptr() % ALIGNMENT == 0 for tensor in args):
                 run = self._runs.get(index)
                 if run is None:
-                    with _LOADING:
+                    with LOADING:
                         run = self._runs[index] = self._compiled[self._static_grid]
                 run(*args, *self.constants)
                 return
         grid = self._static_grid or self.grid(dict(zip(self.sizes, args[len(self.buffers) :], strict=True)))
-        with _LOADING:  # it may be the first of its kind
+        with LOADING:  # it may be the first of its kind
             self.function[grid](*args, *self.constants, **self.keywords)
+
+
+def refusal(name: str, error: Exception) -> ToolchainError:
+    """What is raised where Triton refuses a kernel."""
+    return ToolchainError(
+        f"Triton can't compile kernel {name}: {type(error).__name__}: {error}\n"
+        "Run eager instead: backend='aot_eager', or FXLOOM_DISABLE=1."
+    )
 
 
 def run_on(index: int, run: Callable[..., None], *args: Any) -> None:

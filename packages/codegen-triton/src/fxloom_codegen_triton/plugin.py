@@ -31,6 +31,12 @@ class TritonCodegen:
 
         return emit_kernel(kernel, name)
 
+    def emit_grouped(self, kernel: Kernel, name: str) -> KernelSource:
+        """A Triton function `name` that runs an elementwise kernel on several sets of arguments; see `grouped`."""
+        from fxloom_codegen_triton.grouped import emit_grouped_kernel
+
+        return emit_grouped_kernel(kernel, name)
+
     def template(self, kind: str, name: str, parameters: Mapping[str, Any]) -> KernelSource:
         """The template `kind` of `templates.TEMPLATES` as function `name`. PluginError for one that is not there."""
         if kind not in TEMPLATES:

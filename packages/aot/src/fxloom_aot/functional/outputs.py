@@ -272,7 +272,7 @@ def _separate(state: Functionalizer, found: ForwardOutputs) -> None:
             continue
         token = value.storage_token.ident
         if spec.kind is OutputKind.NEW_VALUE and not spec.differentiable:
-            clash = token in targets
+            clash = token in targets and value is not state.log.placeholders[spec.input]  # what it was before: nothing to copy
         else:
             clash = token in tokens or token in seen
         if clash:

@@ -213,6 +213,8 @@ def _steps_can_stay(fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> 
         return False
     if any(type(value) is FakeTensor for value in kwargs.values()):  # a tensor as learning rate: some refuse it
         return False
+    if kwargs.get("differentiable") is True and fn.__name__.endswith("radam"):  # of the branch that is not taken the gradient is NaN
+        return False
     steps = args[at]
     params = args[0] if isinstance(args[0], list) else []
     if not steps or not all(type(step) is FakeTensor and not step.requires_grad for step in steps):

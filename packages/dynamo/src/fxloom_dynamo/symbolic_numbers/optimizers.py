@@ -16,7 +16,7 @@ from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 def _with_rate_as_tensor(function: Callable[..., None]) -> Callable[..., Any]:
     def call(params: Any, *args: Any, **options: Any) -> Any:
-        rate = options.get("lr")
+        rate: Any = options.get("lr")
         if type(rate) not in SYMBOLIC or holds_symbolic(value for name, value in options.items() if name != "lr"):
             return NotImplemented
         return function(params, *args, **{**options, "lr": torch.scalar_tensor(rate, dtype=torch.float64, device=params[0].device)})

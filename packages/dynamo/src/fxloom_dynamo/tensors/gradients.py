@@ -1,7 +1,7 @@
 """`torch.autograd.grad`; `.grad`, `.grad_fn`, `.is_leaf`: what the autograd engine hangs on a tensor and no fake shows.
 
 In: a fake and the attribute. Out: the proxy of what hangs on the real tensor, with guards; a write is kept aside and
-made on the real tensor once the graph has run. Only leaves have a `.grad` that can be read without a warning, so that a
+made on the real tensor once the graph has run. Only of leaves can a `.grad` that is None be read without a warning, so that a
 tensor is a leaf is guarded first. Of a tensor that the program made, `.grad` is None: backward is a graph break.
 
 `torch.autograd.grad` is one node of the graph where all history that it follows was made inside: run on fakes it says what
@@ -11,6 +11,7 @@ the gradients are like, and raises what the program would see.
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -76,10 +77,11 @@ def _grad(ev: Interpreter, tensor: FakeTensor) -> Any:
                 graph_break("torch_call", "reading .grad of a tensor that is no leaf")
         return None
     _, real, source = info
-    if not is_leaf_input(ev, tensor):
-        graph_break("torch_call", "reading .grad of a tensor that is no leaf")
-    with DisableTorchFunction():
+    leaf = is_leaf_input(ev, tensor)
+    with DisableTorchFunction(), warnings.catch_warnings(action="ignore"):
         value = real.grad
+    if not leaf and value is None:  # it would warn
+        graph_break("torch_call", "reading .grad of a tensor that is no leaf")
     found = ev.heap.translate(value, ev.heap.attr_source(source, "grad"))
     ev.tensors.gradients[id(tensor)] = Gradient(tensor, found, found)
     return found

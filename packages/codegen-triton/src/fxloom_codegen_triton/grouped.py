@@ -1,0 +1,112 @@
+"""One elementwise kernel on many sets of arguments: Triton functions that take the addresses of a few dozen sets each.
+
+In: an elementwise kernel whose extents are sizes. Out: the source of a function. Its arguments are, set by set, addresses, sizes and
+`end`, the number of the program behind the set's last one. A program finds its set by halving (`if program < end_15: ...`) and goes
+on with that set's addresses as pointers. Addresses come as integers among the launch's parameters, so that a launch copies nothing,
+asks the driver about no pointer, and can be recorded as it is.
+
+Two forms of a function are compiled: for sets whose addresses and numbers of elements are multiples of ALIGNMENT, and for all others.
+How sets are shared out over launches stands in `grouped_launch`.
+"""
+
+from __future__ import annotations
+
+from fxloom_codegen_common.writer import SourceWriter
+from fxloom_codegen_triton.emit import KernelEmitter
+from fxloom_codegen_triton.literals import index_text, type_text
+from fxloom_codegen_triton.tiles import Tiles
+from fxloom_interfaces.codegen import KernelSource
+from fxloom_interfaces.errors import PluginError
+from fxloom_interfaces.expr import print_expr, product
+from fxloom_interfaces.program import Kernel, Load
+
+#: Arguments of a launch, 8 bytes each: CUDA takes 4 KiB of them on every GPU.
+_MAX_ARGUMENTS = 480
+_MAX_SETS = 64
+
+#: Elements in a program.
+_TILE = 1024
+
+
+def emit_grouped_kernel(kernel: Kernel, name: str) -> KernelSource:
+    """The source of `kernel` for several sets of arguments. details: those of `emit_kernel`, and how many sets a launch takes."""
+    if kernel.inner or len(kernel.stages) != 1:
+        raise PluginError("triton", f"kernel {name} is not elementwise, so it can't be grouped")
+    in_set = len(kernel.arguments) + len(kernel.sizes)
+    sets = max(1, min(_MAX_SETS, _MAX_ARGUMENTS // (in_set + 1)))
+    tiles = Tiles(_TILE if kernel.outer else 1, 0, 4 if kernel.outer else 1, False)
+    text, helpers, _ = _GroupedEmitter(kernel, name, tiles, sets).emit()
+    details = {
+        "outer_count": print_expr(product([axis.size for axis in kernel.outer])),
+        "sizes": kernel.sizes,
+        "buffers": tuple(buffer.dtype for buffer in kernel.arguments),
+        "outer_tile": tiles.outer_tile,
+        "inner_tile": 0,
+        "num_warps": tiles.num_warps,
+        "helpers": helpers,
+        "checks": False,
+        "sets": sets,
+    }
+    return KernelSource(name, "triton", text, details)
+
+
+class _GroupedEmitter(KernelEmitter):
+    def __init__(self, kernel: Kernel, name: str, tiles: Tiles, sets: int) -> None:
+        super().__init__(kernel, name, tiles)
+        self.sets = sets
+        self.index_dtype = "tl.int64"
+        self.chosen = [*(f"{buffer.name}_address" for buffer in kernel.arguments), *kernel.sizes]
+
+    def emit(self) -> tuple[str, tuple[str, ...], bool]:
+        writer = self.writer
+        with writer.indent():
+            self.choose(0, self.sets)
+            self.pointers_and_points()
+            for instruction in self.kernel.stages[0].body:
+                self.instruction(instruction, False)
+        head = SourceWriter()
+        head.comment(f"{' '.join(self.kernel.title) or 'kernel'}, on several sets of arguments")
+        for buffer in self.kernel.arguments:
+            head.comment(f"{buffer}")
+        arguments = [f"{name}_{number}" for number in range(self.sets) for name in (*self.chosen, "end")]
+        head.line(f"@triton.jit(do_not_specialize=range({len(arguments)}))")
+        head.line(f"def {self.name}({', '.join(arguments)}, OUTER_TILE: tl.constexpr, ALIGNMENT: tl.constexpr):")
+        return head.text() + writer.text(), tuple(self.helpers), False
+
+    def choose(self, first: int, last: int) -> None:
+        """Assign the arguments of this program's set, one of those from `first` up to `last`; and the number of the set's first program."""
+        line = self.writer.line
+        if first == 0 and last == self.sets:
+            line("program = tl.program_id(0)")
+        if last - first == 1:
+            for name in self.chosen:
+                line(f"{name} = {name}_{first}")
+            line(f"begin = {f'end_{first - 1}' if first else 'program * 0'}")
+            return
+        middle = (first + last) // 2
+        line(f"if program < end_{middle - 1}:")
+        with self.writer.indent():
+            self.choose(first, middle)
+        line("else:")
+        with self.writer.indent():
+            self.choose(middle, last)
+
+    def pointers_and_points(self) -> None:
+        """Pointers, the points of the program within its set, and their coordinates."""
+        line = self.writer.line
+        for buffer in self.kernel.arguments:
+            pointer = self.pointers[buffer.name]
+            line(f"{pointer} = {buffer.name}_address.to(tl.pointer_type({type_text(buffer.dtype)}))")
+            line(f"{pointer} = tl.multiple_of({pointer}, ALIGNMENT)")
+        line(f"outer_count = ({index_text(product([axis.size for axis in self.kernel.outer]))}) // ALIGNMENT * ALIGNMENT")
+        line("outer = (program - begin).to(tl.int64) * OUTER_TILE + tl.arange(0, OUTER_TILE)")
+        line("outer_mask = outer < outer_count")
+        self.axes("outer", self.kernel.outer)
+
+    def load(self, instruction: Load) -> None:
+        """A number that is the same at all points is loaded once, and what is computed of it is computed once."""
+        if instruction.mask is not None or self.roles[instruction.buffer] != "in" or self.is_tile(instruction.index):
+            super().load(instruction)
+            return
+        text = f"tl.load({self.address(instruction.buffer, instruction.index)})"
+        self.assign(instruction.result, text, instruction.dtype, instruction.buffer, False)
