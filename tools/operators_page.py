@@ -86,7 +86,7 @@ def _database() -> list[str]:
         lines += [
             f"## torch's operator database: {run['machine']}",
             "",
-            "`=`: results and gradients are eager's, within the rounding that `benchmarks/operators.py` allows; `f`: equal, with a fallback;",
+            "`=`: results and gradients are eager's, within the rounding that `benchmarks/operators.py` allows; `f`: equal, with a fallback;",  # noqa: E501  # a line of the page
             "else what differs. Empty: not an operator of that dtype.",
             "",
             "| operator | " + " | ".join(dtypes) + " |",
@@ -131,7 +131,7 @@ def main(arguments: list[str]) -> int:
         return 0
     stale = not PAGE.is_file() or PAGE.read_text() != text
     if stale:
-        print("docs/operators.md is stale: python3 tools/operators_page.py --write")  # noqa: T201
+        print("docs/operators.md is stale: python3 tools/operators_page.py --write")
     return int(stale)
 
 
