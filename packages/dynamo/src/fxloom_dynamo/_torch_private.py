@@ -151,3 +151,6 @@ def has_autocast_rule(op: Any, device: str) -> bool:
     """Whether autocast handles the operator on a type of device."""
     key = f"Autocast{torch._C._dispatch_key_for_device(device)}"
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
+
+#: one step of an optimizer over lists of tensors, as an operator
+FUSED_OPTIMIZERS = (torch._fused_adam_, torch._fused_adamw_, torch._fused_sgd_, torch._fused_adagrad_)

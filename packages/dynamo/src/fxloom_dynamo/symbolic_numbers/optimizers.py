@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fxloom_dynamo._torch_private import FUSED_OPTIMIZERS
 from fxloom_dynamo.symbolic_numbers.registry import holds_symbolic, rule
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
@@ -24,5 +25,5 @@ def _with_rate_as_tensor(function: Callable[..., None]) -> Callable[..., Any]:
     return call
 
 
-for _function in (torch._fused_adam_, torch._fused_adamw_, torch._fused_sgd_, torch._fused_adagrad_):
+for _function in FUSED_OPTIMIZERS:
     rule(_function)(_with_rate_as_tensor(_function))
