@@ -57,6 +57,10 @@ PROGRAMS: dict[str, tuple[Callable[..., torch.Tensor], Callable[[int, int, int],
         lambda w, i, s: w.index_fill(0, i, 2.0) + w.index_copy(0, i, s),
         lambda n, m, k: (weight(n, m), torch.randperm(n)[:k], weight(k, m)),
     ),
+    "index_copy of a number": (
+        lambda w, s: w.index_copy(0, torch.zeros(1, dtype=torch.int64), s) + 1,
+        lambda n, m, k: (weight(1)[0].detach().requires_grad_(), weight(1)[0].detach().requires_grad_()),
+    ),
     "masked_scatter": (lambda w, m, s: w.masked_scatter(m, s), lambda n, m, k: (weight(n, m), normal(n, m) > 0, weight(n * m))),
     "histogram": (
         lambda x, i: torch.zeros_like(x[:, 0], dtype=torch.int64).scatter_add(0, i, torch.ones_like(i)),
@@ -88,6 +92,18 @@ def test_equals_eager_for_sizes_that_change(name: str) -> None:
     for sizes in ((5, 3, 4), (60, 70, 9), (500, 200, 400)):
         compare(function, compiled, make(*sizes))
     assert not fxloom.stats().fallbacks
+
+
+def test_written_where_a_mask_holds() -> None:
+    """How many rows these are is known in the backward pass only."""
+
+    def function(x: torch.Tensor, mask: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return x.index_put((mask,), rows).sin()
+
+    fxloom.reset()
+    compiled = fxloom.compile(function, fullgraph=True)
+    for count in (3, 0, 5):
+        compare(function, compiled, (weight(5, 4), torch.arange(5) < count, weight(4)))
 
 
 @pytest.fixture

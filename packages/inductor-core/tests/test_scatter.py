@@ -62,6 +62,10 @@ CASES: dict[str, Case] = {
         lambda x, i, s: (x[0, 0].scatter_add(0, i[0] * 0, s[0, 0]), x[0, 0].index_add(0, i[0] * 0, s[0, 0]), x[:, 0].scatter(0, i[0], s[0, 0])),
         (X, ROWS, SOURCE),
     ),
+    "an index with an axis for a tensor without": (
+        lambda x, i, s: [f(x[0, 0], 0, i[:1] * 0, s[0, 0]) for f in (torch.index_copy, torch.index_add)],
+        (X, ROWS, SOURCE),
+    ),
     "nothing to write": (lambda x, i, s: (x.scatter_add(0, i[:0], s), x.index_add(0, i[:0, 0], s[:0])), (X, COLUMN, SOURCE)),
 }  # fmt: skip
 

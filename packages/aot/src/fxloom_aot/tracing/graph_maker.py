@@ -99,14 +99,15 @@ class GraphMaker:
         )
 
     def symbols_used(self, calls: Sequence[int], inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, None]:
-        """Names of the symbols that a backward graph needs."""
+        """Names of the symbols that a backward graph needs, but for those that its own calls make."""
         log = self.state.log
         if not log.symbol_calls and not self.symbolic:
             return {}
         values: list[Any] = list(numbers_of([[log.calls[number].args, log.calls[number].kwargs] for number in calls]))
         for fake in values_of([*inputs, *outputs, *[log.calls[number].out for number in calls]]):
             values += [*fake.desc.size, *fake.desc.stride]
-        return symbol_names(values)
+        own = set(calls)
+        return {name: None for name in symbol_names(values) if log.symbol_calls.get(name) not in own}
 
     def numbers_used(self, used: Mapping[str, None]) -> Iterator[tuple[InputSpec, Any]]:
         """The caller's numbers among `used`, as values that the forward graph got."""

@@ -185,7 +185,7 @@ def _indexed(x: Any, dim: int, index: Any, error: IndexErrorKind = "IndexError")
 
     def index_of(ops: Any, at: Index) -> Index:
         extent = x.size[dim] if x.size else 1
-        place = at[dim : dim + 1] if index.size else ()
+        place = (at[dim : dim + 1] or (0,)) if index.size else ()
         place = ops.indirect_indexing(ops.to_dtype(index.load(ops, place), "int64"), extent, wrap=False, error=error)
         return (*at[:dim], place, *at[dim + 1 :]) if x.size else ()
 

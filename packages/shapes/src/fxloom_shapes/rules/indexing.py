@@ -133,6 +133,15 @@ def roll(device: torch.device, x: Any, shifts: Any, dims: Any = ()) -> Plan | No
     return fresh(x.desc.size, x.desc.dtype, device, stride)
 
 
+@shape_rule(aten.index_copy.default)
+def index_copy(device: torch.device, x: Any, dim: int, index: Any, source: Any) -> Plan | None:
+    """Of a tensor without axes, for which torch's Meta kernel fails."""
+    a, i, s = x.desc, index.desc, source.desc
+    if a.size or dim not in (-1, 0) or i.dtype is not torch.int64 or a.dtype is not s.dtype or s.size:
+        return None
+    return fresh((), a.dtype, device) if len(i.size) <= 1 and all(equal(extent, 1) for extent in i.size) else None
+
+
 def _scatter_of_a_view(view: Any) -> Callable[..., Plan | None]:
     """Refuse what eager refuses, as the Meta kernels don't: a view that there is none of, a source of another size."""
 
