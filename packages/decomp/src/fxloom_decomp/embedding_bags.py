@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fxloom_decomp.axes import number_like
+from fxloom_decomp.axes import number_like, part
 from fxloom_decomp.registry import cast, decomposition, widen
 
 aten = torch.ops.aten
@@ -21,8 +21,13 @@ def _bags(indices: Tensor, offsets: Tensor, bags: Tensor) -> Tensor:
     """The bag of each index; `bags` has them, unless eager's kernel did without."""
     if indices.shape[0] == bags.shape[0]:
         return bags
-    line = torch.arange(indices.shape[0], dtype=offsets.dtype, device=offsets.device)
-    return torch.bucketize(line, offsets, right=True) - 1
+    count = indices.shape[0]
+    if type(offsets.shape[0]) is int:
+        line = torch.arange(count, dtype=offsets.dtype, device=offsets.device)
+        return torch.bucketize(line, offsets, right=True) - 1
+    none = torch.full([count + 1], 0, dtype=torch.int64, device=offsets.device)  # of a search the number of steps has to be known
+    begun = aten.index_put.default(none, [offsets], torch.full([], 1, dtype=torch.int64, device=offsets.device), True)
+    return torch.cumsum(part(begun, 0, 0, count), 0) - 1
 
 
 @decomposition(aten._embedding_bag_backward.default)

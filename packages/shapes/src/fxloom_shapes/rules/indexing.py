@@ -12,7 +12,7 @@ from fxloom_shapes.fake.layout import elementwise_stride, is_contiguous, is_non_
 from fxloom_shapes.fake.plans import Plan
 from fxloom_shapes.fake.sizes import assume_size, broadcast, guard_or_false, same_size
 from fxloom_shapes.fake.tensor import FakeTensor, run_operator
-from fxloom_shapes.rules.registry import fresh, shape_rule
+from fxloom_shapes.rules.registry import fresh, several, shape_rule
 from fxloom_shapes.rules.view import copy_of, view_stride
 
 aten = torch.ops.aten
@@ -31,6 +31,48 @@ def embedding(
 @shape_rule(aten.embedding_dense_backward.default)
 def embedding_dense_backward(device: torch.device, grad: Any, indices: Any, num_weights: int, *rest: Any) -> Plan | None:
     return fresh((num_weights, grad.desc.size[-1]), grad.desc.dtype, device)
+
+
+_SUM, _MAX = 0, 2
+#: types of tables whose sums eager's CPU kernel takes without looking at each bag's number
+_SUMMED_IN_ROWS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@shape_rule(aten._embedding_bag.default)
+def embedding_bag(
+    device: torch.device, weight: Any, indices: Any, offsets: Any, by_freq: bool = False, mode: int = 0, sparse: bool = False,
+    weights: Any = None, last: bool = False, padding_idx: int = -1,
+) -> Plan | None:  # fmt: skip
+    return _bags(device, weight, indices, offsets, mode, weights, last, padding_idx, offsets.desc.size[0] - last)
+
+
+@shape_rule(aten._embedding_bag_forward_only.default)
+def embedding_bag_forward_only(
+    device: torch.device, weight: Any, indices: Any, offsets: Any, by_freq: bool = False, mode: int = 0, sparse: bool = False,
+    weights: Any = None, last: bool = False, padding_idx: int = -1,
+) -> Plan | None:  # fmt: skip
+    sizes = offsets.desc.size[0] - (last and mode != _SUM)
+    return _bags(device, weight, indices, offsets, mode, weights, last, padding_idx, sizes)
+
+
+def _bags(
+    device: torch.device, weight: Any, indices: Any, offsets: Any, mode: int, weights: Any, last: bool, padding_idx: int, sizes: Any
+) -> Plan | None:
+    """(bags, the bag of each index, sizes of bags, positions of maxima), of which eager's CPU kernels leave some empty."""
+    table, line = weight.desc, indices.desc
+    if device.type != "cpu" or len(table.size) != 2 or len(line.size) != 1 or offsets.desc.dtype is not line.dtype:
+        return None
+    if line.dtype not in _INDEX or (weights is not None and (mode != _SUM or weights.desc.dtype is not table.dtype)):
+        return None
+    plain = equal(table.stride[1], 1) and padding_idx < 0 and (weights is None or equal(weights.desc.stride[0], 1))
+    numbered = mode != _SUM or table.dtype not in _SUMMED_IN_ROWS or not plain
+    bags = offsets.desc.size[0] - last
+    return several(
+        fresh((bags, table.size[1]), table.dtype, device),
+        fresh((line.size[0] if numbered else 0,), line.dtype, device),
+        fresh((sizes,), line.dtype, device),
+        fresh((bags, table.size[1]) if mode == _MAX else (sizes,), line.dtype, device),
+    )
 
 
 @shape_rule(aten.gather.default)
