@@ -22,8 +22,10 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 #: of an image
 PROGRAMS: list[Callable[[torch.Tensor], Any]] = [
-    *(lambda x, pad=pad: F.pad(x, pad, mode="replicate") for pad in ([-1, 2, 1, -1], [1, 1, -2, -2], [0, 3, -4, 2])),
+    *(lambda x, pad=pad: F.pad(x, pad, mode="replicate") for pad in ([-1, 2, 1, -1], [1, 1, -2, -2], [0, 3, -4, 2], [-5, 6, 0, 0], [8, -1, -1, -2])),
     lambda x: F.pad(x[0], [-1, 2], mode="replicate"),
+    *(lambda x, mode=mode: F.pad(x[:0], [1, 2, 0, 1], mode=mode) for mode in ("replicate", "reflect")),
+    lambda x: F.adaptive_avg_pool2d(x[:0], 3),
     *(
         lambda x, d=d, size=size, step=step: x.unfold(d, size, step)
         for d, size, step in ((1, 2, 1), (3, 3, 2), (2, 1, 2), (2, 5, 1), (0, 2, 3), (-1, 2, 5))

@@ -6,6 +6,7 @@ In: an operator's arguments. Out: the operator's results in simpler operators, o
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,10 @@ def adaptive_avg_pool2d(x: Tensor, output_size: list[int]) -> Tensor:
     if (out_h, out_w) == (1, 1) and x.numel():
         return torch.mean(x, [-2, -1], keepdim=True)
     # windows are plain numbers: a symbolic size would be compiled for
-    if any(type(extent) is not int for extent in (h, w)) or x.numel() == 0:
+    if any(type(extent) is not int for extent in (h, w)):
         return NotImplemented
+    if x.numel() == 0:
+        return _adaptive_avg_pool(x, output_size)
     if out_h and out_w and not h % out_h and not w % out_w:
         window = [h // out_h, w // out_w]
         return torch.ops.aten.avg_pool2d.default(x, window, window)
@@ -46,7 +49,9 @@ _LONGEST_WINDOW = 32
 def _adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     """Window i of an axis goes from floor(i * extent / out) to ceil((i + 1) * extent / out)."""
     axes = len(output_size)
-    sizes = list(zip(x.shape[-axes:], output_size, strict=True))
+    lead, sizes = x.shape[:-axes], list(zip(x.shape[-axes:], output_size, strict=True))
+    if not x.numel():
+        return NotImplemented if math.prod(lead) else torch.full([*lead, *output_size], 0, dtype=x.dtype, device=x.device)
     if x.dtype not in REORDERED_SUMS or not x.numel() or any(type(v) is not int or v <= 0 for pair in sizes for v in pair):
         return NotImplemented
     if any(extent // out + 2 > _LONGEST_WINDOW for extent, out in sizes):
@@ -98,6 +103,8 @@ def adaptive_avg_pool3d_backward(grad: Tensor, x: Tensor) -> Tensor:
 def _adaptive_avg_pool_backward(grad: Tensor, x: Tensor, axes: int) -> Any:
     """Position p lies in the windows from floor(p * out / extent) up to the last that begins at or before it."""
     sizes = list(zip(x.shape[-axes:], grad.shape[-axes:], strict=True))
+    if not x.numel() and not grad.numel():
+        return torch.full([*x.shape], 0, dtype=x.dtype, device=x.device)
     if x.dtype not in REORDERED_SUMS or not x.numel() or any(type(v) is not int or v <= 0 for pair in sizes for v in pair):
         return NotImplemented
     if any(out // extent + 2 > _LONGEST_WINDOW for extent, out in sizes):
@@ -149,23 +156,22 @@ def _pad(x: Tensor, padding: list[int], axes: int, reflect: bool) -> Tensor:
     return torch.clone(x)
 
 
-def _cuts(padding: list[int]) -> list[int]:
-    """What negative padding takes away."""
-    return [min(side, 0) for side in padding]
+def _nothing(x: Tensor, padding: list[int]) -> Tensor:
+    """What padding makes of no elements: none of any batch."""
+    shape = [*x.shape]
+    for number in range(len(padding) // 2):
+        shape[-1 - number] += padding[2 * number] + padding[2 * number + 1]
+    return torch.full(shape, 0, dtype=x.dtype, device=x.device) if not math.prod(shape) else NotImplemented
 
 
 def _replicate(x: Tensor, padding: list[int], axes: int) -> Tensor:
-    if min(padding) < 0 and x.numel():
-        x = torch.constant_pad_nd(x, _cuts(padding))
-    return _pad(x, [max(side, 0) for side in padding], axes, False) if x.numel() else NotImplemented
+    return _pad(x, padding, axes, False) if x.numel() else _nothing(x, padding)
 
 
-def _unreplicate(grad: Tensor, x: Tensor, padding: list[int], axes: int) -> Tensor:
-    if min(padding) >= 0 or len(padding) != 2 * axes or not x.numel():
-        return _unpad(grad, x, padding, axes, False)
-    kept = torch.constant_pad_nd(x, _cuts(padding))
-    back = _unpad(grad, kept, [max(side, 0) for side in padding], axes, False)
-    return back if back is NotImplemented else torch.constant_pad_nd(back, [-side for side in _cuts(padding)])
+def _reflect(x: Tensor, padding: list[int], axes: int) -> Tensor:
+    if not x.numel():
+        return _nothing(x, padding)
+    return _pad(x, padding, axes, True) if _fits(x, padding, axes) else NotImplemented
 
 
 def _fits(x: Tensor, padding: list[int], axes: int) -> bool:
@@ -175,17 +181,17 @@ def _fits(x: Tensor, padding: list[int], axes: int) -> bool:
 
 @decomposition(aten.reflection_pad1d.default)
 def reflection_pad1d(x: Tensor, padding: list[int]) -> Tensor:
-    return _pad(x, padding, 1, True) if _fits(x, padding, 1) else NotImplemented
+    return _reflect(x, padding, 1)
 
 
 @decomposition(aten.reflection_pad2d.default)
 def reflection_pad2d(x: Tensor, padding: list[int]) -> Tensor:
-    return _pad(x, padding, 2, True) if _fits(x, padding, 2) else NotImplemented
+    return _reflect(x, padding, 2)
 
 
 @decomposition(aten.reflection_pad3d.default)
 def reflection_pad3d(x: Tensor, padding: list[int]) -> Tensor:
-    return _pad(x, padding, 3, True) if _fits(x, padding, 3) else NotImplemented
+    return _reflect(x, padding, 3)
 
 
 @decomposition(aten.replication_pad1d.default)
@@ -208,7 +214,9 @@ def replication_pad3d(x: Tensor, padding: list[int]) -> Tensor:
 
 def _unpad(grad: Tensor, x: Tensor, padding: list[int], axes: int, reflect: bool) -> Any:
     """The gradient of what was padded: each position gets what came of its copies."""
-    if not _fits(x, padding, axes) if reflect else not x.numel() or min(padding) < 0 or len(padding) != 2 * axes:
+    if not x.numel() and not grad.numel():
+        return torch.full([*x.shape], 0, dtype=x.dtype, device=x.device)
+    if not _fits(x, padding, axes) if reflect else not x.numel() or len(padding) != 2 * axes:
         return NotImplemented
     dtype, grad = grad.dtype, widen(grad)
     for number in range(axes):
@@ -235,11 +243,29 @@ def _unreflected(grad: Tensor, axis: int, extent: int, before: int, after: int) 
 
 
 def _unclamped(grad: Tensor, axis: int, extent: int, before: int, after: int) -> Tensor:
+    if min(before, after) < 0:
+        return _unclamped_and_cut(grad, axis, extent, before, after)
     if extent == 1:
         return torch.sum(grad, [axis], keepdim=True)
     first = torch.sum(part(grad, axis, 0, before + 1), [axis], keepdim=True)
     last = torch.sum(part(grad, axis, before + extent - 1, before + extent + after), [axis], keepdim=True)
     return torch.cat([first, part(grad, axis, before + 1, before + extent - 1), last], axis)
+
+
+def _unclamped_and_cut(grad: Tensor, axis: int, extent: int, before: int, after: int) -> Tensor:
+    """Where nothing was copied of some positions, or several times as far as from beyond the other end."""
+    at = 2 * (grad.dim() - 1 - axis)
+
+    def placed(x: Tensor, left: int, right: int) -> Tensor:
+        return torch.constant_pad_nd(x, [*[0] * at, left, right])
+
+    length = grad.shape[axis]
+    terms = [placed(grad, -before, -after)] if max(before, 0) + max(after, 0) < length else []
+    if before > 0:
+        terms.append(placed(torch.sum(part(grad, axis, 0, before), [axis], keepdim=True), 0, extent - 1))
+    if after > 0:
+        terms.append(placed(torch.sum(part(grad, axis, length - after, length), [axis], keepdim=True), extent - 1, 0))
+    return functools.reduce(torch.add, terms)
 
 
 @decomposition(aten.reflection_pad1d_backward.default)
@@ -259,17 +285,17 @@ def reflection_pad3d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Te
 
 @decomposition(aten.replication_pad1d_backward.default)
 def replication_pad1d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
-    return _unreplicate(grad, x, padding, 1)
+    return _unpad(grad, x, padding, 1, False)
 
 
 @decomposition(aten.replication_pad2d_backward.default)
 def replication_pad2d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
-    return _unreplicate(grad, x, padding, 2)
+    return _unpad(grad, x, padding, 2, False)
 
 
 @decomposition(aten.replication_pad3d_backward.default)
 def replication_pad3d_backward(grad: Tensor, x: Tensor, padding: list[int]) -> Tensor:
-    return _unreplicate(grad, x, padding, 3)
+    return _unpad(grad, x, padding, 3, False)
 
 
 # ---- averages over windows --------------------------------------------------------------------------------------------------
@@ -353,6 +379,8 @@ def _avg_pool_backward(
     grad: Tensor, x: Tensor, axes: int, size: Any, step: Any, pad: Any, ceil_mode: bool, include_pad: bool, override: int | None
 ) -> Any:
     """Each position sums up the shares of the windows that it lies in, one axis after the other."""
+    if not x.numel() and not grad.numel():
+        return torch.full([*x.shape], 0, dtype=x.dtype, device=x.device)
     windows = _windows(x.shape[-axes:], size, step, pad, ceil_mode)
     if windows is None or x.dtype not in REORDERED_SUMS or not x.numel() or override == 0:
         return NotImplemented
