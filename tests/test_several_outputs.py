@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -163,3 +164,20 @@ def test_strides_of_axes_of_one_element(backend: str) -> None:
     want = program(x, images)
     got = fxloom.compile(program, backend=backend, fullgraph=True)(x, images)
     torch.testing.assert_close(got, want, check_stride=True)
+
+
+def test_a_gradient_that_depends_on_no_incoming_one_is_kept() -> None:
+    """That of a rounded quotient is zero, which `amax` of NaNs makes NaN; it is added to what comes by way of another output."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x + y
+        return total, torch.div(total, y.log().amax(-1), rounding_mode="trunc")
+
+    def gradients(fn: Callable[..., Any]) -> tuple[torch.Tensor, ...]:
+        x, y = torch.ones(4, 3, requires_grad=True), torch.tensor([0.9, 0.04, -1.9], requires_grad=True)
+        return torch.autograd.grad(sum(out.sum() for out in fn(x, y)), [x, y])
+
+    eager = gradients(program)
+    assert eager[1].isnan().all() and not eager[0].isnan().any()
+    for result, expected in zip(gradients(fxloom.compile(program, fullgraph=True)), eager, strict=True):
+        torch.testing.assert_close(result, expected, equal_nan=True)

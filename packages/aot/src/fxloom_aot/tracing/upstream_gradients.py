@@ -47,10 +47,14 @@ def drop_upstream_part(
         if not any(id(value) in now for value in used):
             continue
         left = [now.get(id(value), value) for value in used if id(value) in flows and now.get(id(value)) is not _ONLY_UPSTREAM]
+        is_sum = call.op is aten.add.Tensor and len(used) == 2 and not call.kwargs
+        if not left and is_sum:
+            # derivatives are linear: what is added to a gradient is another, here one that depends on no tangent
+            left = [value for value in used if id(value) not in flows]
         if not left:
             now.update((id(value), _ONLY_UPSTREAM) for value in made)
             remaining.discard(number)
-        elif call.op is aten.add.Tensor and len(left) < len(used) == 2 and not call.kwargs:
+        elif is_sum and len(left) < len(used):
             now[id(made[0])] = left[0]
         else:
             with log.at(call.node, True, call.region, call.checkpoint), torch.no_grad():
