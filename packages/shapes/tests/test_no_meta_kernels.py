@@ -31,6 +31,8 @@ CALLS: dict[str, tuple[Any, torch.Tensor, Callable[[torch.Tensor], tuple[Any, ..
     "dirichlet, derivative": (aten._dirichlet_grad.default, positive, lambda x: (x, positive, positive)),
     "binomial": (aten.binomial.default, positive, lambda x: (x, positive.clamp(max=1))),
     "multi margin": (aten.multi_margin_loss_backward.default, rows, lambda x: (torch.ones(()), x, places, 1, 1.0, None, 1)),
+    "multi margin, loss": (aten.multi_margin_loss.default, rows, lambda x: (x, places, 1, 1.0, None, 0)),
+    "multi margin, loss of one": (aten.multi_margin_loss.default, rows, lambda x: (x[0], places[0], 1, 1.0, None, 0)),
     "multilabel margin": (
         aten.multilabel_margin_loss_backward.default,
         rows,

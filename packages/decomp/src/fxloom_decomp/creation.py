@@ -134,19 +134,59 @@ def eye_m(n: int, m: int, dtype: Any = None, layout: Any = None, device: Any = N
     return cast(rows == columns, dtype or torch.get_default_dtype())
 
 
-@decomposition(aten.linspace.default)
+def _line(start: Tensor | Number, end: Tensor | Number, steps: int, result: torch.dtype, device: Any) -> Tensor:
+    """`steps` numbers from `start` to `end` in the type in which eager steps: float64 for integers."""
+    compute = result if result.is_floating_point else torch.float64
+    begin, last = (_as_number(v, result, compute, device) for v in (start, end))
+    line = torch.arange(steps, dtype=torch.int64, device=device)
+    if steps == 1:
+        return cast(line, compute) + begin
+    step = (last - begin) / (steps - 1)
+    # from both ends, as in ATen, so that the last element is `end` exactly
+    low = cast(line, compute) * step + begin
+    high = last - cast(steps - 1 - line, compute) * step
+    return torch.where(line < steps // 2, low, high)
+
+
+def _as_number(value: Tensor | Number, result: torch.dtype, compute: torch.dtype, device: Any) -> Any:
+    """An end of the line, which is converted to the type of the result first."""
+    if isinstance(value, torch.Tensor):
+        return cast(cast(value, result), compute)
+    return value if result.is_floating_point else float(int(value))
+
+
+def _has_line(start: Tensor | Number, end: Tensor | Number, steps: int, result: torch.dtype, device: Any) -> bool:
+    # half types: eager rounds each step; integers of a single byte: their differences wrap
+    ends = [value for value in (start, end) if isinstance(value, torch.Tensor)]
+    fits = all(v.dim() == 0 and not v.dtype.is_complex and v.device == torch.device(device or "cpu") for v in ends)
+    numbers = all(isinstance(value, (torch.Tensor, float, int)) and not isinstance(value, bool) for value in (start, end))
+    return fits and numbers and steps >= 1 and result in (torch.float32, torch.float64, torch.int64, torch.int32)
+
+
+@decomposition(aten.linspace.default, aten.linspace.Tensor_Tensor, aten.linspace.Tensor_Scalar, aten.linspace.Scalar_Tensor)
 def linspace(
-    start: Number, end: Number, steps: int, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+    start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> Tensor:
     result = dtype or torch.get_default_dtype()
-    if result not in (torch.float32, torch.float64) or steps < 2:
+    return cast(_line(start, end, steps, result, device), result) if _has_line(start, end, steps, result, device) else NotImplemented
+
+
+@decomposition(aten.logspace.default, aten.logspace.Tensor_Tensor, aten.logspace.Tensor_Scalar, aten.logspace.Scalar_Tensor)
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> Tensor:
+    result = dtype or torch.get_default_dtype()
+    if not _has_line(start, end, steps, result, device) or not result.is_floating_point:
         return NotImplemented
-    step = (end - start) / (steps - 1)
-    line = torch.arange(steps, dtype=torch.int64, device=device)
-    # from both ends, as in ATen, so that the last element is `end` exactly
-    low = cast(line, result) * step + start
-    high = end - cast(steps - 1 - line, result) * step
-    return torch.where(line < steps // 2, low, high)
+    return torch.pow(base, _line(start, end, steps, result, device))
 
 
 # ---- indices of triangles -----------------------------------------------------------------------------------------------------

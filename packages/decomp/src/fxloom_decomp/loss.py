@@ -154,3 +154,49 @@ def nll_loss_backward(
         flow = flow * widen(weight).reshape([-1 if other == axis else 1 for other in range(x.dim())])
     hit = (classes == index) & (index != ignore_index)
     return cast(torch.where(hit, -flow, 0.0).expand(x.shape), x.dtype)
+
+
+def _margins(x: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(how far each class comes too near to the right one, 0 for that one; which is right; its place) for rows of `x`."""
+    place = torch.unsqueeze(target, -1)
+    right = torch.gather(x, -1, place)
+    ours = torch.arange(x.shape[-1], dtype=torch.int64, device=x.device) == place
+    return torch.where(ours, 0.0, torch.clamp(margin - right + x, min=0)), ours, place
+
+
+def _has_margins(x: Tensor, target: Tensor, p: float) -> bool:
+    # eager raises for other powers and types, and its CPU kernel has no half types
+    fits = x.dtype == torch.float32 or (x.dtype.is_floating_point and x.dtype.itemsize == 2 and x.device.type != "cpu")
+    shaped = (x.dim() == 2 and target.dim() == 1) or (x.dim() == 1 and target.numel() == 1)
+    return fits and shaped and p in (1, 2) and target.dtype == torch.int64 and not is_empty(x, range(x.dim()))
+
+
+@decomposition(aten.multi_margin_loss.default)
+def multi_margin_loss(
+    x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor:
+    if not _has_margins(x, target, p):
+        return NotImplemented
+    rows = widen(x).reshape([-1, x.shape[-1]])
+    near, _, place = _margins(rows, target.reshape([-1]), margin)
+    terms = near * near if p == 2 else near
+    if weight is not None:
+        terms = terms * torch.gather(widen(weight).expand_as(rows), -1, place)
+    loss = torch.sum(terms, -1) / x.shape[-1]
+    return cast(_reduce(loss, reduction) if reduction else loss.reshape(target.shape), x.dtype)
+
+
+@decomposition(aten.multi_margin_loss_backward.default)
+def multi_margin_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor:
+    if not _has_margins(x, target, p):
+        return NotImplemented
+    rows = widen(x).reshape([-1, x.shape[-1]])
+    near, ours, place = _margins(rows, target.reshape([-1]), margin)
+    slope = 2 * near if p == 2 else cast(near > 0, near.dtype)
+    if weight is not None:
+        slope = slope * torch.gather(widen(weight).expand_as(rows), -1, place)
+    upstream = widen(grad).reshape([-1, 1]) / (rows.numel() if reduction == _MEAN else x.shape[-1])
+    slope = slope * upstream
+    return cast(torch.where(ours, -torch.sum(slope, -1, keepdim=True), slope).reshape(x.shape), x.dtype)

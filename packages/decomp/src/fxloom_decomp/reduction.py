@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import cast, decomposition, widen
+from fxloom_decomp.axes import number_like
+from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
 from fxloom_decomp.sizes import is_empty
 
 aten = torch.ops.aten
@@ -112,3 +113,39 @@ def count_nonzero(x: Tensor, dim: list[int]) -> Tensor:
 @decomposition(aten.count_nonzero.default)
 def count_nonzero_all(x: Tensor, dim: int | None = None) -> Tensor:
     return count_nonzero(x, [] if dim is None else [dim])
+
+
+@decomposition(aten.nansum.default)
+def nansum(x: Tensor, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    if x.dtype.is_complex:
+        return NotImplemented  # eager raises
+    if dtype is not None and x.dtype.is_floating_point:
+        x = cast(x, dtype)
+    numbers = torch.where(torch.isnan(x), number_like(0, x), x) if x.dtype.is_floating_point else x
+    return torch.sum(numbers, dim, keepdim=keepdim, dtype=dtype)
+
+
+def _norm(x: Tensor, p: float | None, dim: list[int] | None, keepdim: bool, dtype: torch.dtype | None) -> Tensor:
+    if x.dtype not in REORDERED_SUMS or (dtype is not None and dtype not in REORDERED_SUMS):
+        return NotImplemented
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dim or None, keepdim, dtype=dtype)
+
+
+@decomposition(aten.norm.Scalar)
+def norm(x: Tensor, p: float = 2) -> Tensor:
+    return _norm(x, p, None, False, None)
+
+
+@decomposition(aten.norm.ScalarOpt_dtype)
+def norm_dtype(x: Tensor, p: float | None, *, dtype: torch.dtype) -> Tensor:
+    return _norm(x, p, None, False, dtype)
+
+
+@decomposition(aten.norm.ScalarOpt_dim)
+def norm_dim(x: Tensor, p: float | None, dim: list[int], keepdim: bool = False) -> Tensor:
+    return _norm(x, p, dim, keepdim, None)
+
+
+@decomposition(aten.norm.ScalarOpt_dim_dtype)
+def norm_dim_dtype(x: Tensor, p: float | None, dim: list[int], keepdim: bool, *, dtype: torch.dtype) -> Tensor:
+    return _norm(x, p, dim, keepdim, dtype)

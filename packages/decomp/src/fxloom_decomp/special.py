@@ -33,6 +33,17 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
     return total + p * (p - 1) * math.log(math.pi) / 4
 
 
+@decomposition(aten.ldexp.Tensor)
+def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
+    """Unless a float is scaled by an integer, which is exact where this product overflows on the way."""
+    kinds = {x.dtype, exponent.dtype}
+    if x.dtype.is_floating_point and not exponent.dtype.is_floating_point:
+        return NotImplemented
+    if torch.float64 in kinds or x.dtype.is_complex or exponent.dtype.is_complex or x.device != exponent.device:
+        return NotImplemented
+    return x * torch.pow(2.0, exponent)
+
+
 @decomposition(aten.signbit.default)
 def signbit(x: Tensor) -> Tensor:
     if x.dtype is torch.bool:
@@ -143,10 +154,24 @@ def bucketize(x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: 
     return _searched(x, boundaries, out_int32, right)
 
 
+@decomposition(aten.searchsorted.Tensor)
+def searchsorted(
+    line: Tensor, x: Tensor, *, out_int32: bool = False, right: bool = False, side: str | None = None, sorter: Tensor | None = None
+) -> Tensor:
+    if sorter is not None or side not in (None, "left", "right") or (right and side == "left"):
+        return NotImplemented
+    return _searched(x, line, out_int32, right or side == "right")
+
+
 def _searched(x: Tensor, line: Tensor, out_int32: bool, right: bool) -> Any:
-    """How many of the sorted numbers lie before each of `x`: by halves, as many steps as the line's length has bits."""
+    """How many of the sorted numbers lie before each of `x`: by halves, as many steps as the line's length has bits.
+
+    line: one for all, or one for each row of `x`.
+    """
+    if not line.dim() or (line.dim() > 1 and line.shape[:-1] != x.shape[:-1]):
+        return NotImplemented
     count = line.shape[-1]
-    if line.dim() != 1 or type(count) is not int or x.dtype != line.dtype or x.dtype.is_complex or x.device != line.device:
+    if type(count) is not int or x.dtype != line.dtype or x.dtype.is_complex or x.device != line.device:
         return NotImplemented
     dtype = torch.int32 if out_int32 else torch.int64
     if not count or not x.numel():
@@ -155,7 +180,8 @@ def _searched(x: Tensor, line: Tensor, out_int32: bool, right: bool) -> Any:
     step = 1 << (count.bit_length() - 1)
     while step:
         tried = place + step
-        number = aten._unsafe_index.Tensor(line, [torch.clamp(tried - 1, max=count - 1)])
+        at = torch.clamp(tried - 1, max=count - 1)
+        number = aten._unsafe_index.Tensor(line, [at]) if line.dim() == 1 else torch.gather(line, -1, at)
         before = torch.logical_not(number > x) if right else torch.logical_not(number >= x)  # NaN lies behind all numbers
         place = torch.where((tried <= count) & before, tried, place)
         step >>= 1

@@ -14,6 +14,7 @@ from fxloom_decomp import (  # noqa: F401  # imported for their registrations
     activation,
     copies,
     creation,
+    distances,
     elementwise,
     embedding_bags,
     foreach,

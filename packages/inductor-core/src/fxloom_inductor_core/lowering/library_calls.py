@@ -76,5 +76,24 @@ _call("on the CPU a copy of block after block takes a third of the time of a ker
 _call("its length is in the data", "bincount")
 _call("writes among symbolic strides, or into memory with gaps", "as_strided_scatter")
 _call("eager fills in runs, ours would search for each position; on GPUs it does, for a known length", "repeat_interleave.Tensor")
+_call(
+    "half types, of which eager rounds each step, and integers of one or two bytes, whose differences wrap; others are kernels",
+    *(f"{name}{ends}" for name in ("linspace", "logspace") for ends in ("", ".Tensor_Tensor", ".Tensor_Scalar", ".Scalar_Tensor")),
+)  # fmt: skip
+_call(
+    "float64, whose sums are judged by no wider type, and types that eager refuses; float32 is a kernel, but for distances by the largest"
+    " difference and the gradients of euclidean ones on the CPU (0.1 to 0.4)",
+    "_cdist_forward", "_cdist_backward", "_euclidean_dist", "renorm", "multi_margin_loss", "multi_margin_loss_backward",
+    "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype",
+)  # fmt: skip
+_call("pairs of rows are numbered along a triangle; eager's kernel walks it", "_pdist_forward", "_pdist_backward")
+_call(
+    "each row ends at its first -1, and each of its labels is compared with each other class",
+    "multilabel_margin_loss_forward", "multilabel_margin_loss_backward",
+)  # fmt: skip
+_call(
+    "an order given apart, numbers and lines of two types; all else is kernels",
+    "searchsorted.Tensor", "searchsorted.Scalar", "bucketize.Tensor", "bucketize.Scalar",
+)  # fmt: skip
 
 lowering(*LIBRARY_CALLS)(library_call)

@@ -14,7 +14,7 @@ import torch
 
 from fxloom_inductor_core.ir.numbers import Float
 from fxloom_inductor_core.lowering.promote import elementwise, is_number_on_cpu, is_tensor, promote, result_device, to_float
-from fxloom_inductor_core.lowering.registry import lowering
+from fxloom_inductor_core.lowering.registry import library_call, lowering
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, is_integer, opmath
 from fxloom_interfaces.ops import OPS
 from fxloom_ops.wide_numbers import takes_wide_number
@@ -330,6 +330,50 @@ for _shifts, _name in (
 
 # The neighbour of a float16 is no neighbour in float32, in which kernels compute.
 lowering(aten.nextafter.default)(_where_dtype(lambda dtype: dtype == opmath(dtype), _binary("nextafter")))
+
+
+@lowering(aten.frexp.Tensor)
+def frexp(cx: LoweringContext, x: Any) -> Any:
+    """(m, e) with x = m 2^e and |m| in [1/2, 1), read off the bits; numbers below the normal ones are scaled up first."""
+    if not is_float(x.dtype):
+        return NotImplemented  # eager refuses it
+    compute = opmath(x.dtype)
+    single = compute == "float32"
+    bits, digits, lowest, ones = ("int32", 23, -126, 0xFF) if single else ("int64", 52, -1022, 0x7FF)
+
+    def parts(ops: Any, a: Any) -> tuple[Any, Any]:
+        size = ops.abs(a)
+        small = ops.lt(size, ops.constant(2.0**lowest, compute))
+        scaled = ops.where(small, ops.mul(a, ops.constant(2.0 ** (digits + 2), compute)), a)
+        word = ops.bitcast(scaled, bits)
+        field = ops.bitwise_and(ops.shift_right(word, ops.constant(digits, bits)), ops.constant(ones, bits))
+        half = ops.constant((-lowest) << digits, bits)  # the exponent's bits of 1/2
+        mantissa = ops.bitcast(ops.bitwise_or(ops.bitwise_and(word, ops.constant(~(ones << digits), bits)), half), compute)
+        shift = ops.where(small, ops.constant(-lowest + digits + 2, bits), ops.constant(-lowest, bits))
+        plain = ops.logical_or(ops.eq(a, ops.constant(0, compute)), ops.eq(field, ops.constant(ones, bits)))
+        exponent = ops.where(plain, ops.constant(0, bits), ops.sub(field, shift))
+        return ops.where(plain, a, mantissa), ops.to_dtype(exponent, "int32")
+
+    mantissas = elementwise(cx, [x], lambda ops, a: parts(ops, a)[0], dtype=x.dtype, compute=x.dtype, ops=12)
+    exponents = elementwise(cx, [x], lambda ops, a: parts(ops, a)[1], dtype="int32", compute=x.dtype, ops=12)
+    return mantissas, exponents
+
+
+@lowering(aten.ldexp.Tensor)
+def ldexp(cx: LoweringContext, x: Any, exponent: Any) -> Any:
+    """x 2^exponent for integers: exact in float64, where no float32 leaves the range, and rounded once. A call for other types: the type
+    of the result differs between versions of torch."""
+    dtype = _result(cx)
+    if dtype != "float32" or x.dtype != dtype or not is_integer(exponent.dtype):
+        return library_call(cx)
+
+    def function(ops: Any, a: Any, e: Any) -> Any:
+        low, high, bias, digits = (ops.constant(c, "int64") for c in (-400, 400, 1023, 52))
+        held = ops.minimum(ops.maximum(e, low), high)
+        power = ops.bitcast(ops.shift_left(ops.add(held, bias), digits), "float64")
+        return ops.mul(ops.to_dtype(a, "float64"), power)
+
+    return elementwise(cx, [x, exponent], function, dtype=dtype, compute=[dtype, "int64"], ops=8)
 
 
 def _rest_of_division(name: str) -> Callable[..., Any]:

@@ -26,6 +26,17 @@ def _classes(x: Descriptor, target: Descriptor) -> bool:
     return len(x.size) == 2 and target.size == x.size[:1]
 
 
+@shape_rule(aten.multi_margin_loss.default)
+def multi_margin_loss(
+    device: torch.device, x: Any, target: Any, p: Any = 1, margin: Any = 1, weight: Any = None, reduction: int = 1
+) -> Plan | None:
+    """torch's Meta kernel gives a target without axes a loss of one axis, which eager does not."""
+    refused = not _classes(x.desc, target.desc) or is_empty(x.desc.size) or target.desc.dtype is not torch.int64
+    if refused or not x.desc.dtype.is_floating_point or p not in (1, 2):
+        return None
+    return fresh(() if reduction else target.desc.size, x.desc.dtype, device)
+
+
 @shape_rule(aten.nll_loss_forward.default)
 def nll_loss_forward(device: torch.device, x: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Plan | None:
     if not _classes(x.desc, target.desc) or not x.desc.dtype.is_floating_point or is_empty(x.desc.size):
