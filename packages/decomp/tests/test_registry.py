@@ -66,14 +66,29 @@ def test_dropout_keeps_the_mean_and_its_mask() -> None:
         (aten.normal_functional.default, (1.0, 2.0), 1.0, 2.0),
         (aten.exponential.default, (0.5,), 2.0, 2.0),
         (aten.bernoulli.p, (0.3,), 0.3, 0.21**0.5),
+        (aten.bernoulli.Tensor, (torch.full((300,), 0.3),), 0.3, 0.21**0.5),
     ],
-    ids=str,
+    ids=lambda value: str(value) if callable(value) else "",
 )
-def test_random_rules_have_the_distribution(op: Any, args: tuple[float, ...], mean: float, deviation: float) -> None:
+def test_random_rules_have_the_distribution(op: Any, args: tuple[Any, ...], mean: float, deviation: float) -> None:
     torch.manual_seed(0)
     drawn = fxloom_decomp.table("inductor")[op](torch.empty(300, 300), *args)
     assert abs(drawn.mean().item() - mean) < 5 * deviation / 300
     assert abs(drawn.std().item() - deviation) < 0.03 * deviation
+
+
+def test_normal_numbers_of_a_size() -> None:
+    torch.manual_seed(0)
+    drawn = fxloom_decomp.table("inductor")[aten.normal.float_float](3.0, 2.0, [300, 300])
+    assert abs(drawn.mean().item() - 3) < 0.05 and abs(drawn.std().item() - 2) < 0.05
+
+
+def test_draws_in_the_order_of_memory() -> None:
+    image = torch.empty(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    table = fxloom_decomp.table("inductor")
+    for op, args in ((aten.rand_like.default, ()), (aten.randn_like.default, ()), (aten.randint_like.default, (9,))):
+        assert table[op](image, *args).stride() == image.stride()
+        assert table[op](image, *args, memory_format=torch.contiguous_format).is_contiguous()
 
 
 def test_a_rule_that_is_registered_late_is_in_the_table() -> None:

@@ -5,6 +5,7 @@ In: an operator's arguments. Out: the operator's results in simpler operators, o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,15 +58,19 @@ def new_full(
 
 def _filled_like(x: Tensor, value: Number, dtype: Any, device: Any, memory_format: Any) -> Tensor:
     """`full` with the strides that `empty_like` gives."""
-    result = dtype or x.dtype
     if memory_format not in (None, torch.preserve_format, torch.contiguous_format):
         return NotImplemented
+    return in_memory_order(x, memory_format, lambda shape: _full(shape, value, dtype or x.dtype, device or x.device))
+
+
+def in_memory_order(x: Tensor, memory_format: Any, make: Callable[[list[int]], Tensor]) -> Tensor:
+    """A tensor of x's shape, with x's strides where these are dense and are to be preserved. make: a row-major one of a shape."""
     stride = x.stride()
     order = sorted(range(x.dim()), key=lambda axis: (-stride[axis], axis))
-    if memory_format is torch.contiguous_format or order == list(range(x.dim())) or not _dense(x, order):
-        return _full(list(x.shape), value, result, device or x.device)
-    packed = _full([x.shape[axis] for axis in order], value, result, device or x.device)
-    return torch.permute(packed, [order.index(axis) for axis in range(x.dim())])
+    preserved = memory_format in (None, torch.preserve_format)
+    if not preserved or order == list(range(x.dim())) or not _dense(x, order):
+        return make(list(x.shape))
+    return torch.permute(make([x.shape[axis] for axis in order]), [order.index(axis) for axis in range(x.dim())])
 
 
 def _dense(x: Tensor, order: list[int]) -> bool:

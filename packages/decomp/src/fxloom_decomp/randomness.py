@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fxloom_decomp.creation import in_memory_order
 from fxloom_decomp.expectations import expect
 from fxloom_decomp.registry import cast, decomposition, widen
 from fxloom_ops.philox import PHILOX_INTEGERS, PHILOX_NORMAL, PHILOX_SEEDS, PHILOX_UNIFORM, UNIFORM_BITS
@@ -110,6 +111,14 @@ def bernoulli(x: Tensor, generator: Any = None) -> Tensor:
     return cast(_uniform(x) < widen(x), x.dtype)
 
 
+@decomposition(aten.bernoulli.Tensor)
+def bernoulli_by_tensor(x: Tensor, p: Tensor, generator: Any = None) -> Tensor:
+    if generator is not None or not p.is_floating_point() or p.device != x.device or x.dtype.is_complex:
+        return NotImplemented
+    expect((p >= 0) & (p <= 1), "Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    return cast(_uniform(x, _wide(p)) < p, x.dtype)
+
+
 @decomposition(aten.uniform.default)
 def uniform(x: Tensor, low: float = 0, high: float = 1, generator: Any = None) -> Tensor:
     if generator is not None or x.dtype.is_complex:
@@ -139,18 +148,14 @@ def exponential(x: Tensor, lambd: float = 1, generator: Any = None) -> Tensor:
 def rand_like(
     x: Tensor, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
 ) -> Tensor:
-    if not x.is_contiguous() or memory_format not in (None, torch.preserve_format, torch.contiguous_format):
-        return NotImplemented
-    return torch.rand(list(x.shape), dtype=dtype or x.dtype, device=device or x.device)
+    return in_memory_order(x, memory_format, lambda shape: torch.rand(shape, dtype=dtype or x.dtype, device=device or x.device))
 
 
 @decomposition(aten.randn_like.default)
 def randn_like(
     x: Tensor, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
 ) -> Tensor:
-    if not x.is_contiguous() or memory_format not in (None, torch.preserve_format, torch.contiguous_format):
-        return NotImplemented
-    return torch.randn(list(x.shape), dtype=dtype or x.dtype, device=device or x.device)
+    return in_memory_order(x, memory_format, lambda shape: torch.randn(shape, dtype=dtype or x.dtype, device=device or x.device))
 
 
 @decomposition(aten.randint_like.default, sets=("inductor",))
@@ -167,9 +172,10 @@ def _randint_like(
     x: Tensor, low: int, high: int, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
     memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    if not x.is_contiguous() or memory_format not in (None, torch.preserve_format, torch.contiguous_format):
+    dtype, device = dtype or x.dtype, device or x.device
+    if dtype.is_complex or type(low) is not int or type(high) is not int or not 0 < high - low < 1 << 63:
         return NotImplemented
-    return _integers(low, high, list(x.shape), dtype or x.dtype, device or x.device)
+    return in_memory_order(x, memory_format, lambda shape: _integers(low, high, shape, dtype, device))
 
 
 @decomposition(aten.normal.Tensor_float)
@@ -191,6 +197,18 @@ def normal_of_both(mean: Tensor, std: Tensor, generator: Any = None) -> Tensor:
         return NotImplemented
     expect(std >= 0, _DEVIATIONS)
     return cast(_normal(mean) * std + mean, mean.dtype)
+
+
+@decomposition(aten.normal.float_float)
+def normal_of_a_size(
+    mean: float, std: float, size: Any, generator: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    wanted = dtype or torch.get_default_dtype()
+    if generator is not None or not wanted.is_floating_point or std < 0:
+        return NotImplemented
+    wide = torch.float64 if wanted is torch.float64 else torch.float32
+    return cast(torch.randn(size, dtype=wide, device=device) * std + mean, wanted)
 
 
 def _normal(x: Tensor) -> Tensor:

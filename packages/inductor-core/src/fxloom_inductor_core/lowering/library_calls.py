@@ -74,6 +74,8 @@ _call(
 _call("segments are as long as the data says: eager's kernel walks them", "segment_reduce", "_segment_reduce_backward")
 _call("on the CPU a copy of block after block takes a third of the time of a kernel; on GPUs it is one", "block_diag")
 _call("its length is in the data", "bincount")
+_call("series of as many terms as an element needs", "_standard_gamma_grad", "_dirichlet_grad")
+_call("drawn by rejection: how many numbers an element takes is in the numbers", "_standard_gamma", "_sample_dirichlet")
 _call("writes among symbolic strides, or into memory with gaps", "as_strided_scatter")
 _call("eager fills in runs, ours would search for each position; on GPUs it does, for a known length", "repeat_interleave.Tensor")
 _call(
