@@ -14,7 +14,7 @@ from fxloom_codegen_common.reference import REFERENCE
 from fxloom_inductor_core import compile_graph
 from fxloom_inductor_core.scheduler.grouping import generalize
 from fxloom_interfaces.expr import symbol
-from fxloom_interfaces.program import GroupedLaunch, Launch
+from fxloom_interfaces.program import AllocateNumbers, GroupedLaunch, Launch
 
 Tensors = list[torch.Tensor]
 aten = torch.ops.aten
@@ -127,3 +127,20 @@ def test_numbers_become_sizes_in_order_of_appearance() -> None:
 def test_only_elementwise_kernels_are_general(function: Callable[..., Any]) -> None:
     for _, kernel in compiled(function, torch.randn(4), torch.tensor([1, 0])).program.kernels:
         assert generalize(kernel) is None
+
+
+def test_numbers_are_allocated_at_once_and_never_become_outputs() -> None:
+    def step(*tensors: torch.Tensor) -> Tensors:
+        numbers, values = tensors[:4], tensors[4:]
+        scales = [(n * 2).exp() for n in numbers]  # stored: an operation like this is not done at each element
+        updated = [v * s * s.sin() for v, s in zip(values, scales, strict=True)]
+        products = [torch.mm(v, v.t()) for v in updated]
+        return [*products, *(aten.sum(v).exp() for v in products)]
+
+    tensors = [*(torch.tensor(0.1 * n) for n in range(4)), *several((3, 4), (5, 2), (2, 3), (7, 7))]
+    graph = check(step, *tensors)
+    made = [s for s in graph.program.steps if isinstance(s, AllocateNumbers)]
+    assert made
+    results = graph(list(tensors))
+    assert len({x.untyped_storage().data_ptr() for x in results}) == len(results)
+    assert all(x.untyped_storage().nbytes() == x.numel() * x.element_size() for x in results)

@@ -5,7 +5,8 @@ In: an elementwise kernel whose extents are sizes. Out: the source of a function
 on with that set's addresses as pointers. Addresses come as integers among the launch's parameters, so that a launch copies nothing,
 asks the driver about no pointer, and can be recorded as it is.
 
-Two forms of a function are compiled: for sets whose addresses and numbers of elements are multiples of ALIGNMENT, and for all others.
+Two forms of a function are compiled: for sets whose addresses and numbers of elements are multiples of ALIGNMENT, and for all
+others; the address of a number that all points read doesn't count.
 How sets are shared out over launches stands in `grouped_launch`.
 """
 
@@ -17,8 +18,8 @@ from fxloom_codegen_triton.literals import index_text, type_text
 from fxloom_codegen_triton.tiles import Tiles
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.errors import PluginError
-from fxloom_interfaces.expr import print_expr, product
-from fxloom_interfaces.program import Kernel, Load
+from fxloom_interfaces.expr import free_symbols, print_expr, product, symbol
+from fxloom_interfaces.program import Kernel, Load, Store
 
 #: Arguments of a launch, 8 bytes each: CUDA takes 4 KiB of them on every GPU.
 _MAX_ARGUMENTS = 480
@@ -46,8 +47,16 @@ def emit_grouped_kernel(kernel: Kernel, name: str) -> KernelSource:
         "helpers": helpers,
         "checks": False,
         "sets": sets,
+        "aligned": tuple(position for position, buffer in enumerate(kernel.arguments) if buffer.name in _tiled(kernel)),
     }
     return KernelSource(name, "triton", text, details)
+
+
+def _tiled(kernel: Kernel) -> frozenset[str]:
+    """Buffers that are read or written at more than one place, whose alignment counts."""
+    axes = {symbol(axis.name) for axis in kernel.outer}
+    accesses = [i for i in kernel.instructions() if isinstance(i, (Load, Store))]
+    return frozenset(access.buffer for access in accesses if free_symbols(access.index) & axes)
 
 
 class _GroupedEmitter(KernelEmitter):
@@ -93,11 +102,12 @@ class _GroupedEmitter(KernelEmitter):
 
     def pointers_and_points(self) -> None:
         """Pointers, the points of the program within its set, and their coordinates."""
-        line = self.writer.line
+        line, tiled = self.writer.line, _tiled(self.kernel)
         for buffer in self.kernel.arguments:
             pointer = self.pointers[buffer.name]
             line(f"{pointer} = {buffer.name}_address.to(tl.pointer_type({type_text(buffer.dtype)}))")
-            line(f"{pointer} = tl.multiple_of({pointer}, ALIGNMENT)")
+            if buffer.name in tiled:
+                line(f"{pointer} = tl.multiple_of({pointer}, ALIGNMENT)")
         line(f"outer_count = ({index_text(product([axis.size for axis in self.kernel.outer]))}) // ALIGNMENT * ALIGNMENT")
         line("outer = (program - begin).to(tl.int64) * OUTER_TILE + tl.arange(0, OUTER_TILE)")
         line("outer_mask = outer < outer_count")

@@ -39,6 +39,7 @@ class GroupedLauncher:
         self.buffers = len(details["buffers"])
         self.sizes: tuple[str, ...] = details["sizes"]
         self.sets: int = details["sets"]
+        self.aligned: tuple[int, ...] = details["aligned"]  # positions of the buffers whose alignment counts
         self.outer_tile: int = details["outer_tile"]
         self.keywords: dict[str, Any] = {"num_warps": details["num_warps"]}
         self._outer_count = compile(details["outer_count"], f"<{self.name}>", "eval")
@@ -90,7 +91,7 @@ class GroupedLauncher:
             one = values[start : start + in_set]
             sizes = dict(zip(self.sizes, one[self.buffers :], strict=True))
             count = int(eval(self._outer_count, {"__builtins__": {}}, sizes))  # a product of sizes
-            aligned = count % ALIGNMENT == 0 and all(address % ALIGNMENT == 0 for address in one[: self.buffers])
+            aligned = count % ALIGNMENT == 0 and all(one[position] % ALIGNMENT == 0 for position in self.aligned)
             if count:
                 kinds[ALIGNMENT if aligned else 1].append((one, -(-count // self.outer_tile)))
         return [

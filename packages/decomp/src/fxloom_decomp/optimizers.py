@@ -103,7 +103,8 @@ def fused_sgd(
             velocity = g if is_first_step else widen(buffers[number]) * momentum + g * (1 - dampening)
             g = g + velocity * momentum if nesterov else velocity
             results[2].append(_kept(velocity, buffers[number], found_inf))
-        results[0].append(_kept(x - _in(rate, x) * g, param, found_inf))
+        moved = x - _in(rate, x) * g if isinstance(rate, Tensor) else torch.add(x, g, alpha=-rate)  # as eager: a sum rounded once
+        results[0].append(_kept(moved, param, found_inf))
         results[1].append(grad if grad_scale is None else _kept(given, grad, found_inf))
     if not momentum:
         results[2].extend(buffers)

@@ -388,6 +388,18 @@ class Allocate:
 
 
 @dataclass(frozen=True, slots=True)
+class AllocateNumbers:
+    """names = elements of one new uninitialized tensor, as tensors without axes: many numbers by one allocation."""
+
+    names: tuple[str, ...]
+    device: str
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.names)} = allocate {len(self.names)} numbers {dtype_info(self.dtype).short} {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """name = the memory of `base` seen with other sizes, strides and offset (in elements from base's first element)."""
 
@@ -493,7 +505,7 @@ class YieldOutputs:
         return f"yield {', '.join(f'{n}: {v}' for n, v in zip(self.positions, self.values, strict=True))}"
 
 
-Step: TypeAlias = BindSize | Allocate | View | Launch | GroupedLaunch | Call | Item | Free | YieldOutputs | Return
+Step: TypeAlias = BindSize | Allocate | AllocateNumbers | View | Launch | GroupedLaunch | Call | Item | Free | YieldOutputs | Return
 
 
 def _argument(value: Any) -> str:

@@ -26,6 +26,8 @@ from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.expr import normalize, symbol
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import (
+    Allocate,
+    AllocateNumbers,
     BindSize,
     Call,
     GroupedLaunch,
@@ -219,13 +221,27 @@ class _Planner:
         shared = [buffer for buffer in dying if reads[buffer] > 1]  # nobody may write to what others read
         alone = [buffer for buffer in dying if reads[buffer] == 1]
         sets = []
+        first = len(self.steps)
         for group, fused, general in zip(step.groups, step.fused, step.general, strict=True):
             if fused is not None and self._allocate(group, fused, alone):
                 sets.append((fused.buffers, general.sizes))
+        self.steps[first:] = self._numbers_at_once(self.steps[first:])
         dying[:] = [buffer for buffer in dying if buffer in alone or buffer in shared]
         if sets:
             name = self._kernel_name(step.general[0].kernel, step.groups[0].device, grouped=True)
             self.steps.append(GroupedLaunch(name, tuple(sets)))
+
+    def _numbers_at_once(self, steps: Sequence[Step]) -> list[Step]:
+        """These allocations, with all new numbers of a dtype that don't leave the program as elements of one tensor."""
+        numbers: dict[tuple[str, str], list[str]] = {}
+        for step in steps:
+            if isinstance(step, Allocate) and step.reuse is None and step.size == () and step.name not in self.outputs:
+                numbers.setdefault((step.device, step.dtype), []).append(step.name)
+        several = {kind: names for kind, names in numbers.items() if len(names) > 1}
+        gone = {name for names in several.values() for name in names}
+        self.memory.share(gone)  # with one another: no later buffer, which may be an output, takes their memory over
+        made: list[Step] = [AllocateNumbers(tuple(names), device, dtype) for (device, dtype), names in several.items()]
+        return [*made, *(step for step in steps if not (isinstance(step, Allocate) and step.name in gone))]
 
     def _allocate(self, group: Group, fused: FusedKernel, dying: list[str]) -> bool:
         """Memory for what a kernel writes; False where it would only copy memory to itself."""

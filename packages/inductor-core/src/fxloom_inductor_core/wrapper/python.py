@@ -18,6 +18,7 @@ from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.expr import Expr, print_expr
 from fxloom_interfaces.program import (
     Allocate,
+    AllocateNumbers,
     BindSize,
     Call,
     Free,
@@ -124,6 +125,10 @@ class _Printer:
                 return [f"{symbol} = {source}" if dim is None else f"{symbol} = {source}.size({dim})"]
             case Allocate():
                 return [self.allocate(step)]
+            case AllocateNumbers(names, device, dtype):
+                self.shapes.update((name, ((), (), dtype)) for name in names)
+                where = "cpu" if device == "cpu" else repr(device)
+                return [f"{', '.join(names)} = empty_strided(({len(names)},), (1,), dtype=torch.{dtype}, device={where}).unbind()"]
             case View(name, base, size, stride, offset):
                 where = "" if offset == 0 else f", {base}.storage_offset() + {print_expr(offset)}"
                 return [f"{name} = as_strided({base}, {_tuple(size)}, {_tuple(stride)}{where})"]
