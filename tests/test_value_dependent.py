@@ -443,3 +443,28 @@ def test_a_custom_operator_that_counts(backend: str) -> None:
     compiled = fxloom.compile(fn, backend=backend, fullgraph=True, options=options)
     for x in (torch.tensor([1.0, -1.0, 2.0, 3.0]), torch.ones(5), -torch.ones(2)):
         assert torch.equal(compiled(x), fn(x))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_answers_about_whole_tensors_are_numbers_of_the_graph(backend: str) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[bool, bool, bool, torch.Tensor]:
+        return torch.equal(x, y), torch.allclose(x, y), x.equal(y[:2]), x + y
+
+    compiled = fxloom.compile(program, backend=backend, fullgraph=True)
+    x = torch.randn(3)
+    for y in (x.clone(), x + 1e-7, x + 1):
+        result, expected = compiled(x, y), program(x, y)
+        assert result[:3] == expected[:3] and [type(value) for value in result[:3]] == [bool] * 3
+        assert torch.equal(result[3], expected[3])
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_pieces_at_places_that_a_tensor_holds(backend: str) -> None:
+    def program(x: torch.Tensor, places: torch.Tensor) -> list[torch.Tensor]:
+        return [piece + 1 for piece in torch.tensor_split(x, places)] + [*x.tensor_split(places, dim=0)]
+
+    compiled = fxloom.compile(program, backend=backend, fullgraph=True)
+    x = torch.randn(7, 3)
+    for places in (torch.tensor([2, 5]), torch.tensor([1, 6])):
+        for result, expected in zip(compiled(x, places), program(x, places), strict=True):
+            assert torch.equal(result, expected) and result.stride() == expected.stride()

@@ -30,11 +30,17 @@ def _item(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _alike(callee: Any, name: str, compare: Model) -> Model:
-    """Whether two tensors are alike, by `compare`; a break where the program does more with the answer than raise."""
+    """Whether two tensors are alike, by `compare`; a number of the graph, or a break, where the program does more with the answer
+    than raise."""
 
     def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        if all(type(value) is FakeTensor for value in args[:2]) and len(args) >= 2 and truth_decides(ev, name):
-            return compare(ev, args, kwargs)
+        if len(args) >= 2 and all(type(value) is FakeTensor for value in args[:2]):
+            if truth_decides(ev, name):
+                return compare(ev, args, kwargs)
+            env = ev.recorder.fake_mode.env
+            if env is not None and env.options.capture_scalars:
+                answer = compare(ev, args, kwargs)
+                return ev.torch_native(torch.Tensor.item, answer) if type(answer) is FakeTensor else answer
         return ev.torch_native(callee, *args, **kwargs)
 
     return model
@@ -55,6 +61,22 @@ def _allclose(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 for _name, _compare in (("equal", _equal), ("allclose", _allclose)):
     FUNCTIONS[getattr(torch, _name)] = _alike(getattr(torch, _name), _name, _compare)
     METHODS[TensorBase, _name] = _alike(getattr(TensorBase, _name), _name, _compare)
+
+
+def _split(callee: Any) -> Model:
+    """Pieces of a tensor at places that another tensor holds: those are read as numbers, as the C++ code does."""
+
+    def model(ev: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        if len(args) < 2 or type(args[1]) is not FakeTensor:
+            return ev.torch_native(callee, *args, **kwargs)
+        places = ev.torch_native(torch.Tensor.tolist, args[1])
+        return ev.torch_native(callee, args[0], places, *args[2:], **kwargs)
+
+    return model
+
+
+FUNCTIONS[torch.tensor_split] = _split(torch.tensor_split)
+METHODS[TensorBase, "tensor_split"] = _split(TensorBase.tensor_split)
 
 
 @function(assert_tensor)
