@@ -1,7 +1,7 @@
 """Operator, module and optimizer databases of torch, trained through backend `aot_eager`: values and gradients against eager.
 
     python benchmarks/autograd_databases.py ops                 # every operator that supports autograd, float32
-    python benchmarks/autograd_databases.py modules optimizers
+    python benchmarks/autograd_databases.py modules optimizers --backend inductor
     python benchmarks/autograd_databases.py ops --only nn.functional --samples 3 --verbose
 
 Counts are by operator: one that fails on any sample fails, and its first reason is shown. A sample counts as equal when
@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 import fxloom
 
+#: set by --backend
 BACKEND = "aot_eager"
 
 
@@ -226,12 +227,15 @@ FAMILIES = {"ops": operator_cases, "modules": module_cases, "optimizers": optimi
 
 
 def main() -> int:
+    global BACKEND
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", choices=(*FAMILIES, []), default=list(FAMILIES))
     parser.add_argument("--only", default="", help="entries with this in their name")
     parser.add_argument("--samples", type=int, default=4, help="samples of each entry (default: 4)")
+    parser.add_argument("--backend", default=BACKEND)
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
+    BACKEND = options.backend
     warnings.simplefilter("ignore")
     failed_any = False
     for family in options.families or FAMILIES:
