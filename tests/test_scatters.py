@@ -114,6 +114,18 @@ def test_written_where_a_mask_holds() -> None:
         compare(function, compiled, (weight(5, 4), torch.arange(5) < count, weight(4)))
 
 
+def test_selected_by_a_mask_that_holds_nowhere() -> None:
+    """Whose gradient reads from no elements."""
+
+    def function(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.masked_select(x, mask) * 2
+
+    fxloom.reset()
+    compiled = fxloom.compile(function, fullgraph=True)
+    for count in (3, 0, 5):
+        compare(function, compiled, (weight(5), torch.arange(5) < count))
+
+
 @pytest.fixture
 def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)

@@ -77,3 +77,15 @@ def test_points_of_a_grid(dtype: torch.dtype) -> None:
             sample = lambda x, grid, mode=mode, padding=padding, corners=corners: F.grid_sample(x, grid, mode, padding, corners)  # noqa: E731
             programs.append((sample, (images[axes], points[axes])))
     compare(programs, 4)
+
+
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0")
+def test_grids_of_affine_maps() -> None:
+    """Of float32: eager's CPU kernels take no narrower numbers."""
+    mode = Compare()
+    for axes, size in ((2, [2, 3, 4, 5]), (2, [2, 3, 1, 6]), (3, [2, 3, 4, 5, 6]), (3, [2, 1, 1, 2, 1])):
+        for corners in (True, False):
+            with mode:
+                F.affine_grid(torch.randn(2, axes, axes + 1), size, corners)
+    assert not mode.faults + mode.failures
+    assert mode.checked[torch.ops.aten.affine_grid_generator.default] == 8

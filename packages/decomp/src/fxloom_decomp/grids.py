@@ -1,4 +1,4 @@
-"""Sampling at the points of a grid: nearest, linear along two or three axes, bicubic; forward and backward.
+"""Sampling at the points of a grid: nearest, linear along two or three axes, bicubic; grids of affine maps; forward and backward.
 
 A point is a weighted sum of corners around it. What flows back to a corner is scattered; what flows back to a point is the sum over
 the channels of how each changes as the point moves.
@@ -209,3 +209,36 @@ def grid_sampler_3d_backward(
     grad: Tensor, x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool, output_mask: list[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     return _sample_backward(grad, x, grid, interpolation_mode, padding_mode, align_corners, output_mask, 3)
+
+
+# ---- grids of affine maps ---------------------------------------------------------------------------------------------------
+
+
+def _coordinates(size: Sequence[Any], align_corners: bool, like: Tensor) -> list[Tensor]:
+    """From -1 to 1 along each axis of an image, the innermost axis first, each to be broadcast over the image."""
+    lines = []
+    for number, extent in enumerate(reversed(size)):
+        if extent > 1:
+            line = torch.linspace(-1, 1, extent, dtype=like.dtype, device=like.device)
+            line = line if align_corners else line * ((extent - 1) / extent)
+        else:
+            line = torch.full([extent], 0, dtype=like.dtype, device=like.device)
+        lines.append(line.reshape([extent, *[1] * number]))
+    return lines
+
+
+@decomposition(aten.affine_grid_generator.default)
+def affine_grid_generator(theta: Tensor, size: list[int], align_corners: bool) -> Tensor:
+    """theta: (batch, axes, axes + 1), a matrix beside a vector; a point for each position of an image of `size`."""
+    axes = len(size) - 2
+    if theta.dtype not in REORDERED_SUMS or theta.dim() != 3 or axes not in (2, 3) or list(theta.shape) != [size[0], axes, axes + 1]:
+        return NotImplemented
+    wide = widen(theta)
+
+    def column(number: int) -> Tensor:
+        return torch.select(wide, 2, number).reshape([size[0], *[1] * axes, axes])
+
+    total = column(axes)
+    for number, line in enumerate(_coordinates(size[2:], align_corners, wide)):
+        total = total + torch.unsqueeze(line, -1) * column(number)
+    return cast(total, theta.dtype)

@@ -183,11 +183,16 @@ def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor
 @decomposition(aten.masked_scatter.default)
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The n-th element where the mask holds is the n-th of the source; too short a source is out of range for gather, as for eager."""
-    if mask.dtype != torch.bool or source.numel() == 0 or x.dtype != source.dtype:
+    if mask.dtype != torch.bool or x.dtype != source.dtype:
+        return NotImplemented
+    static = type(source.numel()) is int
+    if static and source.numel() == 0:
         return NotImplemented
     x, mask = torch.broadcast_tensors(x, mask)
-    index = _numbers(mask)
-    picked = torch.gather(source.reshape([-1]), 0, index).reshape(x.shape)
+    flat, index = source.reshape([-1]), _numbers(mask)
+    if not static:  # there may be no elements, then: an element before them is read where the mask does not hold
+        flat, index = torch.constant_pad_nd(flat, [1, 0]), index + cast(mask.reshape([-1]), torch.int64)
+    picked = torch.gather(flat, 0, index).reshape(x.shape)
     return torch.where(mask, picked, x)
 
 
