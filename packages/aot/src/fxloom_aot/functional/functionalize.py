@@ -373,12 +373,12 @@ class Functionalizer:
 
     def _refuse_overlap(self, entry: Entry, targets: list[Any], given: Mapping[str, Any]) -> None:
         """Reject an operator that writes to a part of what it reads: eager raises, or its result depends on the order of elements."""
-        written = list(values_of(targets))
+        written: dict[int, list[FakeTensor]] = {}  # by storage: a foreach operator has thousands
+        for target in values_of(targets):
+            written.setdefault(id(target.storage_token), []).append(target)
         for read in values_of([list(given.values())]):
-            for target in written:
-                if read is target or read.storage_token is not target.storage_token:
-                    continue
-                if overlap_in_part(self.view_of(read).desc, self.view_of(target).desc):
+            for target in written.get(id(read.storage_token), ()):
+                if read is not target and overlap_in_part(self.view_of(read).desc, self.view_of(target).desc):
                     self.reject(entry, f"{entry.op} writes to a part of the memory that it reads")
 
     def _refuse_sharing(self, entry: Entry, targets: list[Any], given: Mapping[str, Any]) -> None:
