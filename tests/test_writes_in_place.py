@@ -30,7 +30,7 @@ def run(function: Callable[..., Any], *inputs: Tensor) -> tuple[Any, list[str]]:
     expected = function(*copies)
     for got, wanted in zip(tree_leaves((results, inputs)), tree_leaves((expected, copies)), strict=True):
         if wanted is not None:
-            torch.testing.assert_close(got, wanted)
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)  # sums may be taken in another order
             assert got.stride() == wanted.stride()
     for x, copy, version, old in zip(inputs, copies, versions, before, strict=True):
         assert (x._version > version) == (copy._version > old)
@@ -123,6 +123,7 @@ TWO = [read_before, old_value_read_elsewhere, exchanged, written_by_a_library]
 
 @pytest.mark.parametrize("function", [*ONE, *TWO], ids=lambda f: f.__name__)
 def test_nobody_sees_an_old_value_too_late(function: Callable[..., Any]) -> None:
+    torch.manual_seed(0)
     x, y = torch.randn(2, 40, 40).unbind()
     inputs = (x,) if function in ONE else (x.clone(), y.clone())
     run(function, *(value.clone() for value in inputs))

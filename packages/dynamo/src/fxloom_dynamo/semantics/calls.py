@@ -219,7 +219,9 @@ def _steps_can_stay(fn: types.FunctionType, args: list[Any], kwargs: Kwargs) -> 
     params = args[0] if isinstance(args[0], list) else []
     if not steps or not all(type(step) is FakeTensor and not step.requires_grad for step in steps):
         return False
-    return all(type(param) is FakeTensor and param.device == step.device for param, step in zip(params, steps, strict=True))
+    pairs = zip(params, steps, strict=True)
+    # on the CPU, as eager has them unless told otherwise, they are numbers for operators on any device
+    return all(type(param) is FakeTensor and (param.device == step.device or step.is_cpu and not step.dim()) for param, step in pairs)
 
 
 def _guard_code(ev: Interpreter, fn: types.FunctionType, record: Any) -> None:

@@ -21,6 +21,9 @@ from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.loop_ir import Node as LoopNode
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
 
+#: target of the call that copies a number (a tensor without axes) to another device: of the tensor and the device
+NUMBER_COPY = "torch.Tensor.to"
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:

@@ -16,7 +16,7 @@ import torch.fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fxloom_inductor_core.ir.cost import BodyCost
-from fxloom_inductor_core.ir.graph import LoweredGraph, Operand, with_strides_of
+from fxloom_inductor_core.ir.graph import NUMBER_COPY, LoweredGraph, Operand, with_strides_of
 from fxloom_inductor_core.ir.layouts import as_expr, fake_order, layout_of, order_or_plain, same_strides, stride_expr
 from fxloom_inductor_core.ir.numbers import Float
 from fxloom_inductor_core.ir.tensors import Tensor, View
@@ -260,7 +260,7 @@ class _GraphLowering:
         if key not in self._scalar_copies:
             layout = Layout(device, value.dtype, (), ())
             args = (operand, TorchRef(f"torch.device({device!r})"))
-            (self._scalar_copies[key],) = self.cx.library("torch.Tensor.to", args, [layout], out=False, op="aten._to_copy")
+            (self._scalar_copies[key],) = self.cx.library(NUMBER_COPY, args, [layout], out=False, op="aten._to_copy")
             self.cx.moved_scalars.add(str(self._scalar_copies[key].buffer))
         return self._scalar_copies[key]
 

@@ -1,4 +1,5 @@
-"""Grouped launches: independent elementwise kernels with the same body, over other sizes and buffers, run at once.
+"""Grouped launches: independent elementwise kernels with the same body, over other sizes and buffers, run at once. Likewise copies of
+numbers (tensors without axes) from the CPU to one device.
 
 In: groups in a runnable order, with their kernels. Out: the same groups as batches in a runnable order; those of a batch don't depend
 on one another. An optimizer's step is a batch or two, however many parameters it has.
@@ -9,13 +10,14 @@ so no more memory is in use, but for a little.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
 import sympy
 
+from fxloom_inductor_core.ir.graph import NUMBER_COPY, Operand
 from fxloom_inductor_core.scheduler.groups import Group
 from fxloom_inductor_core.scheduler.kernels import FusedKernel
 from fxloom_inductor_core.scheduler.spaces import linear_parts
@@ -40,7 +42,7 @@ class General:
 class Batch:
     """Groups that run at once.
 
-    general: for each its kernel with numbers as sizes; these kernels are equal. None for a batch of one.
+    general: for each its kernel with numbers as sizes; these kernels are equal. None for a batch of one, and for calls.
     """
 
     groups: tuple[Group, ...]
@@ -94,7 +96,7 @@ def _parts(index: Expr, axes: frozenset[sympy.Symbol]) -> tuple[tuple[tuple[symp
     return tuple(sorted(strides.items(), key=lambda item: item[0].name)), offset
 
 
-#: device, digest of the general kernel
+#: device; digest of the general kernel, or name of the call
 _Key: TypeAlias = "tuple[str, str]"
 
 
@@ -103,11 +105,13 @@ def batches(
     fused: Sequence[FusedKernel | None],
     codegens: Mapping[str, Codegen],
     may_come_early: Callable[[FusedKernel], bool],
+    outputs: Container[str] = (),
 ) -> list[Batch]:
     """The groups as batches. may_come_early: whether a kernel adds little to the memory in use where it runs early."""
     general = [None if kernel is None else _general(group, kernel, codegens) for group, kernel in zip(groups, fused, strict=True)]
     keys: list[_Key | None] = [
-        None if made is None else (group.device, made.kernel.digest()) for group, made in zip(groups, general, strict=True)
+        _moves_number(group, outputs) if made is None else (group.device, made.kernel.digest())
+        for group, made in zip(groups, general, strict=True)
     ]
     counts: dict[_Key, int] = {}
     for key in keys:
@@ -141,13 +145,12 @@ def batches(
             for place in early:
                 del peers[key][place]
         done.update(members)
-        made = tuple(general[place] for place in members)
-        several = len(members) > 1
+        made = tuple(one for place in members if (one := general[place]) is not None)
         result.append(
             Batch(
                 tuple(groups[place] for place in members),
                 tuple(fused[place] for place in members),
-                tuple(one for one in made if one is not None) if several else None,
+                made if len(made) > 1 else None,
             )
         )
         for member in members:
@@ -163,7 +166,18 @@ def batches(
 
 
 def _fits(kernel: FusedKernel | None, may_come_early: Callable[[FusedKernel], bool]) -> bool:
-    return kernel is not None and may_come_early(kernel)
+    return kernel is None or may_come_early(kernel)
+
+
+def _moves_number(group: Group, outputs: Container[str]) -> _Key | None:
+    """A key for copies of numbers to one device; None for anything else, and for what leaves the program, which has its own memory."""
+    call = group.call
+    if call is None or call.target != NUMBER_COPY or len(call.args) != 2 or call.kwargs or call.binds:
+        return None
+    operand, device = call.args
+    if not isinstance(operand, Operand) or operand.layout.size != () or operand.layout.device != "cpu" or call.results[0] in outputs:
+        return None
+    return str(device), NUMBER_COPY
 
 
 def _general(group: Group, kernel: FusedKernel, codegens: Mapping[str, Codegen]) -> General | None:

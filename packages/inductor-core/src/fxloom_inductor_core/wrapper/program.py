@@ -111,7 +111,7 @@ class _Planner:
         wanted = [kernel is None or bool(kernel.kernel.stages) for kernel in fused]
         self.groups = list(itertools.compress(self.groups, wanted))
         fused = list(itertools.compress(fused, wanted))
-        steps = batches(self.groups, fused, self.codegens, self._may_come_early)
+        steps = batches(self.groups, fused, self.codegens, self._may_come_early, self.outputs)
         self.overwrites = overwrites(self.graph, self.new_values, steps)
         touched = [
             [name for group, kernel in zip(step.groups, step.fused, strict=True) for name in self._touched(group, kernel)] for step in steps
@@ -131,6 +131,8 @@ class _Planner:
                 self._grouped_launch(step, dead)
             elif step.fused[0] is not None:
                 self._launch(step.groups[0], step.fused[0], dead)
+            elif len(step.groups) > 1:
+                self._move_numbers(step.groups)
             else:
                 self._call(step.groups[0])
             free = self.memory.release(dead)
@@ -286,6 +288,15 @@ class _Planner:
         for result, stride in zip(results, strides, strict=True):
             if stride is not None:
                 self.steps.append(Call("with_strides", (Ref(result), tuple(map(SizeRef, stride))), results=(result,)))
+
+    def _move_numbers(self, groups: Sequence[Group]) -> None:
+        """Copies of numbers to a device, by one call."""
+        calls = [group.call for group in groups if group.call is not None]
+        numbers = [self._argument(call.args[0]) for call in calls]
+        results = tuple(result for call in calls for result in call.results if result is not None)
+        self.memory.results.update(results)
+        self.memory.share(results)
+        self.steps.append(Call("move_numbers", (numbers, self._argument(calls[0].args[1])), results=results, unpack=True))
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Operand):

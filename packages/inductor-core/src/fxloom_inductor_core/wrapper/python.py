@@ -57,6 +57,16 @@ def with_strides(tensor, stride):
     return empty_strided(tensor.size(), stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
+def move_numbers(numbers, device):
+    """Tensors without axes on another device, by one copy for each dtype; as far from one another as kernels like addresses to be."""
+    moved = {}
+    for dtype in {number.dtype: None for number in numbers}:
+        stacked = torch.stack([number for number in numbers if number.dtype == dtype])
+        spaced = empty_strided(stacked.size(), (max(16 // stacked.element_size(), 1),), dtype=dtype, device=device)
+        moved[dtype] = iter(spaced.copy_(stacked).unbind())
+    return [next(moved[number.dtype]) for number in numbers]
+
+
 def check_sizes(tensor, size, op):
     """Raise unless a result has the size that the program asserts of it, in what follows or in so many words."""
     if list(tensor.shape) != size:
@@ -128,7 +138,9 @@ class _Printer:
             case AllocateNumbers(names, device, dtype):
                 self.shapes.update((name, ((), (), dtype)) for name in names)
                 where = "cpu" if device == "cpu" else repr(device)
-                return [f"{', '.join(names)} = empty_strided(({len(names)},), (1,), dtype=torch.{dtype}, device={where}).unbind()"]
+                spacing = max(16 // dtype_info(dtype).nbytes, 1)  # kernels are compiled for addresses that are multiples of 16
+                tensor = f"empty_strided(({len(names)},), ({spacing},), dtype=torch.{dtype}, device={where})"
+                return [f"{', '.join(names)} = {tensor}.unbind()"]
             case View(name, base, size, stride, offset):
                 where = "" if offset == 0 else f", {base}.storage_offset() + {print_expr(offset)}"
                 return [f"{name} = as_strided({base}, {_tuple(size)}, {_tuple(stride)}{where})"]
