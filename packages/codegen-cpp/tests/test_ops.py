@@ -127,6 +127,20 @@ ACCURACY = {
     "sigmoid": (torch.sigmoid, -80.0, 80.0, 2.5),
     "log": (torch.log, 1e-30, 1e4, 1.1),
     "rsqrt": (torch.rsqrt, 1e-20, 1e6, 1.6),
+    "exp2": (torch.exp2, -150.0, 128.0, 1.1),
+    "expm1": (torch.expm1, -20.0, 89.0, 1.7),
+    "log1p": (torch.log1p, -0.999, 1e4, 1.1),
+    "log2": (torch.log2, 1e-30, 1e4, 1.1),
+    "log10": (torch.log10, 1e-30, 1e4, 1.3),
+    "sin": (torch.sin, -1e3, 1e3, 1.8),
+    "cos": (torch.cos, -1e3, 1e3, 1.8),
+    "tan": (torch.tan, -1e3, 1e3, 3.8),
+    "asin": (torch.asin, -1.0, 1.0, 2.6),
+    "acos": (torch.acos, -1.0, 1.0, 1.3),
+    "atan": (torch.atan, -30.0, 30.0, 1.5),
+    "sinh": (torch.sinh, -89.3, 89.3, 2.5),
+    "cosh": (torch.cosh, -89.3, 89.3, 2.6),
+    "erfc": (torch.erfc, -4.0, 9.0, 2.6),
 }
 
 
@@ -146,14 +160,17 @@ def test_float32_accuracy(name: str, store: FileStore) -> None:
 
 def test_special_values(store: FileStore) -> None:
     inf, nan = float("inf"), float("nan")
-    x = torch.tensor([inf, -inf, nan, 0.0, -0.0, 1e-40, -1e-40, 88.8, -104.5, -103.0])
-    names = ["exp", "erf", "tanh", "sigmoid", "log"]
+    x = torch.tensor([inf, -inf, nan, 0.0, -0.0, 1e-40, -1e-40, 88.8, -104.5, -103.0, 1.0, -1.0, 1024.0, 1000.0, 127.9, -149.0, 1e9, 3e38, -3e38])
+    names = ["exp", "erf", "tanh", "sigmoid", "log", *ACCURACY]
     kernels = [pointwise(n, ["float32"], "float32", len(x)) for n in names]
     arguments = [[x, torch.empty_like(x)] for _ in names]
     run(kernels, arguments, store)
     for name, (_, got) in zip(names, arguments, strict=True):
         want = compute(name, [x.double()], "float64").float()
         torch.testing.assert_close(got, want, rtol=1e-6, atol=3e-45, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}")
+        assert torch.equal(got[3:5].signbit(), want[3:5].signbit()), name
+        if name in ("log2", "exp2"):  # whole for whole powers
+            assert torch.equal(got[[3, 10, 12]], want[[3, 10, 12]])
 
 
 def test_bfloat16_rounds_to_nearest_even(store: FileStore) -> None:

@@ -29,7 +29,9 @@ from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError
 
 #: float32 functions of prelude.h; everything else is the C library's builtin.
-_PRELUDE_F32 = frozenset({"exp", "erf", "tanh", "sigmoid", "log"})
+_PRELUDE_F32 = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh erf erfc sigmoid".split()
+)
 
 _INFIX: dict[str, tuple[str, int]] = {
     "add": ("+", ADDITIVE),
