@@ -255,7 +255,7 @@ FXLOOM_INLINE float log1p_f32(float x) {
     return x != x || x == __builtin_inff() || x == 0.0f ? x : y;
 }
 
-// 1 ulp; whole for powers of 2. log2(x) = k + log2(1 + f)
+// 1 to 2 ulp; whole for powers of 2. log2(x) = k + log2(1 + f)
 FXLOOM_INLINE float log2_f32(float x) {
     const bool tiny = x < 1.17549435e-38f;
     const int bits = f32_to_bits(tiny ? x * 8388608.0f : x);
@@ -372,9 +372,10 @@ FXLOOM_INLINE float erfc_f32(float x) {
     p = madd(p, d, 0.558943733);
     p = madd(p, d, 0.6871606408);
     p = madd(p, d, 0.5107913534);
-    const float s = x * x;
+    const double square = (double)a * a;
+    const float s = (float)square;
     const float e = exp_f32(-s);
-    const float lost = a < 11.0f ? madd(x, x, -s) : 0.0f;
+    const float lost = a < 11.0f ? (float)(square - s) : 0.0f;
     const float far = (float)((double)madd(-e, lost, e) * (t * p));
     const float near = 1.0f - erf_f32(x);
     return a < 0.5f ? near : (x < 0.0f ? 2.0f - far : far);
