@@ -126,6 +126,19 @@ def test_selected_by_a_mask_that_holds_nowhere() -> None:
         compare(function, compiled, (weight(5), torch.arange(5) < count))
 
 
+def test_filled_with_a_value_that_is_trained() -> None:
+    """Its gradient is a sum over the places, each counted once."""
+
+    def function(x: torch.Tensor, places: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return x.index_fill(0, places, value).sin()
+
+    fxloom.reset()
+    compiled = fxloom.compile(function, fullgraph=True)
+    for places in ([0, 2], [1, 1], []):
+        compare(function, compiled, (weight(4, 3), torch.tensor(places, dtype=torch.int64), torch.tensor(2.0, requires_grad=True)))
+    assert not fxloom.stats().fallbacks
+
+
 @pytest.fixture
 def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)

@@ -77,6 +77,16 @@ def test_random_rules_have_the_distribution(op: Any, args: tuple[Any, ...], mean
     assert abs(drawn.std().item() - deviation) < 0.03 * deviation
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rrelu_outside_of_training(dtype: torch.dtype) -> None:
+    x, noise, table = torch.randn(50).to(dtype), torch.rand(50).to(dtype), fxloom_decomp.table("inductor")
+    result, same = table[aten.rrelu_with_noise_functional.default](x, noise, 0.1, 0.3, False)
+    assert torch.equal(result, torch.nn.functional.rrelu(x, 0.1, 0.3)) and torch.equal(same, noise)
+    for training, upper in ((False, 0.3), (True, 0.1), (True, 0.3)):
+        args = (torch.ones_like(x), x, noise, 0.1, upper, training, False)
+        assert torch.equal(table[aten.rrelu_with_noise_backward.default](*args), aten.rrelu_with_noise_backward(*args))
+
+
 def test_normal_numbers_of_a_size() -> None:
     torch.manual_seed(0)
     drawn = fxloom_decomp.table("inductor")[aten.normal.float_float](3.0, 2.0, [300, 300])

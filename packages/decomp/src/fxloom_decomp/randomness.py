@@ -244,10 +244,21 @@ def geometric(x: Tensor, p: float, generator: Any = None) -> Tensor:
 def rrelu_with_noise_functional(
     x: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, generator: Any = None
 ) -> tuple[Tensor, Tensor]:
-    if generator is not None or not training:
+    if not training:
+        return aten.leaky_relu.default(x, (lower + upper) / 2), torch.clone(noise)
+    if generator is not None:
         return NotImplemented
     slope = torch.where(x <= 0, _uniform(x, _wide(x)) * (upper - lower) + lower, 1.0)
     return cast(widen(x) * slope, x.dtype), cast(slope, x.dtype)
+
+
+@decomposition(aten.rrelu_with_noise_backward.default)
+def rrelu_with_noise_backward(
+    grad: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool
+) -> Tensor:
+    if training:
+        return grad * noise
+    return aten.leaky_relu_backward.default(grad, x, (lower + upper) / 2, self_is_result)  # type: ignore[no-any-return]  # a tensor
 
 
 @decomposition(aten.random.to, sets=("inductor",))

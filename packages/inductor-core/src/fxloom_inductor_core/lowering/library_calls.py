@@ -36,7 +36,7 @@ _call(
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
-    "grid_sampler_2d", "grid_sampler_3d", "grid_sampler_2d_backward", "grid_sampler_3d_backward",
+    "grid_sampler_2d", "grid_sampler_3d", "grid_sampler_2d_backward", "grid_sampler_3d_backward", "affine_grid_generator",
 )  # fmt: skip
 _call(
     "float64, whose sums are judged by no wider type, and antialiasing to symbolic sizes; all else is kernels",

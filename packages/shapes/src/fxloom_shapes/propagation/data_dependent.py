@@ -84,6 +84,8 @@ def dynamic_shape(env: SymbolEnv, op: Any, args: tuple[Any, ...], kwargs: dict[s
         return make_fake(describe_contiguous((number,), x.dtype, x.device))
     if op is aten.index.Tensor:
         return _masked_index(env, args[0].desc, args[1])
+    if op is aten._unique.default:
+        return _unique(env, args[0].desc, _given(op, args, kwargs)["return_inverse"], False)[:2]
     if op is aten._unique2.default:
         given = _given(op, args, kwargs)
         return _unique(env, args[0].desc, given["return_inverse"], given["return_counts"])
