@@ -48,6 +48,7 @@ OTHERS: list[Callable[[torch.Tensor], Any]] = [
     ),
     lambda x: torch.block_diag(torch.ones(2, 2, dtype=torch.int32), torch.ones(3), torch.tensor(5.0), torch.ones(0)),
     lambda x: torch.repeat_interleave(torch.tensor([1, 2, 0, 4]), output_size=7),
+    *(lambda x, no=no: (torch.isin(x.round(), 1, invert=no), torch.isin(1, x.round(), invert=no)) for no in (False, True)),
     *(
         lambda x, size=size, dtype=dtype: (torch.tril_indices(*size, dtype=dtype), torch.triu_indices(*size, dtype=dtype))
         for size in ((4, 5, 0), (4, 5, 1), (5, 3, -2), (3, 3, 5), (3, 3, -5), (0, 4, 0), (4, 0, 1), (6, 2, 2), (1, 1, 0))

@@ -266,6 +266,13 @@ def random_to(x: Tensor, to: int, generator: Any = None) -> Tensor:
     return NotImplemented if generator is not None else _integers(0, to, list(x.shape), x.dtype, x.device)
 
 
+@decomposition(getattr(aten.random, "from"), sets=("inductor",))
+def random_from(x: Tensor, low: int, to: int | None, generator: Any = None) -> Tensor:
+    if generator is not None or to is None:
+        return NotImplemented
+    return _integers(low, to, list(x.shape), x.dtype, x.device)
+
+
 @decomposition(aten.random.default, sets=("inductor",))
 def random(x: Tensor, generator: Any = None) -> Tensor:
     if generator is not None or x.dtype.is_complex:

@@ -361,22 +361,33 @@ def _cubic_axis(extent: Any, out: Any, align_corners: bool, scale: float | None,
 _MOST_TAPS = 32
 
 
-def _antialiased_axis(extent: Any, out: Any, align_corners: bool, scale: float | None, dtype: torch.dtype, cubic: bool) -> _Axis | None:
-    """A filter as wide as the distance of two results: a triangle, or the cubic convolution with -0.5 (as Pillow has it)."""
+def _triangle(d: Tensor) -> Tensor:
+    return torch.clamp(1 - torch.abs(d), min=0.0)
+
+
+def _wide_cubic(d: Tensor) -> Tensor:
+    """The cubic convolution with -0.5, as Pillow has it."""
+    d = torch.abs(d)
+    return torch.where(d < 1, _near(d, -0.5), torch.where(d < 2, _far(d, -0.5), number_like(0, d)))
+
+
+def _lanczos(d: Tensor) -> Tensor:
+    """sinc(d) sinc(d / 3) within a distance of 3."""
+    return torch.where(torch.abs(d) < 3, torch.sinc(d) * torch.sinc(d / 3), number_like(0, d))
+
+
+def _antialiased_axis(
+    extent: Any, out: Any, align_corners: bool, scale: float | None, dtype: torch.dtype, width: float, filtered: Callable[[Tensor], Tensor]
+) -> _Axis | None:
+    """A filter that is stretched by the distance of two results, where that is more than 1. width: how far it reaches, unstretched."""
     if not _static(extent, out):
         return None
     step = _sources(extent, out, align_corners, scale)[0]
     stretch = max(step, 1.0)
-    support = (2.0 if cubic else 1.0) * stretch
+    support = width * stretch
     count = math.ceil(support) * 2 + 1
     if count > _MOST_TAPS:
         return None
-
-    def filtered(d: Tensor) -> Tensor:
-        d = torch.abs(d)
-        if not cubic:
-            return torch.clamp(1 - d, min=0.0)
-        return torch.where(d < 1, _near(d, -0.5), torch.where(d < 2, _far(d, -0.5), number_like(0, d)))
 
     def taps(position: Tensor) -> list[tuple[Tensor, Tensor | None]]:
         centre = (cast(position, dtype) + 0.5) * _number(step, dtype, position.device)
@@ -444,8 +455,9 @@ def upsample_bicubic2d(
     return _upsample(_cubic_axis, x, output_size, align_corners, [scales_h, scales_w])
 
 
-_triangle_axis = functools.partial(_antialiased_axis, cubic=False)
-_wide_cubic_axis = functools.partial(_antialiased_axis, cubic=True)
+_triangle_axis = functools.partial(_antialiased_axis, width=1.0, filtered=_triangle)
+_wide_cubic_axis = functools.partial(_antialiased_axis, width=2.0, filtered=_wide_cubic)
+_lanczos_axis = functools.partial(_antialiased_axis, width=3.0, filtered=_lanczos)
 
 
 @decomposition(aten._upsample_bilinear2d_aa.default)
@@ -494,3 +506,12 @@ decomposition(aten.upsample_bilinear2d_backward.default)(_planes_backward(_linea
 decomposition(aten.upsample_bicubic2d_backward.default)(_planes_backward(_cubic_axis))
 decomposition(aten._upsample_bilinear2d_aa_backward.default)(_planes_backward(_triangle_axis))
 decomposition(aten._upsample_bicubic2d_aa_backward.default)(_planes_backward(_wide_cubic_axis))
+if hasattr(aten, "_upsample_lanczos2d_aa"):  # from torch 2.13 on
+
+    @decomposition(aten._upsample_lanczos2d_aa.default)
+    def upsample_lanczos2d_aa(
+        x: Tensor, output_size: list[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
+    ) -> Tensor:
+        return NotImplemented if _library_is_faster(x) else _upsample(_lanczos_axis, x, output_size, align_corners, [scales_h, scales_w])
+
+    decomposition(aten._upsample_lanczos2d_aa_backward.default)(_planes_backward(_lanczos_axis))

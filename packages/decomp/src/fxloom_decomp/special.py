@@ -149,6 +149,17 @@ def isin(x: Tensor, others: Tensor, *, assume_unique: bool = False, invert: bool
     return torch.logical_not(found) if invert else found
 
 
+@decomposition(aten.isin.Tensor_Scalar)
+def isin_one(x: Tensor, other: Number, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    return x != other if invert else x == other
+
+
+@decomposition(aten.isin.Scalar_Tensor)
+def is_one_in(x: Number, others: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    found = torch.any(others == x)
+    return torch.logical_not(found) if invert else found
+
+
 @decomposition(aten.bucketize.Tensor)
 def bucketize(x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     return _searched(x, boundaries, out_int32, right)

@@ -27,7 +27,8 @@ _POLYNOMIALS = (
 def _call(reason: str, *names: str) -> None:
     for name in names:
         packet, _, overload = name.partition(".")
-        LIBRARY_CALLS[getattr(getattr(aten, packet), overload or "default")] = reason
+        if hasattr(aten, packet):  # not every torch has all of them
+            LIBRARY_CALLS[getattr(getattr(aten, packet), overload or "default")] = reason
 
 
 _call(
@@ -35,7 +36,7 @@ _call(
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
-    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa",
     "grid_sampler_2d", "grid_sampler_3d", "grid_sampler_2d_backward", "grid_sampler_3d_backward", "affine_grid_generator",
 )  # fmt: skip
 _call(
@@ -44,6 +45,7 @@ _call(
     "_upsample_nearest_exact1d_backward", "_upsample_nearest_exact2d_backward", "_upsample_nearest_exact3d_backward",
     "upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_trilinear3d_backward",
     "upsample_bicubic2d", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward", "_upsample_bicubic2d_aa_backward",
+    "_upsample_lanczos2d_aa_backward",
 )  # fmt: skip
 _call(
     "bags are as long as the data says: eager's kernels walk them, ours would add all rows one by one; backward are kernels, but for"
