@@ -55,6 +55,12 @@ def test_strides_and_offsets_are_sizes_too() -> None:
     assert steps_of(lambda *x: [p * g for p, g in zip(x[::2], x[1::2], strict=True)], *pairs) == [(GroupedLaunch, 3)]
 
 
+def test_folds_are_grouped() -> None:
+    tensors = several((3, 4), (50, 7), (2, 3, 2), (90,), (5, 0))
+    assert steps_of(lambda *x: [(v * v).sum().sqrt() for v in x], *tensors) == [(GroupedLaunch, 4), (Launch, 1)]  # 0 of nothing
+    assert steps_of(lambda *x: [v.abs().amax(1) for v in x], *several((3, 4), (50, 7), (5, 600))) == [(GroupedLaunch, 3)]
+
+
 def test_what_depends_on_a_group_comes_behind_it() -> None:
     def twice(*tensors: torch.Tensor) -> Tensors:
         products = [torch.mm((x * 2).tanh(), x) for x in tensors]
@@ -123,8 +129,8 @@ def test_numbers_become_sizes_in_order_of_appearance() -> None:
     assert all(symbol(name) for name in made.kernel.sizes)
 
 
-@pytest.mark.parametrize("function", [lambda x, i: x.sum(), lambda x, i: x[i], lambda x, i: x.cumsum(0)], ids=["fold", "index", "scan"])
-def test_only_elementwise_kernels_are_general(function: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("function", [lambda x, i: x.argmax(), lambda x, i: x[i], lambda x, i: x.cumsum(0)], ids=["place", "index", "scan"])
+def test_what_depends_on_places_is_not_general(function: Callable[..., Any]) -> None:
     for _, kernel in compiled(function, torch.randn(4), torch.tensor([1, 0])).program.kernels:
         assert generalize(kernel) is None
 

@@ -25,19 +25,19 @@ from fxloom_interfaces.expr import product
 from fxloom_interfaces.program import Kernel
 
 
-def emit_kernel(kernel: Kernel, name: str) -> str:
+def emit_kernel(kernel: Kernel, name: str, linkage: str = 'extern "C"') -> str:
     """The function `name`, ending in a newline."""
-    return _Emitter(kernel, name).emit()
+    return _Emitter(kernel, name).emit(linkage)
 
 
 class _Emitter(RowEmitter, ColumnEmitter, ScatterEmitter):
     """The function around the loops, and loops without inner axes."""
 
-    def emit(self) -> str:
+    def emit(self, linkage: str) -> str:
         kernel, out = self.kernel, self.out
         out.comment(f"{' + '.join(kernel.title) or 'copy'}")
         out.comment("; ".join(str(b) for b in kernel.buffers))
-        with out.block(f'extern "C" i64 {self.name}(const i64* arguments) {{'):
+        with out.block(f"{linkage} i64 {self.name}(const i64* arguments) {{"):
             for position, buffer in enumerate(kernel.arguments):
                 constant = "const " if buffer.role == "in" else ""
                 kind = memory_type(buffer.dtype)

@@ -1,6 +1,7 @@
-"""One elementwise kernel on many sets of arguments, in one call.
+"""One kernel on many sets of arguments, in one call.
 
-In: an elementwise kernel whose extents are sizes. Out: two functions. `NAME_part` runs a range of the rows of one set: of its points
+In: a kernel whose extents are sizes. Out: functions. Of a fold `NAME_one` is the kernel's own function, and threads take sets, or share
+one set after the other where these are few. Of an elementwise kernel `NAME_part` runs a range of the rows of one set: of its points
 along the last axis where there is no other. `NAME` takes the number of sets, then their arguments, and gives each thread an equal
 share of all elements, so that thousands of small tensors and a single large one keep all threads busy.
 """
@@ -10,15 +11,31 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 
+from fxloom_codegen_common.writer import SourceWriter
 from fxloom_codegen_cpp.body import PARALLEL_OPS, BodyEmitter
 from fxloom_codegen_cpp.dtypes import memory_type
+from fxloom_codegen_cpp.emit import emit_kernel
 from fxloom_interfaces.expr import Expr, free_symbols, product, symbol
 from fxloom_interfaces.program import Axis, Compute, Constant, Instruction, Kernel, Load, Stage, results_of
 
 
 def emit_grouped(kernel: Kernel, name: str) -> str:
-    """The functions `name`, `name`_part and `name`_extent."""
+    """The function `name`, which takes the number of sets, then their arguments, and those that it calls."""
+    if kernel.inner:
+        return _fold(kernel, name)
     return _GroupedEmitter(replace(kernel, stages=_split(kernel)), name).emit()
+
+
+def _fold(kernel: Kernel, name: str) -> str:
+    out = SourceWriter(comment_mark="//")
+    count = len(kernel.arguments) + len(kernel.sizes)
+    with out.block(f'extern "C" i64 {name}(const i64* arguments) {{'):
+        out.line("const i64 sets = *arguments++;")
+        out.line("#pragma omp parallel for schedule(dynamic) if (sets >= 2 * omp_get_max_threads())")
+        with out.block("for (i64 set = 0; set < sets; ++set) {"):
+            out.line(f"{name}_one(arguments + set * {count});")
+        out.line("return 0;")
+    return emit_kernel(kernel, f"{name}_one", "static") + out.text()
 
 
 class _GroupedEmitter(BodyEmitter):

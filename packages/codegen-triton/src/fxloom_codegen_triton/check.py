@@ -59,7 +59,8 @@ def _compile(function: Any, source: KernelSource, whole: bool) -> Any:
     details = source.details
     names = function.arg_names
     if "sets" in details:  # a grouped kernel: integers, set by set
-        constants = {"OUTER_TILE": details["outer_tile"], "ALIGNMENT": ALIGNMENT}
+        constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
+        constants["ALIGNMENT"] = ALIGNMENT
         types = [*["i64"] * (len(details["buffers"]) + len(details["sizes"])), "i32"] * details["sets"]
     else:
         constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}

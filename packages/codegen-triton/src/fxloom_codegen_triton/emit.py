@@ -138,14 +138,13 @@ class KernelEmitter:
     def prologue(self) -> None:
         """Indices of the block's points, their masks, and the outer axes."""
         line = self.writer.line
-        outer_count = index_text(product([axis.size for axis in self.kernel.outer]))
-        line(f"outer_count = {outer_count}")
+        line(f"outer_count = {self.count_text(self.kernel.outer)}")
         lanes = "tl.arange(0, OUTER_TILE)[:, None]" if self.kernel.inner else "tl.arange(0, OUTER_TILE)"
-        line(f"outer = tl.program_id(0).to({self.index_dtype}) * OUTER_TILE + {lanes}")
+        line(f"outer = {self.program_text()} * OUTER_TILE + {lanes}")
         line("outer_mask = outer < outer_count")
         self.axes("outer", self.kernel.outer)
         if self.kernel.inner:
-            line(f"inner_count = {index_text(self.inner_count)}")
+            line(f"inner_count = {self.count_text(self.kernel.inner)}")
             if self.tiles.persistent:
                 line(f"inner = tl.arange(0, INNER_TILE)[None, :]{self.cast_index()}")
                 if self.masks_inner:
@@ -153,6 +152,14 @@ class KernelEmitter:
                 self.axes("inner", self.kernel.inner)
             else:
                 line(f"inner_lanes = tl.arange(0, INNER_TILE)[None, :]{self.cast_index()}")
+
+    def count_text(self, axes: tuple[Axis, ...]) -> str:
+        """The number of points of the outer, or of the inner axes."""
+        return index_text(product([axis.size for axis in axes]))
+
+    def program_text(self) -> str:
+        """The number of this program among those of the kernel's points."""
+        return f"tl.program_id(0).to({self.index_dtype})"
 
     def cast_index(self) -> str:
         return ".to(tl.int64)" if self.index_dtype == "tl.int64" else ""

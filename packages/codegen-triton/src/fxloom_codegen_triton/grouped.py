@@ -1,11 +1,12 @@
-"""One elementwise kernel on many sets of arguments: Triton functions that take the addresses of a few dozen sets each.
+"""One kernel on many sets of arguments: Triton functions that take the addresses of a few dozen sets each.
 
-In: an elementwise kernel whose extents are sizes. Out: the source of a function. Its arguments are, set by set, addresses, sizes and
-`end`, the number of the program behind the set's last one. A program finds its set by halving (`if program < end_15: ...`) and goes
-on with that set's addresses as pointers. Addresses come as integers among the launch's parameters, so that a launch copies nothing,
-asks the driver about no pointer, and can be recorded as it is.
+In: an elementwise kernel or a fold whose extents are sizes. Out: the source of a function. Its arguments are, set by set, addresses,
+sizes and `end`, the number of the program behind the set's last one. A program finds its set by halving (`if program < end_15: ...`)
+and goes on with that set's addresses as pointers. Addresses come as integers among the launch's parameters, so that a launch copies
+nothing, asks the driver about no pointer, and can be recorded as it is.
 
-Two forms of a function are compiled: for sets whose addresses and numbers of elements are multiples of ALIGNMENT, and for all
+Two forms of a function are compiled: for sets whose addresses and numbers of elements (along rows, of a
+fold) are multiples of ALIGNMENT, and for all
 others; the address of a number that all points read doesn't count.
 How sets are shared out over launches stands in `grouped_launch`.
 """
@@ -14,12 +15,11 @@ from __future__ import annotations
 
 from fxloom_codegen_common.writer import SourceWriter
 from fxloom_codegen_triton.emit import KernelEmitter
-from fxloom_codegen_triton.literals import index_text, type_text
-from fxloom_codegen_triton.tiles import Tiles
+from fxloom_codegen_triton.literals import type_text
+from fxloom_codegen_triton.tiles import Tiles, choose_tiles
 from fxloom_interfaces.codegen import KernelSource
-from fxloom_interfaces.errors import PluginError
 from fxloom_interfaces.expr import free_symbols, print_expr, product, symbol
-from fxloom_interfaces.program import Kernel, Load, Store
+from fxloom_interfaces.program import Axis, Kernel, Load, Store
 
 #: Arguments of a launch, 8 bytes each: CUDA takes 4 KiB of them on every GPU.
 _MAX_ARGUMENTS = 480
@@ -31,22 +31,24 @@ _TILE = 1024
 
 def emit_grouped_kernel(kernel: Kernel, name: str) -> KernelSource:
     """The source of `kernel` for several sets of arguments. details: those of `emit_kernel`, and how many sets a launch takes."""
-    if kernel.inner or len(kernel.stages) != 1:
-        raise PluginError("triton", f"kernel {name} is not elementwise, so it can't be grouped")
     in_set = len(kernel.arguments) + len(kernel.sizes)
     sets = max(1, min(_MAX_SETS, _MAX_ARGUMENTS // (in_set + 1)))
-    tiles = Tiles(_TILE if kernel.outer else 1, 0, 4 if kernel.outer else 1, False)
+    if kernel.inner:
+        tiles = choose_tiles(kernel)
+    else:
+        tiles = Tiles(_TILE if kernel.outer else 1, 0, 4 if kernel.outer else 1, False)
     text, helpers, _ = _GroupedEmitter(kernel, name, tiles, sets).emit()
     details = {
         "outer_count": print_expr(product([axis.size for axis in kernel.outer])),
         "sizes": kernel.sizes,
         "buffers": tuple(buffer.dtype for buffer in kernel.arguments),
         "outer_tile": tiles.outer_tile,
-        "inner_tile": 0,
+        "inner_tile": tiles.inner_tile,
         "num_warps": tiles.num_warps,
         "helpers": helpers,
         "checks": False,
         "sets": sets,
+        "vector_count": print_expr(product([axis.size for axis in kernel.inner or kernel.outer])),
         "aligned": tuple(position for position, buffer in enumerate(kernel.arguments) if buffer.name in _tiled(kernel)),
     }
     return KernelSource(name, "triton", text, details)
@@ -54,7 +56,7 @@ def emit_grouped_kernel(kernel: Kernel, name: str) -> KernelSource:
 
 def _tiled(kernel: Kernel) -> frozenset[str]:
     """Buffers that are read or written at more than one place, whose alignment counts."""
-    axes = {symbol(axis.name) for axis in kernel.outer}
+    axes = {symbol(axis.name) for axis in (*kernel.outer, *kernel.inner)}
     accesses = [i for i in kernel.instructions() if isinstance(i, (Load, Store))]
     return frozenset(access.buffer for access in accesses if free_symbols(access.index) & axes)
 
@@ -70,16 +72,18 @@ class _GroupedEmitter(KernelEmitter):
         writer = self.writer
         with writer.indent():
             self.choose(0, self.sets)
-            self.pointers_and_points()
-            for instruction in self.kernel.stages[0].body:
-                self.instruction(instruction, False)
+            self.make_pointers()
+            self.prologue()
+            for stage in self.kernel.stages:
+                self.stage(stage)
         head = SourceWriter()
         head.comment(f"{' '.join(self.kernel.title) or 'kernel'}, on several sets of arguments")
         for buffer in self.kernel.arguments:
             head.comment(f"{buffer}")
         arguments = [f"{name}_{number}" for number in range(self.sets) for name in (*self.chosen, "end")]
         head.line(f"@triton.jit(do_not_specialize=range({len(arguments)}))")
-        head.line(f"def {self.name}({', '.join(arguments)}, OUTER_TILE: tl.constexpr, ALIGNMENT: tl.constexpr):")
+        tiles = ["OUTER_TILE", *(["INNER_TILE"] if self.kernel.inner else []), "ALIGNMENT"]
+        head.line(f"def {self.name}({', '.join([*arguments, *(f'{tile}: tl.constexpr' for tile in tiles)])}):")
         return head.text() + writer.text(), tuple(self.helpers), False
 
     def choose(self, first: int, last: int) -> None:
@@ -100,22 +104,26 @@ class _GroupedEmitter(KernelEmitter):
         with self.writer.indent():
             self.choose(middle, last)
 
-    def pointers_and_points(self) -> None:
-        """Pointers, the points of the program within its set, and their coordinates."""
+    def make_pointers(self) -> None:
+        """Pointers from the addresses of the program's set."""
         line, tiled = self.writer.line, _tiled(self.kernel)
         for buffer in self.kernel.arguments:
             pointer = self.pointers[buffer.name]
             line(f"{pointer} = {buffer.name}_address.to(tl.pointer_type({type_text(buffer.dtype)}))")
             if buffer.name in tiled:
                 line(f"{pointer} = tl.multiple_of({pointer}, ALIGNMENT)")
-        line(f"outer_count = ({index_text(product([axis.size for axis in self.kernel.outer]))}) // ALIGNMENT * ALIGNMENT")
-        line("outer = (program - begin).to(tl.int64) * OUTER_TILE + tl.arange(0, OUTER_TILE)")
-        line("outer_mask = outer < outer_count")
-        self.axes("outer", self.kernel.outer)
+
+    def count_text(self, axes: tuple[Axis, ...]) -> str:
+        """Along the axes that vectors run along the number is a multiple of ALIGNMENT, which the compiler sees here."""
+        text = super().count_text(axes)
+        return f"({text}) // ALIGNMENT * ALIGNMENT" if axes == (self.kernel.inner or self.kernel.outer) else text
+
+    def program_text(self) -> str:
+        return "(program - begin).to(tl.int64)"
 
     def load(self, instruction: Load) -> None:
         """A number that is the same at all points is loaded once, and what is computed of it is computed once."""
-        if instruction.mask is not None or self.roles[instruction.buffer] != "in" or self.is_tile(instruction.index):
+        if self.kernel.inner or instruction.mask is not None or self.roles[instruction.buffer] != "in" or self.is_tile(instruction.index):
             super().load(instruction)
             return
         text = f"tl.load({self.address(instruction.buffer, instruction.index)})"

@@ -41,8 +41,11 @@ class GroupedLauncher:
         self.sets: int = details["sets"]
         self.aligned: tuple[int, ...] = details["aligned"]  # positions of the buffers whose alignment counts
         self.outer_tile: int = details["outer_tile"]
+        self.tiles = tuple(tile for tile in (details["outer_tile"], details["inner_tile"]) if tile)
         self.keywords: dict[str, Any] = {"num_warps": details["num_warps"]}
+        # products of sizes: of points that programs share, and of those along which vectors run
         self._outer_count = compile(details["outer_count"], f"<{self.name}>", "eval")
+        self._vector_count = compile(details["vector_count"], f"<{self.name}>", "eval")
         self._compiled: dict[tuple[int, int], Any] = {}  # by device, which a form is loaded on, and alignment
         self._last: tuple[tuple[int, ...], list[_Part]] | None = None
 
@@ -60,7 +63,7 @@ class GroupedLauncher:
         if form is None:
             arguments = [*[_ADDRESS] * (self.buffers + len(self.sizes)), _NUMBER] * self.sets
             try:
-                form = self.function.warmup(*arguments, self.outer_tile, alignment, grid=(1,), **self.keywords)
+                form = self.function.warmup(*arguments, *self.tiles, alignment, grid=(1,), **self.keywords)
             except Exception as error:
                 raise refusal(self.name, error) from error
             self._compiled[key] = form
@@ -77,21 +80,23 @@ class GroupedLauncher:
     def _launch(self, parts: Sequence[_Part]) -> None:
         for part in parts:
             if interpreting():
-                self.function[part.grid](*part.arguments, self.outer_tile, part.alignment, **self.keywords)
+                self.function[part.grid](*part.arguments, *self.tiles, part.alignment, **self.keywords)
                 continue
             with LOADING:
                 run = self._form(part.alignment)[part.grid]
-            run(*part.arguments, self.outer_tile, part.alignment)
+            run(*part.arguments, *self.tiles, part.alignment)
 
     def _parts(self, values: tuple[int, ...]) -> list[_Part]:
         """The launches that cover all sets that have elements."""
         in_set = self.buffers + len(self.sizes)
         kinds: dict[int, list[tuple[tuple[int, ...], int]]] = {ALIGNMENT: [], 1: []}
         for start in range(0, len(values), in_set):
-            one = values[start : start + in_set]
+            # a tensor without elements is at 0, which Triton's interpreter would type as a small number; nothing is read there
+            addresses = [address or _ADDRESS for address in values[start : start + self.buffers]]
+            one = (*addresses, *values[start + self.buffers : start + in_set])
             sizes = dict(zip(self.sizes, one[self.buffers :], strict=True))
-            count = int(eval(self._outer_count, {"__builtins__": {}}, sizes))  # a product of sizes
-            aligned = count % ALIGNMENT == 0 and all(one[position] % ALIGNMENT == 0 for position in self.aligned)
+            count, along = (int(eval(text, {"__builtins__": {}}, sizes)) for text in (self._outer_count, self._vector_count))
+            aligned = along % ALIGNMENT == 0 and all(one[position] % ALIGNMENT == 0 for position in self.aligned)
             if count:
                 kinds[ALIGNMENT if aligned else 1].append((one, -(-count // self.outer_tile)))
         return [

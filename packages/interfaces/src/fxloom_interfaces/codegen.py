@@ -35,8 +35,8 @@ class Capabilities:
     arguments: whether launches take addresses (ints) or tensors.
     fusions: "pointwise" into pointwise; "reduction_prologue": pointwise into a reduction that reads it;
     "reduction_epilogue": what follows a reduction over the same rows into its kernel, further reductions included;
-    "horizontal": independent loops of the same ranges. "grouped": independent elementwise loops with the same body, over other
-    sizes and buffers, in one launch; the plugin is an `EmitsGrouped`.
+    "horizontal": independent loops of the same ranges. "grouped": independent loops with the same body, over other sizes and
+    buffers, in one launch; the plugin is an `EmitsGrouped`.
     reductions, scans: kinds it can emit. dtypes: it can load, store and compute.
     max_scratch_nbytes: largest scratch buffer per outer point (0: none; the scheduler then never asks for one).
     two_pass_numel: reductions of at most that many elements compute a variance in two passes, longer ones by Welford.
@@ -134,7 +134,8 @@ class EmitsGrouped(Protocol):
     def emit_grouped(self, kernel: Kernel, name: str) -> KernelSource:
         """The source of function `name`, which runs `kernel` on each of several sets of arguments, as many as a launch gives.
 
-        The kernel is elementwise: no inner axes, indirect indices, scatters or random numbers. No set writes what another touches.
+        The kernel is elementwise or a fold (sum, prod, max, min, any, all), and all its extents are sizes: no scans, scratch, indirect
+        indices, scatters or random numbers. No set writes what another touches.
         Deterministic to the byte; PluginError for what it can't express.
         """
         ...

@@ -388,4 +388,32 @@ def _number() -> GroupedCase:
     return GroupedCase("number", kernel, ((),) * 70, make, lambda buffers, sizes: [buffers[0] + 1])
 
 
-GROUPED_CASES: tuple[GroupedCase, ...] = (_update(), _strided_update(), _number())
+def _norm() -> GroupedCase:
+    """The norm of each row, and the row divided by it."""
+    n, m = symbol("n0"), symbol("n1")
+    first = (Load(0, "x", m * X + R, "float32"), Compute(1, "mul", (0, 0), "float32"), Reduce((2,), "sum", 1, "float32"))
+    between = (Compute(3, "sqrt", (2,), "float32"), Store("norm", X, 3))
+    last = (Load(4, "x", m * X + R, "float32"), Compute(5, "div", (4, 3), "float32"), Store("out", m * X + R, 5))
+    stages = (Stage(True, first), Stage(False, between), Stage(True, last))
+    buffers = _buffers("in x float32", "out norm float32", "out out float32")
+    kernel = Kernel((Axis("x0", n),), (Axis("r0", m),), stages, buffers, ("n0", "n1"), ("norm",))
+    make = lambda n, m: [torch.rand(n, m) + 0.5, torch.empty(n), torch.empty(n, m)]  # noqa: E731
+
+    def expected(buffers: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+        norm = buffers[0].norm(dim=1)
+        return [norm, buffers[0] / norm[:, None]]
+
+    return GroupedCase("norm", kernel, ((3, 5), (1, 5000), (0, 4), (70, 64), (2, 1), (33, 100)), make, expected)
+
+
+def _sum() -> GroupedCase:
+    """The sum of all elements: no outer axes. Of none it is 0."""
+    n = symbol("n0")
+    body = (Load(0, "x", R, "float32"), Reduce((1,), "sum", 0, "float32"))
+    stages = (Stage(True, body), Stage(False, (Store("out", 0, 1),)))
+    kernel = Kernel((), (Axis("r0", n),), stages, _buffers("in x float32", "out out float32"), ("n0",), ("sum",))
+    make = lambda n: [torch.rand(n), torch.empty(())]  # noqa: E731
+    return GroupedCase("sum", kernel, ((7,), (0,), (4096,), (3001,), (1,)), make, lambda buffers, sizes: [buffers[0].sum()])
+
+
+GROUPED_CASES: tuple[GroupedCase, ...] = (_update(), _strided_update(), _number(), _norm(), _sum())

@@ -1,5 +1,5 @@
-"""Grouped launches: independent elementwise kernels with the same body, over other sizes and buffers, run at once. Likewise copies of
-numbers (tensors without axes) from the CPU to one device.
+"""Grouped launches: independent kernels with the same body, over other sizes and buffers, run at once: elementwise ones and plain folds,
+as the norms of all gradients. Likewise copies of numbers (tensors without axes) from the CPU to one device.
 
 In: groups in a runnable order, with their kernels. Out: the same groups as batches in a runnable order; those of a batch don't depend
 on one another. An optimizer's step is a batch or two, however many parameters it has.
@@ -24,15 +24,17 @@ from fxloom_inductor_core.scheduler.spaces import linear_parts
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.expr import Expr, normalize, substitute, symbol
 from fxloom_interfaces.ops import OPS
-from fxloom_interfaces.program import Axis, Compute, Constant, Instruction, Kernel, Load, Store
+from fxloom_interfaces.program import Axis, Compute, Constant, Instruction, Kernel, Load, Reduce, Stage, Store
 
+#: kinds of `Reduce` whose result doesn't depend on places or on how many elements there are
+_FOLDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 #: of `Compute`, beside those of OPS: all but random ones
 _FURTHER_OPS = frozenset({"where", "to_dtype", "bitcast"})
 
 
 @dataclass(frozen=True, slots=True)
 class General:
-    """An elementwise kernel whose extents, strides and offsets are sizes, and their values for the kernel that it was made from."""
+    """A kernel whose extents, strides and offsets are sizes, and their values for the kernel that it was made from."""
 
     kernel: Kernel
     sizes: tuple[Expr, ...]
@@ -51,37 +53,43 @@ class Batch:
 
 
 def generalize(kernel: Kernel) -> General | None:
-    """`kernel` with its numbers as sizes; None where it is not elementwise, or an index is not linear in its axes."""
-    if kernel.inner or len(kernel.stages) != 1:
+    """`kernel` with its numbers as sizes; None where it is neither elementwise nor a plain fold, or an index is not linear in its axes."""
+    if any(buffer.role == "scratch" for buffer in kernel.buffers):
         return None
-    axes = frozenset(symbol(axis.name) for axis in kernel.outer)
+    axes = frozenset(symbol(axis.name) for axis in (*kernel.outer, *kernel.inner))
     sizes: dict[tuple[str, Expr], sympy.Symbol] = {}
 
     def size(value: Expr, kind: str) -> sympy.Symbol:
         return sizes.setdefault((kind, value), symbol(f"n{len(sizes)}"))
 
     outer = tuple(Axis(axis.name, size(axis.size, "step")) for axis in kernel.outer)
-    body: list[Instruction] = []
-    for instruction in kernel.stages[0].body:
-        match instruction:
-            case Load(index=index) | Store(index=index, mode=None):
-                parts = _parts(index, axes)
-                if parts is None:
+    inner = tuple(Axis(axis.name, size(axis.size, "step")) for axis in kernel.inner)
+    stages: list[Stage] = []
+    for stage in kernel.stages:
+        body: list[Instruction] = []
+        for instruction in stage.body:
+            match instruction:
+                case Load(index=index) | Store(index=index, mode=None):
+                    parts = _parts(index, axes)
+                    if parts is None:
+                        return None
+                    steps, offset = parts
+                    made: Expr = 0 if offset == 0 else size(offset, "offset")
+                    for axis, step in steps:
+                        made = made + axis * (step if step == 1 else size(step, "step"))
+                    body.append(replace(instruction, index=normalize(made)))
+                case Constant():
+                    body.append(instruction)
+                case Compute(op=op) if op in OPS or op in _FURTHER_OPS:
+                    body.append(instruction)
+                case Reduce(kind=kind) if kind in _FOLDS:
+                    body.append(instruction)
+                case _:
                     return None
-                steps, offset = parts
-                made: Expr = 0 if offset == 0 else size(offset, "offset")
-                for axis, step in steps:
-                    made = made + axis * (step if step == 1 else size(step, "step"))
-                body.append(replace(instruction, index=normalize(made)))
-            case Constant():
-                body.append(instruction)
-            case Compute(op=op) if op in OPS or op in _FURTHER_OPS:
-                body.append(instruction)
-            case _:
-                return None
-    stage = replace(kernel.stages[0], body=tuple(body))
+        stages.append(Stage(stage.inner, tuple(body)))
     names = tuple(s.name for s in sizes.values())
-    return General(replace(kernel, outer=outer, stages=(stage,), sizes=names), tuple(value for _, value in sizes))
+    made_kernel = replace(kernel, outer=outer, inner=inner, stages=tuple(stages), sizes=names)
+    return General(made_kernel, tuple(value for _, value in sizes))
 
 
 @lru_cache(maxsize=1 << 12)
