@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
+from fxloom_decomp.libraries import may_reorder_sums, on_cpu_library
+from fxloom_decomp.registry import cast, decomposition, widen
 from fxloom_decomp.sizes import is_empty
 
 aten = torch.ops.aten
@@ -23,13 +24,13 @@ def _differences(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _takes(x: Tensor, y: Tensor) -> bool:
-    same = x.dtype == y.dtype and x.device == y.device and x.dtype in REORDERED_SUMS
+    same = x.dtype == y.dtype and x.device == y.device and may_reorder_sums(x.dtype)
     return same and not is_empty(x, [-1, -2]) and not is_empty(y, [-1, -2])
 
 
 @decomposition(aten._cdist_forward.default)
 def cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
-    if not _takes(x, y) or (p == math.inf and x.device.type == "cpu"):
+    if not _takes(x, y) or (p == math.inf and on_cpu_library(x)):
         return NotImplemented
     return torch.linalg.vector_norm(_differences(x, y), p, -1)
 
@@ -47,7 +48,7 @@ def euclidean_dist(x: Tensor, y: Tensor) -> Tensor:
 
 @decomposition(aten._cdist_backward.default)
 def cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, distance: Tensor) -> Tensor:
-    if not _takes(x, y) or (p in (2, math.inf) and x.device.type == "cpu") or x.shape[:-2] != y.shape[:-2]:
+    if not _takes(x, y) or (p in (2, math.inf) and on_cpu_library(x)) or x.shape[:-2] != y.shape[:-2]:
         return NotImplemented
     if p == 0:
         return torch.zeros_like(x)
@@ -67,7 +68,7 @@ def cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, distance: Tenso
 
 @decomposition(aten.renorm.default)
 def renorm(x: Tensor, p: Number, dim: int, maxnorm: Number) -> Tensor:
-    if x.dtype not in REORDERED_SUMS or x.dim() < 2 or p <= 0 or maxnorm < 0:
+    if not may_reorder_sums(x.dtype) or x.dim() < 2 or p <= 0 or maxnorm < 0:
         return NotImplemented
     others = [axis for axis in range(x.dim()) if axis != dim % x.dim()]
     norm = torch.linalg.vector_norm(widen(x), p, others, keepdim=True)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.axes import number_like
-from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
+from fxloom_decomp.libraries import may_reorder_sums, on_cpu_library
+from fxloom_decomp.registry import cast, decomposition, widen
 from fxloom_decomp.resampling import cubic_slopes, cubic_weights
 
 aten = torch.ops.aten
@@ -28,7 +29,7 @@ _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 
 def _library_is_faster(x: Tensor) -> bool:
     """On the CPU eager's forward kernels take 0.3 to 0.8 of the time of ours, its backward ones about the same."""
-    return x.device.type == "cpu"
+    return on_cpu_library(x)
 
 
 # ---- where points lie -------------------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ def _accepts(x: Tensor, grid: Tensor, mode: int, axes: int) -> bool:
         return False
     if mode not in (_BILINEAR, _NEAREST) and (mode != _BICUBIC or axes != 2):
         return False
-    return x.dtype in REORDERED_SUMS and bool(x.numel() > 0) and bool(grid.numel() > 0)
+    return may_reorder_sums(x.dtype) and bool(x.numel() > 0) and bool(grid.numel() > 0)
 
 
 def _sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool, axes: int) -> Any:
@@ -231,7 +232,7 @@ def _coordinates(size: Sequence[Any], align_corners: bool, like: Tensor) -> list
 def affine_grid_generator(theta: Tensor, size: list[int], align_corners: bool) -> Tensor:
     """theta: (batch, axes, axes + 1), a matrix beside a vector; a point for each position of an image of `size`."""
     axes = len(size) - 2
-    if theta.dtype not in REORDERED_SUMS or theta.dim() != 3 or axes not in (2, 3) or list(theta.shape) != [size[0], axes, axes + 1]:
+    if not may_reorder_sums(theta.dtype) or theta.dim() != 3 or axes not in (2, 3) or list(theta.shape) != [size[0], axes, axes + 1]:
         return NotImplemented
     wide = widen(theta)
 

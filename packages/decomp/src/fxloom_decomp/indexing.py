@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fxloom_decomp.axes import part
 from fxloom_decomp.expectations import expect
+from fxloom_decomp.libraries import on_cpu_library
 from fxloom_decomp.registry import cast, decomposition, widen
 
 aten = torch.ops.aten
@@ -163,7 +164,7 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 
 def _library_is_faster(x: Tensor) -> bool:
     """On the CPU eager's kernel fills in runs, in a fraction of the time of a search for each position."""
-    return x.device.type == "cpu"
+    return on_cpu_library(x)
 
 
 @decomposition(aten.repeat_interleave.Tensor)

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.axes import along, part, picked
-from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
+from fxloom_decomp.libraries import may_reorder_sums
+from fxloom_decomp.registry import cast, decomposition, widen
 
 aten = torch.ops.aten
 
@@ -52,7 +53,7 @@ def _adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     lead, sizes = x.shape[:-axes], list(zip(x.shape[-axes:], output_size, strict=True))
     if not x.numel():
         return NotImplemented if math.prod(lead) else torch.full([*lead, *output_size], 0, dtype=x.dtype, device=x.device)
-    if x.dtype not in REORDERED_SUMS or not x.numel() or any(type(v) is not int or v <= 0 for pair in sizes for v in pair):
+    if not may_reorder_sums(x.dtype) or not x.numel() or any(type(v) is not int or v <= 0 for pair in sizes for v in pair):
         return NotImplemented
     if any(extent // out + 2 > _LONGEST_WINDOW for extent, out in sizes):
         return NotImplemented
@@ -105,7 +106,7 @@ def _adaptive_avg_pool_backward(grad: Tensor, x: Tensor, axes: int) -> Any:
     sizes = list(zip(x.shape[-axes:], grad.shape[-axes:], strict=True))
     if not x.numel() and not grad.numel():
         return torch.full([*x.shape], 0, dtype=x.dtype, device=x.device)
-    if x.dtype not in REORDERED_SUMS or not x.numel() or any(type(v) is not int or v <= 0 for pair in sizes for v in pair):
+    if not may_reorder_sums(x.dtype) or not x.numel() or any(type(v) is not int or v <= 0 for pair in sizes for v in pair):
         return NotImplemented
     if any(out // extent + 2 > _LONGEST_WINDOW for extent, out in sizes):
         return NotImplemented
@@ -359,7 +360,7 @@ def avg_pool3d(
     divisor_override: int | None = None,
 ) -> Tensor:
     windows = _windows(x.shape[-3:], kernel_size, stride, padding, ceil_mode)
-    if windows is None or x.dtype not in REORDERED_SUMS or not x.numel() or divisor_override == 0:
+    if windows is None or not may_reorder_sums(x.dtype) or not x.numel() or divisor_override == 0:
         return NotImplemented
     total = widen(x)
     for number, axis in enumerate(windows):
@@ -382,7 +383,7 @@ def _avg_pool_backward(
     if not x.numel() and not grad.numel():
         return torch.full([*x.shape], 0, dtype=x.dtype, device=x.device)
     windows = _windows(x.shape[-axes:], size, step, pad, ceil_mode)
-    if windows is None or x.dtype not in REORDERED_SUMS or not x.numel() or override == 0:
+    if windows is None or not may_reorder_sums(x.dtype) or not x.numel() or override == 0:
         return NotImplemented
     if [axis.out for axis in windows] != list(grad.shape[-axes:]):
         return NotImplemented

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.axes import number_like
-from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
+from fxloom_decomp.libraries import may_reorder_sums
+from fxloom_decomp.registry import cast, decomposition, widen
 from fxloom_decomp.sizes import is_empty
 
 aten = torch.ops.aten
@@ -126,7 +127,7 @@ def nansum(x: Tensor, dim: list[int] | None = None, keepdim: bool = False, *, dt
 
 
 def _norm(x: Tensor, p: float | None, dim: list[int] | None, keepdim: bool, dtype: torch.dtype | None) -> Tensor:
-    if x.dtype not in REORDERED_SUMS or (dtype is not None and dtype not in REORDERED_SUMS):
+    if not may_reorder_sums(x.dtype) or (dtype is not None and not may_reorder_sums(dtype)):
         return NotImplemented
     return torch.linalg.vector_norm(x, 2 if p is None else p, dim or None, keepdim, dtype=dtype)
 

@@ -137,8 +137,3 @@ def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def widen(value: torch.Tensor) -> torch.Tensor:
     """`value`, float32 if it was a half type."""
     return cast(value, torch.float32) if value.dtype in (torch.float16, torch.bfloat16) else value
-
-
-#: Types in which a rule may take sums in another order than eager's kernel: float64 has no wider type to judge the difference by,
-#: and where terms cancel each other it is more than a last bit.
-REORDERED_SUMS = frozenset({torch.float32, torch.float16, torch.bfloat16})

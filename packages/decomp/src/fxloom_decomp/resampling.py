@@ -22,14 +22,15 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.axes import along, number_like, picked
-from fxloom_decomp.registry import REORDERED_SUMS, cast, decomposition, widen
+from fxloom_decomp.libraries import may_reorder_sums, on_cpu_library
+from fxloom_decomp.registry import cast, decomposition, widen
 
 aten = torch.ops.aten
 
 
 def _library_is_faster(x: Tensor) -> bool:
     """On the CPU eager's forward kernels take 0.3 to 0.8 of the time of ours (cubic ones aside), its backward ones 2 to 9 times as long."""
-    return x.device.type == "cpu"
+    return on_cpu_library(x)
 
 
 def _number(value: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -185,7 +186,7 @@ def _nearest(x: Tensor, size: Sequence[Any], scales: Sequence[float | None], cen
 
 def _nearest_backward(grad: Tensor, input_size: Sequence[Any], scales: Sequence[float | None], centre: float) -> Any:
     size = input_size[2:]
-    if grad.dtype not in REORDERED_SUMS or not all(grad.shape) or not all(size):
+    if not may_reorder_sums(grad.dtype) or not all(grad.shape) or not all(size):
         return NotImplemented
     return _backward(grad, size, lambda number, extent, out: _nearest_axis(extent, out, scales[number], centre, grad.device))
 
@@ -413,7 +414,7 @@ AxisMaker = Callable[[Any, Any, bool, "float | None", torch.dtype], "_Axis | Non
 
 
 def _upsample(make: AxisMaker, x: Tensor, size: Sequence[Any], align_corners: bool, scales: Sequence[float | None]) -> Any:
-    if x.dtype not in REORDERED_SUMS or not all(x.shape[-len(size) :]) or not all(size):
+    if not may_reorder_sums(x.dtype) or not all(x.shape[-len(size) :]) or not all(size):
         return NotImplemented
     dtype = widen(x).dtype
     return _forward(x, size, lambda number, extent, out: make(extent, out, align_corners, scales[number], dtype))
@@ -423,7 +424,7 @@ def _upsample_backward(
     make: AxisMaker, grad: Tensor, input_size: Sequence[Any], align_corners: bool, scales: Sequence[float | None]
 ) -> Any:
     size = input_size[2:]
-    if grad.dtype not in REORDERED_SUMS or not all(grad.shape) or not all(size):
+    if not may_reorder_sums(grad.dtype) or not all(grad.shape) or not all(size):
         return NotImplemented
     dtype = widen(grad).dtype
     return _backward(grad, size, lambda number, extent, out: make(extent, out, align_corners, scales[number], dtype))

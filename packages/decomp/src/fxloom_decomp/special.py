@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.axes import number_like
-from fxloom_decomp.registry import INT_TO_FLOAT, REORDERED_SUMS, cast, decomposition, widen
+from fxloom_decomp.libraries import may_reorder_sums
+from fxloom_decomp.registry import INT_TO_FLOAT, cast, decomposition, widen
 
 aten = torch.ops.aten
 Number = float | int | bool
@@ -109,7 +110,7 @@ def rot90(x: Tensor, k: int = 1, dims: tuple[int, int] = (0, 1)) -> Tensor:
 
 @decomposition(aten.linalg_cross.default)
 def cross(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
-    if x.dim() != y.dim() or x.shape[dim] != 3 or y.shape[dim] != 3 or x.dtype != y.dtype or x.dtype not in REORDERED_SUMS:
+    if x.dim() != y.dim() or x.shape[dim] != 3 or y.shape[dim] != 3 or x.dtype != y.dtype or not may_reorder_sums(x.dtype):
         return NotImplemented
     x, y = torch.broadcast_tensors(x, y)
     a, b = widen(x), widen(y)
@@ -119,7 +120,7 @@ def cross(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
 
 @decomposition(aten.dist.default)
 def dist(x: Tensor, y: Tensor, p: Number = 2) -> Tensor:
-    if x.dtype != y.dtype or x.dtype not in REORDERED_SUMS:
+    if x.dtype != y.dtype or not may_reorder_sums(x.dtype):
         return NotImplemented
     return torch.linalg.vector_norm(x - y, p)
 
