@@ -97,6 +97,10 @@ def test_truth_values() -> None:
         x.index_put((i[:2],), x[:2]), x.scatter(0, i, True), x.index_put((i,), x[:3], accumulate=True), x.scatter_add(0, i, x), x.index_add(0, i, x[:3])
     )  # fmt: skip
     assert check(programs, flags, index).fallbacks == ()
+    extremes = lambda x, i: [  # noqa: E731
+        x.scatter_reduce(0, i, ~x[:3], by, include_self=own) for by in ("amax", "amin") for own in (True, False)
+    ]
+    assert check(extremes, flags, index).fallbacks == ()
 
 
 def test_the_producer_runs_in_the_scatters_kernel() -> None:

@@ -75,6 +75,11 @@ _call(
 )  # fmt: skip
 _call("segments are as long as the data says: eager's kernel walks them", "segment_reduce", "_segment_reduce_backward")
 _call("on the CPU a copy of block after block takes a third of the time of a kernel; on GPUs it is one", "block_diag")
+_call(
+    "averages of float64 whose order of sums can't be judged by a wider type, and windows of symbolic size; others are kernels",
+    "avg_pool2d_backward", "avg_pool3d", "avg_pool3d_backward",
+    "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d", "_adaptive_avg_pool3d_backward",
+)  # fmt: skip
 _call("its length is in the data", "bincount")
 _call("series of as many terms as an element needs", "_standard_gamma_grad", "_dirichlet_grad")
 _call("drawn by rejection: how many numbers an element takes is in the numbers", "_standard_gamma", "_sample_dirichlet")

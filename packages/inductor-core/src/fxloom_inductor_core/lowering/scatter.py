@@ -261,7 +261,7 @@ def _ranges(x: Any, index: Any, source: Any) -> Index:
 
 def _reduced(cx: LoweringContext, x: Any, ranges: Index, index_of: IndexOf, value_of: ValueOf, reduce: str, include_self: bool) -> Any:
     """x with the values folded into it; without what x holds there, unless `include_self`."""
-    if x.dtype == "bool":
+    if x.dtype == "bool" and reduce not in ("amax", "amin"):
         return NotImplemented
     mode = _MODES[reduce]
     start = x
@@ -286,8 +286,8 @@ def _reduced(cx: LoweringContext, x: Any, ranges: Index, index_of: IndexOf, valu
 
 def _identity(mode: StoreMode, dtype: str) -> float:
     """What changes nothing when it is combined with a value."""
-    if mode in ("add", "mul"):
-        return 0 if mode == "add" else 1
+    if mode in ("add", "mul") or dtype == "bool":
+        return 0 if mode in ("add", "max") else 1
     info = dtype_info(dtype)
     if info.kind == "float":
         return float("inf") if mode == "min" else float("-inf")
