@@ -17,6 +17,16 @@ def with_strides(tensor, stride):
     return empty_strided(tensor.size(), stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
+def move_numbers(numbers, device):
+    """Tensors without axes on another device, by one copy for each dtype; as far from one another as kernels like addresses to be."""
+    moved = {}
+    for dtype in {number.dtype: None for number in numbers}:
+        stacked = torch.stack([number for number in numbers if number.dtype == dtype])
+        spaced = empty_strided(stacked.size(), (max(16 // stacked.element_size(), 1),), dtype=dtype, device=device)
+        moved[dtype] = iter(spaced.copy_(stacked).unbind())
+    return [next(moved[number.dtype]) for number in numbers]
+
+
 def check_sizes(tensor, size, op):
     """Raise unless a result has the size that the program asserts of it, in what follows or in so many words."""
     if list(tensor.shape) != size:

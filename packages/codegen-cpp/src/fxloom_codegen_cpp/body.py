@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxloom_codegen_common.scatter import scatters
-from fxloom_codegen_common.text import ATOM, EQUALITY, LOGICAL_OR, TERNARY, Text
+from fxloom_codegen_common.text import ATOM, EQUALITY, LOGICAL_OR, TERNARY, Text, call
 from fxloom_codegen_common.writer import SourceWriter
 from fxloom_codegen_cpp.dtypes import ctype, literal, memory_type
 from fxloom_codegen_cpp.folds import accumulators, fold_text, is_float_sum, running_type, wider
 from fxloom_codegen_cpp.lanes import LANES, lanes_across
 from fxloom_codegen_cpp.spelling import convert, spell
+from fxloom_codegen_cpp.vector_math import FUNCTIONS_F64, function_name
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.expr import Expr, FloorDiv, Mod, bounds, print_expr, product, symbol
 from fxloom_interfaces.ops import StoreMode
@@ -26,6 +27,7 @@ from fxloom_interfaces.program import (
     Constant,
     IndexValue,
     Indirect,
+    Instruction,
     Kernel,
     Load,
     Reduce,
@@ -42,9 +44,20 @@ _MAX_LINE = 100
 #: What a scatter's modes compute of the element and the value.
 _COMBINED = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
 
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf"})
+
 _PLAIN = {"FloorDiv": "({0}) / ({1})", "Mod": "({0}) % ({1})"}
 _SIGNED = {"FloorDiv": "floor_div<i64>({0}, {1})", "Mod": "remainder_int<i64>({0}, {1})"}
 _EXTREMES = {"Min": "minimum<i64>({0}, {1})", "Max": "maximum<i64>({0}, {1})"}
+
+
+def _is_vector_call(instruction: Instruction) -> bool:
+    """A call of `vector_math`. It stands in a statement of its own, and choices beside it are made without branches: compilers make
+    no vectors of loops with a call in one arm."""
+    if not isinstance(instruction, Compute):
+        return False
+    dtype = "float32" if instruction.dtype in ("float16", "bfloat16") else instruction.dtype
+    return instruction.op == "remainder" or function_name(instruction.op, dtype) is not None
 
 
 class BodyEmitter:
@@ -65,6 +78,8 @@ class BodyEmitter:
                 for operand in operands_of(instruction):
                     self.uses.setdefault(operand, []).append(number)
         self.checks = any(isinstance(i, Indirect) and i.check for i in kernel.instructions())
+        self.calls = any(_is_vector_call(instruction) for instruction in kernel.instructions())
+        self.simple: set[int] = set()  # truth values that one comparison gives
         self.scatters = scatters(kernel)
         self.across = lanes_across(kernel)
         self.parallel = self._is_parallel()
@@ -76,7 +91,7 @@ class BodyEmitter:
 
     def _weight(self) -> int:
         """Elementwise operations per point, libm-like ones counted several times."""
-        heavy = {"exp", "erf", "tanh", "sigmoid", "log", "pow", "sin", "cos", "rand", "randn", "randint64"}
+        heavy = {"sigmoid", "rand", "randn", "randint64", *FUNCTIONS_F64}
         return sum(8 if isinstance(i, Compute) and i.op in heavy else 1 for i in self.kernel.instructions() if not isinstance(i, Constant))
 
     def _clauses(self, *more: str, stage: Stage | None = None) -> str:
@@ -138,6 +153,7 @@ class BodyEmitter:
         for instruction in stage.body:
             match instruction:
                 case Load():
+                    self.simple.add(instruction.result)
                     self._value(number, instruction, self._load(instruction), inline=stores <= 1)
                 case Constant(result=result, value=value, dtype=dtype):
                     constant = literal(value, dtype)
@@ -147,7 +163,12 @@ class BodyEmitter:
                 case IndexValue(expr=expr, dtype=dtype):
                     self._value(number, instruction, convert(Text(f"({self._index(expr)})"), "int64", dtype))
                 case Compute(op=op, args=args, dtype=dtype):
-                    text = spell(op, [self.texts[a] for a in args], dtype, [self.dtypes[a] for a in args])
+                    if op == "where" and (self.calls or args[0] not in self.simple):
+                        text = call(f"blend<{ctype(dtype)}>", *(self.texts[a] for a in args))
+                    else:
+                        text = spell(op, [self.texts[a] for a in args], dtype, [self.dtypes[a] for a in args])
+                    if op in _COMPARISONS:
+                        self.simple.add(instruction.result)
                     self._value(number, instruction, text)
                 case Indirect():
                     self._indirect(instruction)
@@ -182,7 +203,7 @@ class BodyEmitter:
             self.out.line(f"v{result}_lanes[lane] = {text};")
             self.texts[result] = Text(f"v{result}_lanes[lane]")
             return
-        if inline and len(uses) == 1 and uses[0] == number and len(text.text) < _MAX_LINE // 2:
+        if inline and not _is_vector_call(instruction) and len(uses) == 1 and uses[0] == number and len(text.text) < _MAX_LINE // 2:
             self.texts[result] = text
             return
         self.out.line(f"const {ctype(dtype)} v{result} = {text};")

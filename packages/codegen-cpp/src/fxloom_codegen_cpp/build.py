@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from fxloom_codegen_cpp.launch import make_launcher
 from fxloom_codegen_cpp.toolchain import Toolchain, find_toolchain
+from fxloom_codegen_cpp.vector_math import VectorLibrary, definitions, vector_library
 from fxloom_interfaces.artifacts import artifact_key
 from fxloom_interfaces.codegen import BuiltKernels, KernelSource
 
@@ -31,15 +32,17 @@ def prelude() -> str:
     return (files("fxloom_codegen_cpp") / "prelude.h").read_text()
 
 
-def translation_unit(sources: Sequence[KernelSource], isa: str) -> str:
-    """The whole text that is compiled."""
-    return "\n".join([f"// made for: {isa}", prelude(), *(source.text for source in sources)])
+def translation_unit(sources: Sequence[KernelSource], isa: str, library: VectorLibrary | None = None) -> str:
+    """The whole text that is compiled. library: has the functions that are called in vectors; None: the C library's are taken."""
+    kernels = "\n".join(source.text for source in sources)
+    return "\n".join([f"// made for: {isa}", prelude(), definitions(kernels, library), kernels])
 
 
 def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore) -> BuiltKernels:
     """Callables for all sources; compiles at most once."""
     toolchain = find_toolchain()
-    text = translation_unit(sources, toolchain.isa)
+    library = vector_library()
+    text = translation_unit(sources, toolchain.isa, library)
     key = artifact_key(
         "cpp_kernels",
         text=text,
@@ -52,17 +55,17 @@ def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore) -> Buil
         with store.lock(key):
             path = store.get(key)
             if path is None:
-                path = store.put(key, lambda target: _compile(toolchain, text, target), ".so")
+                path = store.put(key, lambda target: _compile(toolchain, text, target, library), ".so")
                 runs = 1
     return BuiltKernels(_load(path, sources), runs, cached=runs == 0, source=text)
 
 
-def _compile(toolchain: Toolchain, text: str, target: Path) -> None:
+def _compile(toolchain: Toolchain, text: str, target: Path, library: VectorLibrary | None) -> None:
     with tempfile.TemporaryDirectory(prefix="fxloom-") as folder:
         source = Path(folder) / "kernels.cpp"
         source.write_text(text)
         made = Path(folder) / "kernels.so"
-        toolchain.compile(source, made)
+        toolchain.compile(source, made, library.link_flags if library is not None and "FX_FUNCTION" in text else ())
         target.write_bytes(made.read_bytes())
 
 

@@ -70,6 +70,23 @@ FXLOOM_INLINE double log_add_exp(double a, double b) {
     return larger == smaller & __builtin_fabs(a) == __builtin_inf() ? a : larger + __builtin_log1p(__builtin_exp(smaller - larger));
 }
 
+// c ? a : b without a branch, for conditions made of several and beside calls, where compilers would keep one
+template <int Bytes> struct Bits;
+template <> struct Bits<1> { typedef signed char type; };
+template <> struct Bits<2> { typedef short type; };
+template <> struct Bits<4> { typedef int type; };
+template <> struct Bits<8> { typedef i64 type; };
+template <typename T> FXLOOM_INLINE T blend(bool c, T a, T b) {
+    typedef typename Bits<sizeof(T)>::type bits;
+    bits x, y;
+    __builtin_memcpy(&x, &a, sizeof(T));
+    __builtin_memcpy(&y, &b, sizeof(T));
+    const bits mask = (bits)-(bits)c, chosen = (bits)((x & mask) | (y & (bits)~mask));
+    T result;
+    __builtin_memcpy(&result, &chosen, sizeof(T));
+    return result;
+}
+
 template <typename T> FXLOOM_INLINE T sign(T a) { return (T)((a > T(0)) - (a < T(0))); }
 
 // Integer division and remainder; b == 0 gives 0 (the remainder: a) instead of a trap, as does the lowest number by -1.
@@ -92,14 +109,8 @@ template <typename T> FXLOOM_INLINE T remainder_int(T a, T b) {
     const T rest = fmod_int<T>(a, b);
     return (T)(rest != T(0) & (rest < T(0)) != (b < T(0)) ? rest + b : rest);
 }
-FXLOOM_INLINE float remainder_float(float a, float b) {
-    const float r = __builtin_fmodf(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-FXLOOM_INLINE double remainder_float(double a, double b) {
-    const double r = __builtin_fmod(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
+// The remainder with the sign of b, from that with the sign of the dividend.
+template <typename T> FXLOOM_INLINE T remainder_of(T rest, T b) { return rest != 0 & (rest < 0) != (b < 0) ? rest + b : rest; }
 
 // Shifts by a count outside [0, bits) shift everything out.
 template <typename T> FXLOOM_INLINE T shift_left(T a, T b) {
@@ -380,104 +391,6 @@ FXLOOM_INLINE float erfc_f32(float x) {
     const float near = 1.0f - erf_f32(x);
     return a < 0.5f ? near : (x < 0.0f ? 2.0f - far : far);
 }
-
-#ifdef __FMA__
-// 2^k less the nearest multiple of 2 pi, and what that lacks.
-static const double fxloom_turns[106] = {
-    1.0, 2.0, -2.2831853071795867, 1.7168146928204135, -2.8495559215387596, 0.5840734641020676, 1.1681469282041352, 2.3362938564082705,
-    -1.6105975943630455, 3.0619901184534952, -0.15920507027259573, -0.31841014054519146, -0.6368202810903829, -1.2736405621807658,
-    -2.5472811243615316, 1.188623058456523, 2.377246116913046, -1.5286930733534951, -3.0573861467069903, 0.1684130137656059,
-    0.3368260275312118, 0.6736520550624236, 1.3473041101248473, 2.6946082202496946, -0.8939688666801969, -1.7879377333603939,
-    2.707309840458799, -0.868565626261989, -1.737131252523978, 2.8089228021316304, -0.6653397029163253, -1.3306794058326505,
-    -2.661358811665301, 0.960467683848984, 1.920935367697968, -2.441314571783651, 1.400556163612285, 2.80111232722457, -0.680960652730447,
-    -1.361921305460894, -2.723842610921788, 0.8355000853360102, 1.6710001706720203, -2.941184965835546, 0.4008153755084947,
-    0.8016307510169894, 1.6032615020339789, -3.0766623031116285, 0.12986070095632937, 0.25972140191265874, 0.5194428038253175,
-    1.038885607650635, 2.07777121530127, -2.1276428765770463, 2.0278995540254936, -2.2273861991285995, 1.8284129089223877,
-    -2.626359489334811, 1.030466328509965, 2.06093265701993, -2.161319993139727, 1.9605453209001322, -2.362094665379322,
-    1.5589959764209427, 3.1179919528418854, -0.047201401495815684, -0.09440280299163137, -0.18880560598326274, -0.3776112119665255,
-    -0.755222423933051, -1.510444847866102, -3.020889695732204, 0.24140591571517903, 0.48281183143035805, 0.9656236628607161,
-    1.9312473257214322, -2.420690655736722, 1.4418039957061426, 2.883607991412285, -0.5159693243550164, -1.0319386487100328,
-    -2.0638772974200656, 2.1554307123394554, -1.972323882500676, 2.338537542178235, -1.606110222823117, 3.0709648615333527,
-    -0.14125558411288136, -0.2825111682257627, -0.5650223364515254, -1.1300446729030509, -2.2600893458061018, 1.7630066155673831,
-    -2.7571720760448204, 0.7688411550899459, 1.5376823101798918, 3.0753646203597835, -0.13245606646001967, -0.26491213292003934,
-    -0.5298242658400787, -1.0596485316801574, -2.1192970633603148, 2.0445911804589567, -2.194002946261673, 1.895179414656241,
-    -2.492826477867104,
-};
-static const double fxloom_turns_rest[106] = {
-    0.0, 0.0, 1.9915985002059197e-16, -2.2884754904439327e-17, 1.5339034021171333e-16, -3.4014720596809827e-18, -6.802944119361965e-18,
-    -1.360588823872393e-17, -5.009653138188719e-17, 1.4473629706569626e-16, -1.0967916929335949e-17, -2.1935833858671898e-17,
-    -4.3871667717343795e-17, -8.774333543468759e-17, -1.7548667086937518e-16, -1.0604398190927974e-16, -2.120879638185595e-16,
-    -2.971472691495685e-18, -5.94294538299137e-18, 1.0998864138456587e-17, 2.1997728276913175e-17, 4.399545655382635e-17,
-    8.79909131076527e-17, 1.759818262153054e-16, -3.988009861375488e-18, -7.976019722750976e-18, -2.1511188946609392e-16,
-    -9.019323986564577e-18, -1.8038647973129154e-17, 2.0885206388321233e-16, -4.9269836988077296e-17, -9.853967397615459e-17,
-    -1.9707934795230919e-16, -3.820703361263207e-17, -7.641406722526414e-17, 4.63317155700637e-17, -1.0649641888046457e-16,
-    -2.1299283776092915e-16, -4.781220576235026e-18, -9.562441152470052e-18, -1.9124882304940104e-17, -1.5365009705440884e-17,
-    -3.073001941088177e-17, 1.3769981119882845e-16, 2.0728621145807084e-17, 4.145724229161417e-17, 8.291448458322833e-17,
-    -7.910039066301396e-17, 3.4618516565559846e-18, 6.923703313111969e-18, 1.3847406626223939e-17, 2.7694813252447877e-17,
-    5.5389626504895754e-17, -1.3415010681967913e-16, -2.337085380988763e-17, 1.5241814240081672e-16, 1.0567643478104146e-16,
-    -3.3576490267387724e-17, -4.426822563033612e-17, -8.853645126067224e-17, 2.2086947499247497e-17, 6.705864990293432e-17,
-    -1.1081206002360199e-16, 2.3305239782266665e-17, 4.661047956453333e-17, 9.4726518555505e-19, 1.8945303711101e-18, 3.7890607422202e-18,
-    7.5781214844404e-18, 1.51562429688808e-17, 3.03124859377616e-17, 6.06249718755232e-17, 5.356820577341173e-18, 1.0713641154682347e-17,
-    2.1427282309364693e-17, 4.2854564618729387e-17, -1.5922023059201187e-16, -7.351110135455308e-17, -1.4702220270910616e-16,
-    1.6137747064895307e-17, 3.2275494129790613e-17, 6.455098825958123e-17, -7.005787350142952e-17, 5.904410301773294e-17,
-    -8.107164398512609e-17, 3.7016562050339816e-17, -1.2512672591991234e-16, 4.417549412025121e-18, 8.835098824050243e-18,
-    1.7670197648100485e-17, 3.534039529620097e-17, 7.068079059240194e-17, -5.779826883578811e-17, 8.356331234901577e-17,
-    -3.203322532256044e-17, -6.406645064512088e-17, -1.2813290129024176e-16, -1.5948013286337e-18, -3.1896026572674e-18,
-    -6.3792053145348e-18, -1.27584106290696e-17, -2.55168212581392e-17, 1.9389571731319223e-16, 1.4286207479691384e-16,
-    8.656429957323569e-17, -7.180076068299926e-17,
-};
-
-// x as n pi/2 + r with |r| <= pi/4. A float beyond 2^24 is a whole number times 2^k; it is reduced first by the table.
-struct Quarter { int n; float r; };
-FXLOOM_INLINE Quarter quarter(float x) {
-    const int exponent = (f32_to_bits(x) >> 23 & 255) - 150;
-    const int k = exponent > 0 ? exponent : 0;
-    const double m = (double)(x * bits_to_f32((127 - k) << 23));
-    const double y = m * fxloom_turns[k];
-    const double rest = __builtin_fma(m, fxloom_turns[k], -y) + m * fxloom_turns_rest[k];
-    const double n = __builtin_rint(y * 0.63661977236758138);
-    const double r = __builtin_fma(n, -1.5707963267948966, y) + __builtin_fma(n, -6.123233995736766e-17, rest);
-    return {(int)n, (float)r};
-}
-FXLOOM_INLINE float small_sin(float r) {
-    const float w = r * r;
-    float p = 2.724859151e-6f;
-    p = madd(p, w, -1.984007556e-4f);
-    p = madd(p, w, 8.333331852e-3f);
-    p = madd(p, w, -0.1666666666f);
-    return madd(p * w, r, r);
-}
-FXLOOM_INLINE float small_cos(float r) {
-    const float w = r * r;
-    float p = 2.454691394e-5f;
-    p = madd(p, w, -1.388829767e-3f);
-    p = madd(p, w, 4.166664463e-2f);
-    return madd(p, w * w, madd(-0.5f, w, 1.0f));
-}
-
-// 1.5 ulp, for arguments of any size
-FXLOOM_INLINE float sin_f32(float x) {
-    const Quarter part = quarter(x);
-    const float y = part.n & 1 ? small_cos(part.r) : small_sin(part.r);
-    return x == 0.0f ? x : bits_to_f32(f32_to_bits(y) ^ (part.n & 2) << 30);
-}
-FXLOOM_INLINE float cos_f32(float x) {
-    const Quarter part = quarter(x);
-    const float y = part.n & 1 ? small_sin(part.r) : small_cos(part.r);
-    return bits_to_f32(f32_to_bits(y) ^ ((part.n + 1) & 2) << 30);
-}
-// 3 ulp
-FXLOOM_INLINE float tan_f32(float x) {
-    const Quarter part = quarter(x);
-    const float s = small_sin(part.r), c = small_cos(part.r);
-    const float y = part.n & 1 ? -c / s : s / c;
-    return x == 0.0f ? x : y;
-}
-#else
-FXLOOM_INLINE float sin_f32(float x) { return __builtin_sinf(x); }
-FXLOOM_INLINE float cos_f32(float x) { return __builtin_cosf(x); }
-FXLOOM_INLINE float tan_f32(float x) { return __builtin_tanf(x); }
-#endif
 
 // Philox 4x32-10 (Salmon et al. 2011), keyed by seed, counted by position: what `rand`, `randn` and `randint64` of the loop IR mean.
 struct PhiloxWords { unsigned w0, w1; };

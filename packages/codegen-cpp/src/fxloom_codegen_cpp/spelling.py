@@ -25,13 +25,12 @@ from fxloom_codegen_common.text import (
     prefix,
 )
 from fxloom_codegen_cpp.dtypes import ctype, literal
+from fxloom_codegen_cpp.vector_math import function_name
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError
 
-#: float32 functions of prelude.h; everything else is the C library's builtin.
-_PRELUDE_F32 = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh erf erfc sigmoid".split()
-)
+#: float32 functions of prelude.h, which are faster than calls of `vector_math`, for a last place or two
+_PRELUDE_F32 = frozenset("exp exp2 expm1 log log2 log10 log1p asin acos atan sinh cosh tanh erf erfc sigmoid".split())
 
 _INFIX: dict[str, tuple[str, int]] = {
     "add": ("+", ADDITIVE),
@@ -56,9 +55,8 @@ _CALLS = frozenset({"floor_div", "trunc_div", "shift_left", "shift_right", "maxi
 
 _RANDOM = frozenset({"rand", "randn", "randint64"})
 
-_LIBM_NAMES = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
-erf erfc pow sqrt floor ceil trunc copysign nextafter lgamma fma"""
-_LIBM = frozenset(_LIBM_NAMES.split())
+#: besides what is called in vectors (`vector_math`)
+_LIBM = frozenset({"asinh", "acosh", "sqrt", "floor", "ceil", "trunc", "copysign", "fma"})
 
 
 def spell(op: str, args: Sequence[Text], dtype: str, operand_dtypes: Sequence[str]) -> Text:
@@ -81,6 +79,9 @@ def spell(op: str, args: Sequence[Text], dtype: str, operand_dtypes: Sequence[st
         return _narrow(infix(*_INFIX[op], *args), op, dtype)
     if op in _CALLS:
         return call(f"{op}<{ctype(kind)}>", *args)  # literals alone don't tell the type
+    vector = function_name(op, kind)
+    if vector is not None:
+        return call(vector, *args)
     rule = SPELLINGS.get(op)
     if rule is not None:
         return rule(args, kind)
@@ -134,11 +135,13 @@ def _is_float(kind: str) -> bool:
 
 
 def _remainder(args: Sequence[Text], kind: str) -> Text:
-    return call("remainder_float" if _is_float(kind) else f"remainder_int<{ctype(kind)}>", *args)
+    if not _is_float(kind):
+        return call(f"remainder_int<{ctype(kind)}>", *args)
+    return call("fx_remainder_f32" if kind == "float32" else "fx_remainder_f64", *args)
 
 
 def _fmod(args: Sequence[Text], kind: str) -> Text:
-    return call(_builtin("fmod", kind) if _is_float(kind) else f"fmod_int<{ctype(kind)}>", *args)
+    return call(f"fmod_int<{ctype(kind)}>", *args)  # of integers: `vector_math` has the other
 
 
 def _abs(args: Sequence[Text], kind: str) -> Text:
@@ -185,7 +188,7 @@ def _reciprocal(args: Sequence[Text], kind: str) -> Text:
 def _sigmoid(args: Sequence[Text], kind: str) -> Text:
     if kind == "float32":
         return call("sigmoid_f32", *args)
-    denominator = infix("+", ADDITIVE, _one(kind), call(_builtin("exp", kind), prefix("-", args[0])))
+    denominator = infix("+", ADDITIVE, _one(kind), call(str(function_name("exp", kind)), prefix("-", args[0])))
     return infix("/", MULTIPLICATIVE, _one(kind), denominator)
 
 

@@ -47,13 +47,13 @@ class Toolchain:
     isa: str
     link_flags: tuple[str, ...]
 
-    def compile(self, source: Path, target: Path) -> None:
-        """A shared object from one translation unit."""
+    def compile(self, source: Path, target: Path, libraries: tuple[str, ...] = ()) -> None:
+        """A shared object from one translation unit. libraries: flags for the linker, of what the process has loaded."""
         object_file = target.with_suffix(".o")
         _run([*self.command, *self.flags, "-c", str(source), "-o", str(object_file)])
         try:
             # Linked without -fopenmp: the kernels then use the OpenMP runtime that torch brought, and its threads.
-            _run([*self.command, "-shared", "-nostdlib", str(object_file), "-o", str(target), *self.link_flags, "-lgcc"])
+            _run([*self.command, "-shared", "-nostdlib", str(object_file), "-o", str(target), *libraries, *self.link_flags, "-lgcc"])
         finally:
             object_file.unlink(missing_ok=True)
 

@@ -76,7 +76,7 @@ def _split(callee: Any) -> Model:
 
 
 FUNCTIONS[torch.tensor_split] = _split(torch.tensor_split)
-METHODS[TensorBase, "tensor_split"] = _split(TensorBase.tensor_split)
+METHODS[TensorBase, "tensor_split"] = _split(torch.Tensor.tensor_split)
 
 
 @function(assert_tensor)

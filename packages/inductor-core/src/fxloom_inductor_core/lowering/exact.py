@@ -44,5 +44,5 @@ def _one_rounding(node: torch.fx.Node, target: torch._ops.OpOverload) -> bool:
     name = target.overloadpacket.__name__
     if name in ("add", "sub", "rsub"):
         alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
-        return alpha == 1
+        return isinstance(alpha, (int, float)) and alpha == 1
     return name != "div" or len(node.args) + len(node.kwargs) == 2

@@ -30,6 +30,7 @@ from fxloom_inductor_core.ir.tensors import (
     flat_index,
     strides_in_order,
 )
+from fxloom_inductor_core.options import InductorOptions
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Capabilities, Codegen
 from fxloom_interfaces.dtypes import is_float
@@ -45,6 +46,8 @@ class TooManyArguments(GraphRejected):
 
 class LoopBuilder(ABC):
     """The loops of the graph that is being lowered. node: the graph node being lowered."""
+
+    options: InductorOptions
 
     def __init__(self, codegens: Mapping[str, Codegen], keep_ir: bool) -> None:
         self.codegens = codegens
