@@ -141,6 +141,8 @@ ACCURACY = {
     "sinh": (torch.sinh, -89.3, 89.3, 2.5),
     "cosh": (torch.cosh, -89.3, 89.3, 2.6),
     "erfc": (torch.erfc, -4.0, 9.0, 2.6),
+    "asinh": (torch.asinh, -1e3, 1e3, 3.0),
+    "acosh": (torch.acosh, 1.0, 1e3, 3.0),
 }
 
 

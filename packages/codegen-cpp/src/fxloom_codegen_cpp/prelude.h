@@ -321,6 +321,21 @@ FXLOOM_INLINE float cosh_f32(float x) {
     return t > 88.0f ? 0.5f * h * h : 0.5f * e + 0.5f / e + (x - x);
 }
 
+// 3 ulp. log(t + sqrt(t^2 + 1)) as log1p near 0, log(2 t) far away
+FXLOOM_INLINE float asinh_f32(float x) {
+    const float t = __builtin_fabsf(x);
+    const float far = log_f32(t) + 0.693147182f;
+    const float near = log1p_f32(t + t * t / (1.0f + __builtin_sqrtf(madd(t, t, 1.0f))));
+    return __builtin_copysignf(t > 1e9f ? far : near, x);
+}
+
+// 3 ulp. log(x + sqrt(x^2 - 1)), the same way
+FXLOOM_INLINE float acosh_f32(float x) {
+    const float t = x - 1.0f;
+    const float far = log_f32(x) + 0.693147182f;
+    return x > 1e9f ? far : log1p_f32(t + __builtin_sqrtf(madd(t, t, t + t)));
+}
+
 // 2 ulp. atan(x) = pi/2 - atan(1/x) beyond 1
 FXLOOM_INLINE float atan_f32(float x) {
     const float t = __builtin_fabsf(x);

@@ -30,7 +30,7 @@ from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError
 
 #: float32 functions of prelude.h, which are faster than calls of `vector_math`, for a last place or two
-_PRELUDE_F32 = frozenset("exp exp2 expm1 log log2 log10 log1p asin acos atan sinh cosh tanh erf erfc sigmoid".split())
+_PRELUDE_F32 = frozenset("exp exp2 expm1 log log2 log10 log1p asin acos atan asinh acosh sinh cosh tanh erf erfc sigmoid".split())
 
 _INFIX: dict[str, tuple[str, int]] = {
     "add": ("+", ADDITIVE),
