@@ -150,3 +150,18 @@ def test_numbers_are_allocated_at_once_and_never_become_outputs() -> None:
     results = graph(list(tensors))
     assert len({x.untyped_storage().data_ptr() for x in results}) == len(results)
     assert all(x.untyped_storage().nbytes() == x.numel() * x.element_size() for x in results)
+
+
+def test_what_is_written_over_what_it_was_is_one_argument() -> None:
+    def step(*tensors: torch.Tensor) -> Tensors:
+        made = [torch.mm(x, x) for x in tensors]  # die in the step, so that it writes over them
+        return [(x * 2).sin() for x in made]
+
+    def as_integers(*tensors: torch.Tensor) -> Tensors:
+        made = [torch.mm(x, x) for x in tensors]
+        return [(x * 9).to(torch.int32) for x in made]  # of the same size, but another type
+
+    for function, arguments in ((step, 1), (as_integers, 2)):
+        graph = check(function, *several((4, 4), (5, 5), (6, 6)))
+        (launch,) = graph.program.launches()
+        assert isinstance(launch, GroupedLaunch) and {len(buffers) for buffers, _ in launch.sets} == {arguments}

@@ -121,6 +121,11 @@ class _GroupedEmitter(KernelEmitter):
     def program_text(self) -> str:
         return "(program - begin).to(tl.int64)"
 
+    def meet(self) -> None:
+        """Nothing in an elementwise kernel: what is read and written is so at one index, and so by one and the same thread."""
+        if self.kernel.inner:
+            super().meet()
+
     def load(self, instruction: Load) -> None:
         """A number that is the same at all points is loaded once, and what is computed of it is computed once."""
         if self.kernel.inner or instruction.mask is not None or self.roles[instruction.buffer] != "in" or self.is_tile(instruction.index):

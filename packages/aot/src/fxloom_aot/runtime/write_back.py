@@ -69,7 +69,10 @@ def finishers(signature: GraphSignature, stage_of: Mapping[int, int]) -> list[Fi
     makers = [_maker(result, places) for result in signature.results]
     found = []
     for stage in range(-1, max(stage_of.values(), default=-1) + 1):
-        updates = [_write(signature, position) for position in writes if stage_of.get(position, -1) == stage]
+        here = [position for position in writes if stage_of.get(position, -1) == stage]
+        at_once = [position for position in here if _is_plain(signature, position)]
+        updates = [_write_all(signature, at_once)] if at_once else []
+        updates += [_write(signature, position) for position in here if not _is_plain(signature, position)]
         updates += [_reshape(change, places) for change in signature.metadata if written.get(change.index, -1) == stage]
         own = [(number, makers[number]) for number in order if stages[number] == stage]
         found.append(_finish(updates, own, bool(unbacked_places)))
@@ -102,23 +105,42 @@ def _write(signature: GraphSignature, position: int) -> Update:
     # below autograd a write has no history, and counts as no new version either
     apart = below_autograd if spec.quiet else torch.no_grad
 
-    def without_history(args: Sequence[Any], outputs: Sequence[Any]) -> None:
-        target, value = args[index], outputs[position]
-        if value is target:  # the graph wrote it in place
-            if not spec.quiet and not target.is_inference():
-                increment_version(target)
-            return
-        with apart():
-            target.copy_(value)
-
     def into_storage(args: Sequence[Any], outputs: Sequence[Any]) -> None:
         value = outputs[position]
         with apart():  # only the part that the graph knows: the storage may be longer
             args[index].detach().as_strided(value.shape, (1,), 0).copy_(value)
 
-    if spec.differentiable:
-        return with_history
-    return into_storage if signature.inputs[spec.input].kind is InputKind.STORAGE else without_history
+    return with_history if spec.differentiable else into_storage
+
+
+def _is_plain(signature: GraphSignature, position: int) -> bool:
+    spec = signature.outputs[position]
+    return not spec.differentiable and signature.inputs[spec.input].kind is not InputKind.STORAGE
+
+
+def _write_all(signature: GraphSignature, positions: Sequence[int]) -> Update:
+    """Write outputs, new values without a history, to the caller's inputs: an optimizer's step has thousands."""
+    specs = signature.outputs
+    quiet = [(specs[position].index, position) for position in positions if specs[position].quiet]
+    counted = [(specs[position].index, position) for position in positions if not specs[position].quiet]
+
+    def write_all(args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        written = []
+        for index, position in counted:
+            target, value = args[index], outputs[position]
+            if value is not target:
+                with torch.no_grad():
+                    target.copy_(value)
+            elif not target.is_inference():  # the graph wrote it in place
+                written.append(target)
+        if written:
+            increment_version(written)
+        for index, position in quiet:  # counts as no new version in eager either
+            if outputs[position] is not args[index]:
+                with below_autograd():
+                    args[index].copy_(outputs[position])
+
+    return write_all
 
 
 def _reshape(change: MetadataChange, places: Mapping[str, int]) -> Update:

@@ -92,6 +92,22 @@ def generalize(kernel: Kernel) -> General | None:
     return General(made_kernel, tuple(value for _, value in sizes))
 
 
+def written_over(kernel: Kernel, pairs: Mapping[int, int]) -> Kernel:
+    """`kernel` with one argument, read and written, for each two that are the same memory. pairs: places of what is read -> written."""
+    arguments = kernel.arguments
+    names = {arguments[written].name: arguments[read].name for read, written in pairs.items()}
+    both = {arguments[read].name for read in pairs}
+    buffers = tuple(replace(b, role="inout") if b.name in both else b for b in kernel.buffers if b.name not in names)
+
+    def renamed(instruction: Instruction) -> Instruction:
+        if isinstance(instruction, (Load, Store)) and instruction.buffer in names:
+            return replace(instruction, buffer=names[instruction.buffer])
+        return instruction
+
+    stages = tuple(replace(stage, body=tuple(map(renamed, stage.body))) for stage in kernel.stages)
+    return replace(kernel, buffers=buffers, stages=stages)
+
+
 @lru_cache(maxsize=1 << 12)
 def _parts(index: Expr, axes: frozenset[sympy.Symbol]) -> tuple[tuple[tuple[sympy.Symbol, Expr], ...], Expr] | None:
     """(axes with their strides, offset) of an index that is linear in the axes."""

@@ -18,7 +18,7 @@ from fxloom_inductor_core.memory.liveness import dying_buffers, last_uses, settl
 from fxloom_inductor_core.memory.overwrites import new_values, overwrites
 from fxloom_inductor_core.memory.reuse import MemoryPlan
 from fxloom_inductor_core.options import InductorOptions
-from fxloom_inductor_core.scheduler.grouping import Batch, batches
+from fxloom_inductor_core.scheduler.grouping import Batch, batches, written_over
 from fxloom_inductor_core.scheduler.groups import Group
 from fxloom_inductor_core.scheduler.kernels import FusedKernel, make_kernel
 from fxloom_interfaces.codegen import Codegen
@@ -227,10 +227,16 @@ class _Planner:
         for group, fused, general in zip(step.groups, step.fused, step.general, strict=True):
             if fused is not None and self._allocate(group, fused, alone):
                 sets.append((fused.buffers, general.sizes))
+        kernel = step.general[0].kernel
+        taken = {s.name: s.reuse for s in self.steps[first:] if isinstance(s, Allocate) and s.reuse is not None}
+        pairs = [_same_memory(kernel, names, taken) for names, _ in sets]
+        if pairs and pairs[0] and all(one == pairs[0] for one in pairs):  # each set writes over what it reads: one argument for both
+            kernel, gone = written_over(kernel, pairs[0]), set(pairs[0].values())
+            sets = [(tuple(b for at, b in enumerate(names) if at not in gone), sizes) for names, sizes in sets]
         self.steps[first:] = self._numbers_at_once(self.steps[first:])
         dying[:] = [buffer for buffer in dying if buffer in alone or buffer in shared]
         if sets:
-            name = self._kernel_name(step.general[0].kernel, step.groups[0].device, grouped=True)
+            name = self._kernel_name(kernel, step.groups[0].device, grouped=True)
             self.steps.append(GroupedLaunch(name, tuple(sets)))
 
     def _numbers_at_once(self, steps: Sequence[Step]) -> list[Step]:
@@ -321,6 +327,14 @@ class _Planner:
 
     def _returned(self, value: Any) -> Any:
         return Ref(self._seen_as(value, exact=True)) if isinstance(value, Operand) else value
+
+
+def _same_memory(kernel: Kernel, names: Sequence[str], taken: Mapping[str, str]) -> dict[int, int]:
+    """Places of arguments that are read -> those that are written, as the same type, over them. taken: buffer -> whose memory it got."""
+    dtypes = [buffer.dtype for buffer in kernel.arguments]
+    places = {name: place for place, name in enumerate(names)}
+    pairs = ((places.get(taken.get(name, "")), written) for written, name in enumerate(names))
+    return {read: written for read, written in pairs if read is not None and dtypes[read] == dtypes[written]}
 
 
 def _same(a: Layout, b: Layout) -> bool:
