@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.axes import along, part, picked
-from fxloom_decomp.libraries import may_reorder_sums
+from fxloom_decomp.libraries import may_reorder_sums, on_cpu_library
 from fxloom_decomp.registry import cast, decomposition, widen
 
 aten = torch.ops.aten
@@ -145,16 +145,16 @@ def _clamped(length: int, extent: int, before: int, device: torch.device) -> Ten
 
 
 def _pad(x: Tensor, padding: list[int], axes: int, reflect: bool) -> Tensor:
-    for number in range(axes):
-        before, after = padding[2 * number], padding[2 * number + 1]
-        if before == after == 0:
-            continue
-        axis = x.dim() - 1 - number
+    """One gather along all axes that grow."""
+    first = x.dim() - axes
+    places: list[Tensor] = []
+    for axis in range(first, x.dim()):
+        before, after = padding[2 * (x.dim() - 1 - axis)], padding[2 * (x.dim() - 1 - axis) + 1]
         extent = x.shape[axis]
         length = extent + before + after
         place = _reflected(length, extent, before, x.device) if reflect else _clamped(length, extent, before, x.device)
-        x = torch.ops.aten.index.Tensor(x, [*[None] * axis, place])
-    return torch.clone(x)
+        places.append(along(place, axis - first, axes))
+    return torch.clone(torch.ops.aten._unsafe_index.Tensor(x, [*[None] * first, *places]))
 
 
 def _nothing(x: Tensor, padding: list[int]) -> Tensor:
@@ -166,13 +166,15 @@ def _nothing(x: Tensor, padding: list[int]) -> Tensor:
 
 
 def _replicate(x: Tensor, padding: list[int], axes: int) -> Tensor:
-    return _pad(x, padding, axes, False) if x.numel() else _nothing(x, padding)
+    if not x.numel():
+        return _nothing(x, padding)
+    return NotImplemented if on_cpu_library(x) else _pad(x, padding, axes, False)
 
 
 def _reflect(x: Tensor, padding: list[int], axes: int) -> Tensor:
     if not x.numel():
         return _nothing(x, padding)
-    return _pad(x, padding, axes, True) if _fits(x, padding, axes) else NotImplemented
+    return NotImplemented if on_cpu_library(x) or not _fits(x, padding, axes) else _pad(x, padding, axes, True)
 
 
 def _fits(x: Tensor, padding: list[int], axes: int) -> bool:

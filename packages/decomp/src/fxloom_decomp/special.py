@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.axes import number_like
-from fxloom_decomp.libraries import may_reorder_sums
+from fxloom_decomp.libraries import may_reorder_sums, on_cpu_library
 from fxloom_decomp.registry import INT_TO_FLOAT, cast, decomposition, widen
 
 aten = torch.ops.aten
@@ -79,8 +79,8 @@ def trace(x: Tensor) -> Tensor:
 def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     rank = x.dim() + 1
     dim1, dim2 = dim1 % rank, dim2 % rank
-    if dim1 == dim2 or x.dim() == 0:
-        return NotImplemented  # eager raises
+    if dim1 == dim2 or x.dim() == 0 or on_cpu_library(x):
+        return NotImplemented  # eager raises, or is faster
     extent = x.shape[-1] + abs(offset)
     rows = torch.unsqueeze(torch.arange(extent, dtype=torch.int64, device=x.device), 1)
     columns = torch.arange(extent, dtype=torch.int64, device=x.device)
