@@ -1,4 +1,9 @@
-"""From a code object to a `Body`. The inverse is `assemble`."""
+"""Disassembly: read a code object's bytecode as instructions that can be moved and edited.
+
+In: a code object. Out: a `Body`, whose instructions refer to names, constants and each other in place of indices and offsets,
+with its exception regions. EXTENDED_ARG and CACHE entries are gone and opcode names are normalized (see `opcode_facts`).
+Invariant: `assemble` is the inverse. The code object stays as it is, and each call gives instructions of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The symbolic form of a code object's instructions.
+"""The symbolic form of a code object's instructions: `disassemble` and `snippets` make it, handlers read it, `assemble` writes it.
 
-Instructions refer to names, constants and each other, not to indices and offsets, so they can be moved and mixed.
-EXTENDED_ARG and CACHE entries don't exist here. Some opcodes are normalised (see `opcode_facts`).
+Instructions refer to names, constants and each other, not to indices and offsets, so they can be moved and mixed. EXTENDED_ARG
+and CACHE entries don't exist here. Some opcodes are normalised (see `opcode_facts`).
 """
 
 from __future__ import annotations

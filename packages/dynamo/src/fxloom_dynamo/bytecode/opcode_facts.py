@@ -1,6 +1,6 @@
 """Facts about the running interpreter's opcodes, and how their names are normalised.
 
-Normalised on reading, chosen again on writing:
+Normalised when `disassemble` reads, chosen again when `assemble` writes:
 - 3.11's `POP_JUMP_FORWARD_IF_X` and `POP_JUMP_BACKWARD_IF_X` read as `POP_JUMP_IF_X`;
 - 3.13's pairs (`LOAD_FAST_LOAD_FAST`, ...) read as two instructions;
 - `JUMP_FORWARD` and `JUMP_BACKWARD` are written by the direction of their target; `JUMP` may be used for either.

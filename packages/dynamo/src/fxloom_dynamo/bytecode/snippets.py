@@ -1,8 +1,9 @@
-"""Version-portable snippets of new instructions.
+"""Short sequences of new instructions that replacement code is put together from, the same for all versions of CPython.
 
-Each function returns a list of instructions; what it takes from and leaves on the stack is said as `before -- after`.
-A callable that is called by `call` must have been pushed by `push_callable`, since versions differ in where the NULL
-of the calling convention stands: below the callable up to 3.12, above it in 3.13.
+In: names, constants, counts. Out: a list of new instructions in the running version's spelling; a function's docstring says what
+they take from and leave on the stack as `before -- after`.
+Invariant: a callable that `call` calls was pushed by `push_callable`, since versions differ in where the NULL of the calling
+convention stands: below the callable up to 3.12, above it in 3.13.
 """
 
 from __future__ import annotations

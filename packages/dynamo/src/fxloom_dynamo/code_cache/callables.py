@@ -1,4 +1,9 @@
-"""The callables that users hold: a function, method or module with the region in which its frames are captured."""
+"""The callables that users hold: a function, method or module together with the region that captures its frames.
+
+In: what the user wants compiled, and the configuration. Out: a C callable that makes its region live and calls the function; a
+module gives an `OptimizedModule`. It copies, pickles and answers for attributes as the function itself does.
+Invariant: what was compiled for a callable dies with it, and never leaves its process by copying or pickling.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Leaves of autograd that a program makes or changes while it is recorded, and what the graph knows of them.
 
-A leaf that was made in one step (`tensors.parameters`) is a detached tensor to the graph until something is computed from it that requires
-grad; one that existed before and was given other data or frozen (`tensors.leaf_state`) is another node from then on.
-
+In: leaves that the program made in one step (`tensors.parameters`), inputs that it gave other data or froze
+(`tensors.leaf_state`), each node as it is recorded. Out: changes of the graph: a made leaf is a detached tensor there until
+something that requires grad is computed from it, when `requires_grad_` is put in; a changed input is another node, without
+history, from then on.
 Invariant: no gradient gets lost: what would have to reach a leaf through data that it was given in the graph is a break.
 """
 

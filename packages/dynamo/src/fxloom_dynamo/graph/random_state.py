@@ -1,4 +1,10 @@
-"""The random generators that a graph draws from: kept, and set back where the graph is dropped and its function runs as it is."""
+"""The random generators that a graph draws from, and how they are set back when the graph raises and eager code runs instead.
+
+In: a recorded graph, the compiled callable. Out: whether the graph may draw numbers, the generators of its devices, and the
+callable in a wrapper (`set_back`).
+Invariant: after a graph that raised, the generators are as they were before it, so that the function's own code draws eager's
+numbers.
+"""
 
 from __future__ import annotations
 

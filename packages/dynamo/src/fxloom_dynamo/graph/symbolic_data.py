@@ -1,4 +1,10 @@
-"""`torch.tensor(data)` where symbolic numbers are in the data: torch's C++ code would read them, a graph puts them together."""
+"""`torch.tensor(data)` where symbolic numbers are in the data: torch's C++ code would read them, a graph puts them together.
+
+In: a number or a nest of lists and tuples of numbers, and the keyword arguments. Out: a tensor made in the graph, one
+`scalar_tensor` for each number, stacked and reshaped; NotImplemented for ragged nests and other keyword arguments than dtype and
+device, which are eager's.
+Invariant: no number of the data is specialized on.
+"""
 
 from __future__ import annotations
 

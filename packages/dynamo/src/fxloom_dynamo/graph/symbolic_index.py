@@ -1,7 +1,10 @@
 """Tensors indexed by numbers that are not known while capturing: `x[n]`, `x[:, n, 2:]`, `x[n] = 1`, `x[x.argmax()]`.
 
-torch's C++ code takes no symbolic number among the items of an index. Each one becomes a `select`, which is what torch makes
-of an integer, and the rest of the index is applied to what is left. An integer tensor without axes is such a number: torch reads it.
+In: a tensor and an index in which symbolic integers stand, or integer tensors without axes, which torch reads as numbers. Out:
+recorded calls: each such item becomes a `select`, which is what torch makes of an integer, and the rest of the index is applied
+to what is left.
+Invariant: torch's C++ code never gets a symbolic number as an item of an index. An index or extent that only running the graph
+tells is checked then, with torch's own error.
 """
 
 from __future__ import annotations

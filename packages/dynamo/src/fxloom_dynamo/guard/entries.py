@@ -1,4 +1,8 @@
-"""What capture takes and gives: a frame that has not started, its replacement or the reason why it runs as it is."""
+"""What capture takes and gives: a frame that has not started, its replacement, or the reason why it runs as it is.
+
+`code_cache` makes a `FrameView` when no entry of the cache fits; `evaluation` answers with a `CapturedFrame` or a `Skip`, which
+`code_cache` acts upon.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Attributes: load, store, delete, method loads and `super()` loads."""
+"""Opcode handlers for attributes: load, store, delete, method loads and `super()` loads.
+
+In: an instruction and the frame, with the object on its stack. Out: the stack with the value, and for methods the NULL of the
+calling convention. What reading and writing mean is in `semantics.attributes` and `semantics.attribute_writes`.
+"""
 
 from __future__ import annotations
 

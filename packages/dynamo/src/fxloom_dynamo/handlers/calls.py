@@ -1,4 +1,9 @@
-"""Calls and making functions."""
+"""Opcode handlers for calls, for making functions, and for CPython's intrinsic functions.
+
+In: an instruction and the frame, with callable, NULL and arguments on its stack in the order of the running version. Out: the
+result on the stack; what a call means is `Interpreter.call`'s to say. A made function is a real one, known to the shadow heap as
+new.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Jumps, loops and returns."""
+"""Opcode handlers for jumps, loops and returns.
+
+In: an instruction and the frame. Out: `frame.ip` at the next instruction and the stack as after the jump; RETURN with
+`frame.result` set ends the frame. A branch on a tensor asks `semantics.predictions` first. Instructions that no compiler emits
+are breaks.
+"""
 
 from __future__ import annotations
 

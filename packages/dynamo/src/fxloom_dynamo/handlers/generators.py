@@ -1,4 +1,8 @@
-"""Generators; coroutines are breaks."""
+"""Opcode handlers for generators and `yield from`; those of coroutines are breaks.
+
+In: an instruction and the frame of a generator's function. Out: RETURN with a `TracedGenerator` where the frame is made, YIELD
+with `frame.result` where it is suspended, else the stack as CPython leaves it.
+"""
 
 from __future__ import annotations
 

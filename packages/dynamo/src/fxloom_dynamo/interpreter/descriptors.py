@@ -1,4 +1,9 @@
-"""Descriptors: what a raw class attribute becomes when it is read through an instance or a class."""
+"""Descriptors: what a raw class attribute becomes when it is read through an instance or a class.
+
+In: the raw attribute as it lies in a class's `__dict__`, its name, the object that is read, the class that it was found in. Out:
+what the program gets: a bound method, the result of a `__get__` written in Python, or the value itself. A `__get__` in C is a
+break unless it is known to bind and do nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """Where models are registered: functions, classes, methods written in C, calls of objects and of metaclasses.
 
-The modules of `models` fill the tables when `models.load_all` is imported, which capture does; nothing below imports a model.
+In: a model and what it stands for. Out: tables that `semantics` looks a callee up in; a model gets the evaluator and the call's
+arguments and gives its result. The modules of `models` fill the tables when `models.load_all` is imported, which capture does.
+Invariant: nothing below imports a model. Where a model declares its arity, other numbers of arguments raise the real callee's own
+error.
 """
 
 from __future__ import annotations

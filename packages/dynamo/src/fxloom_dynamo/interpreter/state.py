@@ -1,7 +1,7 @@
 """What one capture attempt knows beyond the shadow heap and the graph, in named parts.
 
-The evaluator makes the parts and whoever gives meaning to Python reads and changes them. They hold objects of the program and
-are cleared when the attempt ends; an attempt that fails is thrown away with all of them.
+The evaluator makes the parts; handlers, models and semantics read and change them. They hold objects of the program and are
+cleared when the attempt ends; an attempt that fails is thrown away with all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""What C code and torch warn of while a program is captured: noticed, and neither shown nor counted as shown."""
+"""What C code and torch warn of while a program is captured: noticed, and neither shown nor counted as shown.
+
+In: every warning of this thread while the program is captured; the filter stands before all others. Out: `take`: texts and
+categories, and the functions of torch that warned; `semantics.program_warnings` decides which of them the program would have
+shown.
+Invariant: the program finds in `warnings.filters` what was there before. Warnings of other threads, and of code of the program's
+that runs as it is, are shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Whose a Python file is: the program's, an installed library's, the standard library's, torch's or our own."""
+"""Whose a Python file is: the program's, an installed library's, the standard library's, torch's or our own.
+
+In: a file name, as code objects have it. Out: true or false; capture decides by it what is inlined, called as it is, or refused.
+Invariant: no file is opened. Its path tells whose it is; an installed library is known by the `*.dist-info` folders that
+installers leave beside it.
+"""
 
 from __future__ import annotations
 

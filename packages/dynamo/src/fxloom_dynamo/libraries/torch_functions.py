@@ -1,4 +1,8 @@
-"""Which functions of torch, in Python or C, may run while capturing, and which ones capture treats in a way of their own."""
+"""Which functions of torch, in Python or C, may run while capturing, and which ones capture treats in a way of their own.
+
+In: a function, or the file and name of its code. Out: true or false (for `marked_by_torch` the function that is meant). Refused
+are functions that change torch's state for the whole process, or that belong to torch's own compile stack.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Models of calls that ask for a tensor's values: answered by the graph where only a `raise` depends on the answer.
 
-Anywhere else, and where the values are known or the number becomes a symbol, they are what the recorder makes of them.
+In: a call of `item`, `equal`, `allclose` or `torch._assert`; also `tensor_split` by a tensor, which is read as numbers. Out:
+where `semantics.predictions` finds that the answer only decides about a `raise`, a tensor in the graph; anywhere else, and where
+the values are known or the number becomes a symbol, what the recorder makes of the call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Models of exceptions: the one being handled, tracebacks, parts of groups."""
+"""Models of exceptions: the one being handled, tracebacks, parts of groups.
+
+In: a call of `sys.exc_info`, `with_traceback`, `split` and their like. Out: the program's exceptions, with a `Traceback` in the
+place of tracebacks that only the real run would make. Splitting a group that holds a group which was raised is a break.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Models of builtins that iterate or call back for each item: iter, next, any, max, sorted, itertools."""
+"""Models of builtins that iterate or call back for each item: len, iter, next, any, max, sum, sorted, reversed, map, itertools.
+
+In: a call of such a builtin on values of the program. Out: its result. C code runs where it meets no methods of the program's, or
+only calls back Python functions, which are then evaluated; otherwise a polyfill of the builtin, written in Python, is evaluated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Models of the functions of the `operator` module and of its getters."""
+"""Models of the functions of the `operator` module, of its getters, and of methods of numbers.
+
+In: a call such as `operator.add(a, b)` or `operator.itemgetter(0)(x)`. Out: what the operator itself gives:
+`semantics.operators`, `subscripts` and `numbers` say what that is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Models of weak references without callbacks: to what existed before, and to what the program made and still holds."""
+"""Models of weak references without callbacks: to what existed before, and to what the program made and still holds.
+
+In: `weakref.ref(x)`, or a call of such a reference. Out: the reference, or its referent under a guard. Breaks: references with a
+callback, and calls where the referent may have died by now: no variable holds it, or the program has dropped an object that it
+had.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Models of conversions to text and to numbers, which may call methods written in Python."""
+"""Models of conversions to text and to numbers, which may call methods written in Python.
+
+In: a call of `str`, `repr`, `format`, `bool`, `int`, `float` or `complex`. Out: the converted value, by way of the class's own
+method where it is written in Python. A tensor's number stays in the graph where only a `raise` depends on it
+(`semantics.predictions`).
+"""
 
 from __future__ import annotations
 

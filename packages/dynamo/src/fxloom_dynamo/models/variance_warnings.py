@@ -1,7 +1,8 @@
 """Variances and deviations of too few elements: torch's kernels warn of them, and graphs of operators would not.
 
-The warning is the program's, delayed until the graph has run, at every call. What the kernel gives (NaN, or infinity) is computed by
-operators that do not warn a second time, unless a gradient is wanted.
+In: a call of `var`, `std`, `var_mean` or `std_mean`. Out: its result; where the degrees of freedom are known to be none left,
+also the kernel's warning, delayed until the graph has run, at every call. What the kernel gives (NaN, or infinity) is then
+computed by operators that do not warn a second time, unless a gradient is wanted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""NumPy arrays as values of the program: a proxy with the fake of its elements."""
+"""NumPy arrays as values of the program: a proxy with the fake of its elements.
+
+In: an array that existed before, or a tensor that a NumPy function gave. Out: an `Array`; `to_array` and `to_scalar` make the
+real thing of the graph's output in replacement code. Arrays that no tensor can be (read-only, negative strides, other dtypes)
+have no proxy.
+Invariant: a real array shares its memory with the tensor that stands for it in the graph, so a write reaches both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What the program has changed by now: proxies that differ from what was read of their originals."""
+"""What the program has changed by now: proxies that differ from what was read of their originals.
+
+In: the shadow heap. Out: records with the kind of write that each needs ("dict", "list", "added", "cell", ...), and written
+slots. Writes are not noted as they happen (but for append-only lists): contents are compared when somebody asks. An iterator over
+what has changed since is a break.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Sentinels that stand for things that are no values of the program, and exceptions of the evaluator itself.
 
-None of them may ever be seen by the program: a mark that reaches native code or a graph is a fault of fxloom.
+Handlers, semantics and the shadow heap give and take them. None of them may ever be seen by the program: a sentinel that reaches
+C code or a graph is a fault of fxloom.
 """
 
 from __future__ import annotations

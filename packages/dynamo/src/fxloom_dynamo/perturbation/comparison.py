@@ -1,4 +1,8 @@
-"""Whether two outcomes agree: values, dtypes, strides, aliasing, types."""
+"""Whether two outcomes agree: values, types, and tensors' dtypes, shapes, strides and devices. Aliasing is not compared.
+
+In: what a captured and a plain call of one program gave, any nest of objects. Out: true when they are the same down to every
+element, within a tolerance. Objects are compared by what they hold, so the two calls may have made objects of their own.
+"""
 
 from __future__ import annotations
 

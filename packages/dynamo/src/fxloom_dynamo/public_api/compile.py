@@ -1,11 +1,12 @@
-"""What someone uses who has only this package: `optimize`, `capture`, `explain`.
+"""The entry points for those who use this package alone: `optimize`, `capture`, `export`, `explain`.
 
     from fxloom_dynamo import optimize
 
     @optimize(lambda gm, example_inputs: gm.forward)
     def f(x): ...
 
-`capture(fn, *args)` gives the graphs, guards and breaks of one call; `explain` the same as text and counts.
+In: a function and, but for `optimize`, the arguments of one call. Out: the function compiled, or a `Capture` with the graphs,
+guards and breaks of that call, which prints as text. The code cache does the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What a program says about how it is captured, from `disable` to `assume_constant_result`; and `run`, `reset`."""
+"""What a program says about how it is captured: `disable`, `skip`, `graph_break`, `allow_in_graph`, ...; also `run`, `reset`.
+
+In: a function, method or module. Out: itself, noted in `directives` or as skipped; `disable` and `run` give a wrapper. Outside of
+a compiled region all of them behave like the function itself.
+"""
 
 from __future__ import annotations
 

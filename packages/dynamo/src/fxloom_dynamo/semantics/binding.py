@@ -1,4 +1,9 @@
-"""Binding: a call's arguments, defaults and closure cells become the variables of a frame, as CPython binds them."""
+"""Binding: a call's arguments, defaults and closure cells become the variables of a frame, as CPython binds them.
+
+In: a function and the arguments of a call. Out: parameters by name, and the proxies of its cells.
+Invariant: defaults and cells that existed before have sources, so reading them is guarded; where CPython would raise a TypeError,
+that very error is raised.
+"""
 
 from __future__ import annotations
 

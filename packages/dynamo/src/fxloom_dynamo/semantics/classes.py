@@ -1,8 +1,9 @@
 """Classes defined inside the captured region, and other code that runs in a namespace (`exec`, `eval`).
 
-A class body is evaluated like a function, its names in the namespace that the metaclass prepared; the class is then really
-made, once per capture. It is fresh: its attributes are read and written directly, and what leaves the frame can't refer to
-it (a call has to make its own), which is a break at the definition.
+In: the arguments of `__build_class__`, of `type.__new__`, or of `exec` and `eval`. Out: the class, or what the code gives. A
+class body is evaluated like a function, its names in the namespace that the metaclass prepared; the class is then really made,
+once per capture. It is fresh: its attributes are read and written directly, and what leaves the frame can't refer to it (a call
+has to make its own), which is a break at the definition.
 """
 
 from __future__ import annotations

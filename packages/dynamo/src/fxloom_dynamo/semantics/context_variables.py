@@ -1,4 +1,8 @@
-"""`contextvars.ContextVar`: what the program gets is guarded, what it sets is kept aside and set once the graph has run."""
+"""`contextvars.ContextVar`: what the program gets is guarded, what it sets is kept aside and set once the graph has run.
+
+In: a call of `get`, `set` or `reset`. Out: the variable's value as the program sees it, or a `Token` for the real one; what was
+set lies in `Interpreter.context_variables`. Invariant: the real variable keeps its value while capturing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Iteration: what `iter(value)` and `next(iterator)` mean, by the kind of value."""
+"""Iteration: what `iter(value)` and `next(iterator)` mean, by the kind of value.
+
+In: a value of the program. Out: its iterator, or the next item (ABSENT at the end). A method written in Python is evaluated; a
+container is first read from its original, under guards, and then iterated by C code; what C code would have to look into unseen
+is a break.
+"""
 
 from __future__ import annotations
 

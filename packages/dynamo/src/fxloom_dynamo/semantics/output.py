@@ -1,8 +1,9 @@
 """What a program prints and logs: delayed until the graph has run, in order, where nobody can see the difference.
 
-That is so for texts and numbers, which are what they are. What shows a tensor or an object is a break, or is evaluated
-down to a logger that is not interested. So is what goes to a stream or handler written by the program, which may look at what
-the region has done so far, add to it, or raise.
+In: a call of `print` or of a logger's method. Out: a `DelayedCall` that replacement code makes. Delayed are texts and numbers
+only, which don't change until then. What shows a tensor or an object is a break, or is evaluated down to a logger that ignores
+it. So is what goes to a stream or handler written by the program, which may look at what the region has done so far, add to it,
+or raise.
 """
 
 from __future__ import annotations

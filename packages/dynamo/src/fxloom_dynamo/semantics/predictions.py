@@ -1,12 +1,14 @@
 """Branches on a tensor's values of which one side only raises: the graph goes on as if nothing were raised.
 
-`assert x.max() <= n` or `if torch.isnan(x).any(): raise ...` need a value that only running the graph tells, and all but
-always tell the same. So the truth of what was predicted becomes one more output of the graph, and replacement code looks
-at it before anything else: a wrong prediction drops the graph's results and runs the function's own code from its start,
-as if nothing had been captured. Exceptions, their handlers, effects and messages are then Python's own.
+`assert x.max() <= n` or `if torch.isnan(x).any(): raise ...` need a value that only running the graph tells, and all but always
+tell the same. So the truth of what was predicted becomes one more output of the graph, and replacement code looks at it before
+anything else: a wrong prediction drops the graph's results and runs the function's own code from its start, as if nothing had
+been captured. Exceptions, their handlers, effects and messages are then Python's own.
 
-Invariant: nothing that the function could tell has happened by then. A graph that writes into tensors that existed before
-makes no predictions (they become breaks), nor does one that is captured without being run; random generators are set back.
+In: a tensor, and the jump or comparison that looks at it. Out: the truth value to go on with; for `item` and its like, a tensor
+that stands for the number until it is compared.
+Invariant: nothing that the function could tell has happened by then. A graph that writes into tensors that existed before makes
+no predictions (they become breaks), nor does one that is captured without being run; random generators are set back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Texts of objects: str(), repr(), format(), and what C code may turn into text (`%`, str.format, messages).
 
-The text of a tensor, or of an address, is a break; that of a number that may change asks for the number, under a guard.
+In: a value of the program. Out: its text, or the value in a form that C code may print (`printable`). Methods written in Python
+are evaluated. The text of a tensor, or of an address, is a break; a number that may change is specialized on, under a guard.
 """
 
 from __future__ import annotations

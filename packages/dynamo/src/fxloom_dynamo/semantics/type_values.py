@@ -1,8 +1,9 @@
 """Types as values of a program: `list[int] | None`, `Literal["a"]`, `TypeVar("T")`. The `typing` module makes the real ones.
 
-Its functions keep what they made in caches of the process, so nothing of a capture may reach them: they run as they are
-where all their arguments are types and constants that existed before, and so do the constructors of type variables. What
-they give is a constant, except for type variables, which are other ones at each call.
+In: a call of a function, class or operator of `typing`. Out: whether it may run as it is (`runs_untraced`), and its result. The
+functions of `typing` keep what they made in caches of the process, so nothing of a capture may reach them: they run as they are
+where all their arguments are types and constants that existed before, and so do the constructors of type variables. What they
+give is a constant, except for type variables, which are other ones at each call.
 """
 
 from __future__ import annotations

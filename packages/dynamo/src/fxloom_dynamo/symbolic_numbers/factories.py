@@ -1,6 +1,7 @@
 """Rules for factories with symbolic lengths: sequences, windows, indices, one-hot rows.
 
-In and out: as for `registry`, whose rules these are; NotImplemented where a combination of arguments is not covered.
+In: arguments as torch's function takes them, with a symbolic number among them. Out: as for `registry`, whose rules these are:
+the tensor, computed by operators that leave the number symbolic; NotImplemented where a combination of arguments is not covered.
 """
 
 from __future__ import annotations

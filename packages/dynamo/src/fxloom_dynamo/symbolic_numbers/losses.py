@@ -1,6 +1,7 @@
-"""Losses and distances with a plain number (a margin, a smoothing), called with a symbolic one: what computes the same from it.
+"""Rules for losses and distances with a symbolic number (a margin, a smoothing) where torch takes a plain one.
 
-In and out: as for `registry`, whose rules these are.
+In: arguments as torch's function takes them. Out: as for `registry`, whose rules these are: the loss by its formula, computed by
+operators that leave the number symbolic; NotImplemented where a combination of arguments is not covered.
 """
 
 from __future__ import annotations

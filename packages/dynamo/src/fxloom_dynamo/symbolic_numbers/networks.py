@@ -1,4 +1,8 @@
-"""Rules for attention and recurrent layers with unbacked lengths."""
+"""Rules for attention and recurrent layers with unbacked lengths, or with a symbolic scale or dropout.
+
+In: arguments as torch's function takes them. Out: as for `registry`, whose rules these are: attention by its formula, a recurrent
+layer as one operator for any length; NotImplemented where a combination of arguments is not covered.
+"""
 
 from __future__ import annotations
 

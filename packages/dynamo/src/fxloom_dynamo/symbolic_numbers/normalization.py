@@ -1,6 +1,8 @@
-"""Normalization with a plain number (an epsilon, a momentum), called with a symbolic one: what computes the same from it.
+"""Rules for normalization with a symbolic number (an epsilon, a momentum) where torch takes a plain one.
 
-In and out: as for `registry`, whose rules these are. Sums are taken in the type in which kernels take them.
+In: arguments as torch's function takes them. Out: as for `registry`, whose rules these are: the result by its formula, with
+running statistics written as torch writes them; NotImplemented where a combination is not covered. Sums are taken in the dtype in
+which kernels take them.
 """
 
 from __future__ import annotations

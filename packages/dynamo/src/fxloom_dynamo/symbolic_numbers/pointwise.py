@@ -1,4 +1,8 @@
-"""Rules for pointwise functions with symbolic parameters."""
+"""Rules for pointwise functions with symbolic parameters (an epsilon, a weight, the ends of a range).
+
+In: arguments as torch's function takes them. Out: as for `registry`, whose rules these are; NotImplemented where a combination of
+arguments is not covered. Half types are computed in float32, as kernels do.
+"""
 
 from __future__ import annotations
 

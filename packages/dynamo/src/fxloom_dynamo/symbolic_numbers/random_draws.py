@@ -1,7 +1,8 @@
-"""Random functions of torch that take a plain number, called with a symbolic one: what draws the same numbers where only the run tells it.
+"""Rules for random functions with a symbolic number (a dropout rate, a mean) where torch takes a plain one.
 
-In and out: as for `registry`, whose rules these are. What is drawn is what eager's kernels draw, in their order; what eager
-decides by a number (0 and 1 draw nothing) is asked of it, so that such numbers are compiled for apart.
+In: arguments as torch's function takes them. Out: as for `registry`, whose rules these are. Invariant: what is drawn is what
+eager's kernels draw, in their order. Where eager decides by the number (0 and 1 draw nothing), the number is asked, so that 0 and
+1 are compiled for apart.
 """
 
 from __future__ import annotations

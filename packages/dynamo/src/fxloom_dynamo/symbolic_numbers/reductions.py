@@ -1,4 +1,8 @@
-"""Rules for norms, variances, quantiles and differences with symbolic parameters."""
+"""Rules for norms, variances, quantiles and differences with symbolic parameters or sizes.
+
+In: arguments as torch's function takes them. Out: as for `registry`, whose rules these are: the result by its formula;
+NotImplemented where a combination of arguments is not covered.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Rules for slices, splits, products, pooling, grids and padding with symbolic numbers.
 
-In and out: as for `registry`, whose rules these are; NotImplemented where a combination of arguments is not covered.
+In: arguments as torch's function takes them, with a symbolic number or size among them. Out: as for `registry`, whose rules these
+are: the result, computed by operators that leave it symbolic; NotImplemented where a combination of arguments is not covered.
 """
 
 from __future__ import annotations

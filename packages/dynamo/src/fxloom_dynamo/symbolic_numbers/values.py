@@ -1,6 +1,9 @@
 """Symbolic numbers as values: what they are to the program, the number that they are now, and their text for run time.
 
-A symbolic int is an int to the program. Whoever looks at the number itself gets it as it is now, which leaves a guard (`concrete`)."""
+In: a symbolic int, float or bool. Out: its hint as a plain number, under a guard (`concrete`); a plain number where it is
+constant anyway (`settled`); a Python expression that replacement code evaluates (`run_time_text`).
+Invariant: to the program a symbolic int is an int; whoever looks at the number itself leaves a guard.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Attributes that a program hangs on a tensor (`p._no_decay = True`): the tensor's `__dict__`.
 
-Of a tensor that existed before, the dict has a proxy like any other dict: reads are guarded, also that a name is absent,
-and what the program leaves other than it was is written back. Of one that the program made, the dict is an ordinary one, and
-becomes the real tensor's when that leaves the graph.
+In: a fake and a name. Out: the attribute, or the whole dict as the program sees it. Of a tensor that existed before, the dict has
+a proxy like any other dict: reads are guarded, also that a name is absent, and what the program leaves other than it was is
+written back. Of one that the program made, the dict is an ordinary one, and becomes the real tensor's when that leaves the graph.
 """
 
 from __future__ import annotations

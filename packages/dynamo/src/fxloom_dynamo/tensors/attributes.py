@@ -1,7 +1,8 @@
 """What `tensor.name`, `tensor.name = value` and `del tensor.name` mean: torch's attributes, a class's own, the program's.
 
-Methods come bound, metadata is answered by the fake, autograd's attributes by `gradients`, state that a graph can't hold by
-`leaf_state`; what the program hangs on tensors lies in `attached_state`.
+In: a fake and a name. Out: the value. Methods come bound, metadata is answered by the fake, autograd's attributes by `gradients`;
+state that a graph can't hold is `leaf_state`'s; what the program hangs on tensors lies in `attached_state`.
+Invariant: attributes that only fakes have are invisible to the program.
 """
 
 from __future__ import annotations

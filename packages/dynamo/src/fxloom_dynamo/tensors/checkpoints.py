@@ -1,7 +1,8 @@
 """`torch.utils.checkpoint.checkpoint`: the function becomes a body of the graph, computed again in the backward pass.
 
-The node is the call of torch's own function on that body. Eager runs the function a second time when it goes backward, so
-what it does beside computing new tensors would happen twice: such a function is a break.
+In: the arguments of the call. Out: the function's result; in the graph, one node that calls torch's own `checkpoint` on the body.
+Invariant: eager runs the function a second time when it goes backward, so what it does beside computing new tensors would happen
+twice: such a function is a break.
 """
 
 from __future__ import annotations

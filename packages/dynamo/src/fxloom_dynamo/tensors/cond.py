@@ -1,7 +1,10 @@
 """`torch.cond`: one node of the graph, with both branches as bodies, of which the run of the graph takes one.
 
-Both branches are evaluated; they have to compute new tensors alike in all that capture sees, and do nothing else. Where
-something requires grad torch gives zeros to what the taken branch does not use, which no straight run of it would: a break.
+In: the arguments of the call. Out: the first branch's result; in the graph, a node of `regions.choose`. Both branches are
+evaluated.
+Invariant: both compute new tensors of the same shapes, strides, dtypes and devices, in the same structure, and do nothing else.
+Where something requires grad, torch gives zeros as gradients of what the branch taken does not use, which the graph would not: a
+break.
 """
 
 from __future__ import annotations

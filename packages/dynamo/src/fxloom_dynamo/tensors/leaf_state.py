@@ -1,7 +1,8 @@
 """What a program does to tensors that existed before, beside writing elements: `requires_grad_(False)`, `p.data = other`.
 
-In the graph the tensor is from then on another one over the memory that it has now, without history; the real tensor is
-changed once the graph has run. What has to have a gradient for the tensor through its new data is in another graph: a break.
+In: the tensor and the value. Out: in the graph the tensor is from then on another one over the memory that it has now, without
+history; the real tensor is changed by replacement code once the graph has run. Invariant: no gradient gets lost: where one would
+have to reach the tensor through its new data, there is a break.
 """
 
 from __future__ import annotations

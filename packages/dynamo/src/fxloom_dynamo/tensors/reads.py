@@ -1,7 +1,8 @@
 """What functions that run outside of the evaluator can read: from their code's names, closures and what these lead to.
 
-For functions that a graph calls as they are (custom autograd functions): they see the real objects, without what the region
-has written so far, and when they run rather than when they were captured. Both answers err on the side of "may".
+In: functions that a graph calls as they are (custom autograd functions). They see the real objects, without what the region has
+written so far, and when they run rather than when they were captured. Out: what they may read of the region's writes, or of state
+that changes, in words; empty if nothing. Invariant: where there is doubt, the answer is that they may.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A compiled nn.Module that still is the module: same parameters, buffers, hooks, training flag, `state_dict` keys.
 
-It shares the original's `__dict__`, so every method of nn.Module works on the same storage from either side; what the
-original's class defines is reached through the original. Only the call differs.
+In: the module, and what compiles it. Out: a module that shares the original's `__dict__`, so every method of nn.Module works on
+the same storage from either side; what the original's class defines is reached through the original. Invariant: only the call
+differs.
 """
 
 from __future__ import annotations

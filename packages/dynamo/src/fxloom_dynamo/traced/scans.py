@@ -1,8 +1,9 @@
 """torch's `associative_scan` as plain torch calls, for the evaluator to trace.
 
-Pairs of neighbours are combined, the half as long result is scanned, and what lies between is filled in: about twice as
-many combinations as elements in twice as many steps as the length has bits (Blelloch, "Prefix sums and their
-applications", 1990). The grouping of sums differs from a loop's, so results are equal up to rounding.
+In: the arguments of the call. Out: the scan of all leaves, nested as they were given. Pairs of neighbours are combined, the half
+as long result is scanned, and what lies between is filled in: about twice as many combinations as elements in twice as many steps
+as the length has bits (Blelloch, "Prefix sums and their applications", 1990). The grouping of sums differs from a loop's, so
+results are equal up to rounding.
 """
 
 from __future__ import annotations
