@@ -1,8 +1,9 @@
 """The artifact store: content-addressed files that outlive a process, safe for many processes at once.
 
-A key is the hash of *declared* inputs and can be explained (`ArtifactKey.difference`). An entry is checked when read: a damaged
-one counts as missing, is removed, and is made again. Writers hold a lock per key and publish by renaming, so a reader sees a
-whole entry or none.
+In: a key, which is the hash of *declared* inputs and can be explained (`ArtifactKey.difference`), and a function that writes the
+file. Out: the file's path.
+Invariant: a reader sees a whole entry or none. Writers hold a lock per key and publish by renaming. An entry is checked when
+read: a damaged one counts as missing, and is made again.
 
 Whom the store trusts: entries are shared objects and Python files that plugins load, so whoever can write to the store can run
 code as its user; the check finds damage, not malice. The root is made for its owner alone (mode 0700), and one that belongs to

@@ -1,13 +1,16 @@
 """What a backend is, and the builtin `eager`.
 
-A backend turns a torch-dialect graph into a callable: `backend(gm, example_inputs, **options)`. The callable takes the
-graph's inputs one by one and returns a tuple or list of its outputs. Plain functions written for torch.compile's FX
-convention are backends. One that can't treat a node raises `GraphRejected`. One whose callables write into their inputs only
-when all that may raise has run says so by an attribute `writes_last = True`: capture then need not keep copies, or end graphs
-early, to undo what a graph that raises has written. One whose callables serve every value of the numbers among their inputs
-(sizes that change, Python's ints and floats) says so by `takes_integers = True`. Any other may trace the graph again on its
-example inputs, and numbers would become constants there: unless it returns the very graph that it got, and does not look at the
-example inputs, it gets graphs of tensors only, one per size and number.
+In: a torch-dialect graph and example inputs: `backend(gm, example_inputs, **options)`. Out: a callable that takes the graph's
+inputs one by one and returns a tuple or list of its outputs. Plain functions written for torch.compile's FX convention are
+backends. One that can't treat a node raises `GraphRejected`. A backend may promise more by attributes:
+
+- `writes_last = True`: its callables write into their inputs only when all that may raise has run. Capture then need not keep
+  copies, or end graphs early, to undo what a graph that raises has written.
+- `takes_integers = True`: its callables serve every value of the numbers among their inputs (sizes that change, Python's ints and
+  floats).
+
+Any other backend may trace the graph again on its example inputs, and numbers would become constants there: unless it returns the
+very graph that it got, and does not look at the example inputs, it gets graphs of tensors only, one per size and number.
 """
 
 from __future__ import annotations

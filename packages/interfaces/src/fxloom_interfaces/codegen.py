@@ -1,13 +1,13 @@
-"""What a code generator plugin is. One frozen object per plugin, found under the entry-point group `fxloom.codegen`.
-
-Importing the object must pull in neither torch nor the target's toolchain: the methods import what they need. The scheduler
-reads `capabilities` and knows nothing else about the device.
+"""What a code generator plugin is: one frozen object per plugin, found under the entry-point group `fxloom.codegen`.
 
     kernel --emit--> KernelSource --build (many at once)--> BuiltKernels: name -> callable
 
-Launch convention: `kernel(*buffers, *sizes)`, buffers as tensors or as addresses by `capabilities.arguments`, in the order
-of `Kernel.arguments`; sizes are ints in the order of `Kernel.sizes`. A launch returns nothing and runs on the current stream.
-A grouped kernel (`EmitsGrouped`) is launched on many sets of arguments at once: `kernel([*buffers, *sizes, *buffers, *sizes, ...])`.
+In: kernels (`program.Kernel`). Out: callables with the launch convention `kernel(*buffers, *sizes)`: buffers as tensors or as
+addresses by `capabilities.arguments`, in the order of `Kernel.arguments`; sizes are ints in the order of `Kernel.sizes`. A launch
+returns nothing and runs on the current stream. A grouped kernel (`EmitsGrouped`) is launched on many sets of arguments at once:
+`kernel([*buffers, *sizes, *buffers, *sizes, ...])`.
+Invariant: the scheduler reads `capabilities` and knows nothing else about the device. Importing the plugin's object pulls in
+neither torch nor the target's toolchain: the methods import what they need.
 """
 
 from __future__ import annotations

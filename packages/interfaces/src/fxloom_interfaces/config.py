@@ -1,7 +1,7 @@
 """Configuration: one frozen dataclass per package, filled from options and the environment at entry points only.
 
-A package defines its options as a frozen dataclass with defaults. `from_options` builds one from a mapping, refusing
-unknown names with the nearest valid one; `read_environment` takes `FXLOOM_<NAME>` for the fields that ask for it.
+In: a package's dataclass of options, with defaults, and a mapping. Out: an instance of it (`from_options`), which refuses unknown
+names with the nearest valid one; the options that variables `FXLOOM_<FIELD>` set (`read_environment`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Element types by name. The loop IR speaks of dtypes as torch's attribute names (`"float32"`), so that kernels can be
-hashed, pickled, printed and read by a plugin that never imports torch.
+"""Element types by name, and the table of what each is. Lowerings, scheduler and code generators read it.
+
+The loop IR speaks of dtypes as torch's attribute names (`"float32"`), so that kernels can be hashed, pickled, printed and read by
+a plugin that never imports torch.
 """
 
 from __future__ import annotations

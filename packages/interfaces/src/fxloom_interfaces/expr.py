@@ -1,7 +1,9 @@
 """Index and size expressions: Python ints where static, SymPy expressions over integer symbols where not.
 
-All symbols are integers; sizes and axis symbols are non-negative, divisors positive. `FloorDiv` and `Mod` are our own SymPy
-functions, since SymPy's `floor` and `Mod` simplify slowly and rewrite into forms that no index printer expects.
+In: ints, symbols, expressions. Out: simplified expressions, facts about them (bounds, strides, affine form), and source text.
+Invariant: all symbols are integers; sizes and axis symbols are non-negative, divisors positive. `FloorDiv` and `Mod` are our own
+SymPy functions, since SymPy's `floor` and `Mod` simplify slowly and rewrite into forms that no index printer expects.
+
 This module imports SymPy; nothing that `import fxloom_interfaces` reaches imports this module.
 """
 

@@ -1,7 +1,8 @@
 """Typed access to `node.meta`: the only way in which one package reads what another wrote there.
 
-The keys are a closed list (`KEYS`). `val` and `example_value` hold the same object: backends written for torch.compile's
-FX convention look for one or the other.
+In: a node of a graph. Out: its fake value, source, place in the user's program, and what the user asked of the partitioner.
+Invariant: the keys are a closed list (`KEYS`). `val` and `example_value` hold the same object: backends written for
+torch.compile's FX convention look for one or the other.
 """
 
 from __future__ import annotations

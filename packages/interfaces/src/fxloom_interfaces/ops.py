@@ -1,11 +1,11 @@
 """The operations that a loop body may use: one Protocol, and one table that says what each means.
 
-A body is Python run under a handler, `body(ops, index)`; `T` is whatever the handler computes with: text, a value number,
-a set of reads, a tensor. `OPS` describes the elementwise operations; the structural ones (`load`, `store`, `reduction`,
-`masked`, ...) are described by their docstrings here. Operands of an elementwise op have one dtype: bodies convert with
-`to_dtype`; a handler may refuse mixed operands. Results never depend on evaluation order.
-
-Low-precision floats are computed in float32 (`dtypes.opmath`): a body converts after the load and before the store.
+A body is Python run under a handler, `body(ops, index)`; `T` is whatever the handler computes with: text, a value number, a set
+of reads, a tensor. Lowerings write bodies; inductor-core's handlers trace and analyse them. `OPS` describes the elementwise
+operations; the structural ones (`load`, `store`, `reduction`, `masked`, ...) are described by their docstrings here.
+Invariant: operands of an elementwise op have one dtype: bodies convert with `to_dtype`; a handler may refuse mixed operands.
+Results never depend on evaluation order. Low-precision floats are computed in float32 (`dtypes.opmath`): a body converts after
+the load and before the store.
 """
 
 from __future__ import annotations

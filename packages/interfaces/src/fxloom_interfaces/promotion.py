@@ -1,7 +1,7 @@
 """How a rule's arguments are promoted: declared beside a decomposition or a prim, applied around it.
 
-`Promotion` says in which type the mathematics runs and what the result type is; `compute_dtype` and `result_dtype` are the
-definitions that all layers share. `as_element` says what a Python number is as an element of a type.
+In: a `Promotion` and the operands' common type. Out: the type in which the rule computes (`compute_dtype`) and the type of its
+result (`result_dtype`), definitions that all layers share. `as_element` says what a Python number is as an element of a type.
 """
 
 from __future__ import annotations

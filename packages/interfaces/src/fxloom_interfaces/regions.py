@@ -1,6 +1,7 @@
 """Functions that stand in torch dialect graphs for changes of mode and for regions; each runs in eager as it stands.
 
-A mode change is a node of its own at the place where the program makes it, so a graph stays a straight line of calls.
+Capture records calls of them; aot, and whoever else traces or runs the graph, calls them. A mode change is a node of its own at
+the place where the program makes it, so a graph stays a straight line of calls.
 """
 
 from __future__ import annotations

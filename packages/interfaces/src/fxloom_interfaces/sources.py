@@ -1,8 +1,8 @@
 """Where a value comes from, seen from the entry of a captured frame.
 
-A source can be printed (`L['self'].layers[0].weight`), guarded (dynamo turns it into an accessor of its C++ guard tree)
-and read again. Sources are immutable and compare by structure; each caches its hash since chains are deep and hashed often.
-What a source is *not*: a promise that the value still is the same; that is a guard's business.
+Capture makes sources as it reads values. A source can be printed (`L['self'].layers[0].weight`), guarded (dynamo turns it into an
+accessor of its C++ guard tree) and read again. Sources are immutable and compare by structure; each caches its hash since chains
+are deep and hashed often. What a source is *not*: a promise that the value still is the same; that is a guard's business.
 """
 
 from __future__ import annotations

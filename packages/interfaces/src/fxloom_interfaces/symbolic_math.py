@@ -1,6 +1,9 @@
 """Functions of numbers that graphs call: on plain numbers what Python gives, on symbolic ones a symbolic number.
 
-Python's own (`math.log`, `&`, `int.bit_length`) would convert a symbolic number to a plain one, or do not accept it.
+In: ints, floats, bools, or torch's symbolic ones. Out: the same of the result, plain where it is constant. Python's own functions
+(`math.log`, `&`, `int.bit_length`) would convert a symbolic number to a plain one, or do not accept it.
+Invariant: no symbolic number is asked for its value; `check` of a symbolic condition becomes an assertion of the environment: a
+guard, or a check at run time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One event sink for all layers. A layer says what happened; statistics, logs, `explain` and reports listen.
 
-Events are frozen dataclasses. Emitting with no listener costs one truth test. Listeners are called in the emitting
-thread, in order of registration, and must not raise.
+In: events, frozen dataclasses. Out: calls of all listeners in the emitting thread, in order of registration; they must not raise.
+Invariant: emitting with no listener costs one truth test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every private torch name that this package uses. A new torch release is this file's work."""
+"""Every private torch name that this package uses, so that a new torch release is this file's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Why a fake tensor can't answer. All end in a graph break when they reach capture."""
+"""Why a fake tensor can't answer: what `propagation`, shape rules and the symbol environment raise.
+
+All but `ConstraintViolated`, which is the user's to mend, are graph breaks when they reach capture.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""The aten dialect 1.x: what aot hands to a compiler. `verify` names the node and the rule that it breaks.
+"""The aten dialect 1.x: what aot hands to a compiler.
 
-A graph is a straight line: flat placeholders, calls of `torch.ops` overloads that neither write to an argument nor take
-`out=`, `operator.getitem` on their tuples, arithmetic on numbers by `operator.*` and `symbolic_math.*`, and one output of a
-flat tuple. Every node has a fake value. View operators stand for the value they give; aliasing is said by the
-`GraphSignature` alone. `aten.as_strided` is applied to one-dimensional contiguous values of offset 0 only, so that it needs
-no knowledge of layouts.
+In: a graph, and the `GraphSignature` that it should match. Out: nothing, or a VerificationError that names the node and the rule
+it breaks.
+
+A graph is a straight line: flat placeholders, calls of `torch.ops` overloads that neither write to an argument nor take `out=`,
+`operator.getitem` on their tuples, arithmetic on numbers by `operator.*` and `symbolic_math.*`, and one output of a flat tuple.
+Every node has a fake value. View operators stand for the value they give; aliasing is said by the `GraphSignature` alone.
+`aten.as_strided` is applied to one-dimensional contiguous values of offset 0 only, so that it needs no knowledge of layouts.
 """
 
 from __future__ import annotations

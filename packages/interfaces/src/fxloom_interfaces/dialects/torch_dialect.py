@@ -1,11 +1,13 @@
-"""The torch dialect 1.x: what capture hands to a backend. `verify` names the node and the rule that it breaks.
+"""The torch dialect 1.x: what capture hands to a backend.
+
+In: a graph. Out: nothing, or a VerificationError that names the node and the rule it breaks.
 
 A graph is a straight line: flat placeholders (tensors, later numbers), calls of torch functions, Python operators and the
-functions of `regions`, calls of tensor methods by name, and one output of a flat tuple of nodes. Parameters and buffers
-are placeholders like other inputs; `get_attr` reaches lifted constants and bodies only: graphs of this dialect that a call
-(`torch.utils.checkpoint.checkpoint`, a `Transform`) takes as its first operand, with all tensors that they use behind it.
-Writes to tensors stand where the program makes them, so nodes must not be reordered across them. Every node has a fake
-value, every placeholder a source.
+functions of `regions`, calls of tensor methods by name, and one output of a flat tuple of nodes. Parameters and buffers are
+placeholders like other inputs; `get_attr` reaches lifted constants and bodies only: graphs of this dialect that a call
+(`torch.utils.checkpoint.checkpoint`, a `Transform`) takes as its first operand, with all tensors that they use behind it. Writes
+to tensors stand where the program makes them, so nodes must not be reordered across them. Every node has a fake value, every
+placeholder a source.
 """
 
 from __future__ import annotations

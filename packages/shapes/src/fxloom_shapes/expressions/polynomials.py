@@ -1,9 +1,13 @@
 """Polynomials with integer coefficients over atoms: the form in which sizes are computed from symbols.
 
 An atom is a symbol or an application of a function that no polynomial expresses: `FloorDiv`, `Mod`, `Min`, `Max`, which the
-prover knows, or one of `OPAQUE` (rounded floats, operations on bits), of which it knows the range at most. A `Poly`
-is immutable and canonical: equal polynomials have equal keys, so comparing and hashing is cheap and SymPy is not needed.
-Not here: what is known about the symbols (`env`).
+constraint solver knows, or one of `OPAQUE` (rounded floats, operations on bits), of which it knows the range at most.
+
+In: ints, atoms, polynomials. Out: polynomials; `value` gives the number for given values of the symbols.
+Invariant: a `Poly` is immutable and canonical: equal polynomials have equal keys, so comparing and hashing is cheap and SymPy is
+not needed.
+
+Not here: what is known about the symbols (`symbols`, `solver`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Devices that this machine doesn't have, for fakes: `torch.zeros(2, device="cuda")`, `x.to("cuda")`, `module.cuda()`.
 
-torch's C++ code refuses such a device before any operator is reached, so the call is made for `meta` and `wanted` says which
-device is meant: operators then report that one. Without a fake mode nothing here is active, and torch's own error stands.
+In: calls of torch's functions under a fake mode. Out: the same call with the device `meta` in the place of an absent one, since
+torch's C++ code refuses that before any operator is reached; the context variable `wanted` says which device is meant, and
+operators report that one.
+Invariant: without a fake mode nothing here is active, and torch's own error stands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a shape rule answers for one operator: for each output whether it is new memory, a view of an argument's memory or an
-argument itself.
+"""A plan: for each output of one operator, whether it is new memory, a view of an argument's memory, or an argument itself.
 
-A plan has no tensors in it, so it serves every call with arguments of the same metadata. Plans of several outputs are trees.
+Shape rules answer with plans, and `propagation` makes one of what a Meta kernel gave; it keeps them and makes fakes by them. A
+plan has no tensors in it, so it serves every call with arguments of the same metadata. Plans of several outputs are trees.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The trace context: what all layers share during one compilation. Found through a ContextVar.
 
-Dynamo makes one per compilation and activates it; AOT takes over the active one and makes its own only when there is none.
+In: a fake mode and a symbol environment, or nothing. Out: the context of the block. Dynamo makes one per compilation and
+activates it; AOT takes over the active one and makes its own only when there is none.
+Invariant: while a context is active, the user's hooks on saved tensors are off: what a trace saves are fakes.
 """
 
 from __future__ import annotations

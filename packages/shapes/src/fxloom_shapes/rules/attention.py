@@ -1,4 +1,7 @@
-"""Fused attention on the CPU and its derivative."""
+"""Shape rules of fused attention on the CPU and its derivative.
+
+In: the device and the operator's arguments. Out: a plan with the strides that the kernels give their results, or None to decline.
+"""
 
 from __future__ import annotations
 

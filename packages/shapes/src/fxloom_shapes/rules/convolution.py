@@ -1,4 +1,8 @@
-"""Convolution and its derivative."""
+"""Shape rules of convolution and its derivative.
+
+In: the device and the operator's arguments. Out: a plan of new tensors in the memory format that torch's choice of a kernel gives
+them, or None to decline. Where that choice depends on the number of threads, the plan is not kept.
+"""
 
 from __future__ import annotations
 

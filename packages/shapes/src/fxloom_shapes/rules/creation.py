@@ -1,4 +1,7 @@
-"""Tensors from nothing, and tensors like others."""
+"""Shape rules of tensors made from nothing (`zeros`, `arange`), and of tensors like others (`ones_like`, `new_full`).
+
+In: the device and the operator's arguments. Out: a plan of one new tensor, or None to decline, as for layouts other than strided.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Indexing, gathering and scattering."""
+"""Shape rules of indexing, gathering and scattering: `embedding`, `gather`, `index`, `index_put`, `roll` and their like.
+
+In: the device and the operator's arguments. Out: a plan with the strides of eager's kernels, or None to decline. Scatters into
+views are only checked, since torch's Meta kernels let sizes pass that eager refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Factorizations and solvers of LAPACK: matrices come back column by column."""
+"""Shape rules of LAPACK's factorizations and solvers, which give matrices back column-major.
+
+In: the device and the operator's arguments. Out: a plan of new tensors, or None to decline, as for most devices other than the
+CPU.
+"""
 
 from __future__ import annotations
 

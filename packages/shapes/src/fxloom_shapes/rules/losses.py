@@ -1,4 +1,7 @@
-"""Loss functions that are operators of their own, and their derivatives: margin losses, negative log-likelihood, CTC."""
+"""Shape rules of losses that are operators of their own, and their derivatives: margin losses, negative log-likelihood, CTC.
+
+In: the device and the operator's arguments. Out: a plan of new tensors, or None to decline, as where eager would raise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Products of matrices, plain and scaled."""
+"""Shape rules of products of matrices, plain and scaled.
+
+In: the device and the operator's arguments. Out: a plan of one new tensor, or None to decline, as where sizes don't fit together.
+"""
 
 from __future__ import annotations
 

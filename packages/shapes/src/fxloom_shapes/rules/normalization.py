@@ -1,4 +1,8 @@
-"""Normalization layers and their derivatives."""
+"""Shape rules of normalization layers and their derivatives.
+
+In: the device and the operator's arguments. Out: a plan: the normalized tensor and the statistics that the kernel keeps, in its
+dtypes; None to decline.
+"""
 
 from __future__ import annotations
 

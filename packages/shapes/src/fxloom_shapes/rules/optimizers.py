@@ -1,5 +1,10 @@
-"""Fused optimizers that torch has no Meta kernel for. Their kernels look at little of what they are given: tensors that don't fit
-together are declined, so that no graph holds a call that would read or write beyond its memory."""
+"""Shape rules of fused optimizers that torch has no Meta kernel for.
+
+In: the device and the operator's lists of tensors. Out: a plan: nothing for an operator in place, copies of the lists for a
+functional one.
+Invariant: their kernels look at little of what they are given, so lists that don't fit together are declined (None): no graph
+holds a call that would read or write beyond its memory.
+"""
 
 from __future__ import annotations
 

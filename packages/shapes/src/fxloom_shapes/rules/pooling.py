@@ -1,4 +1,8 @@
-"""Pooling."""
+"""Shape rules of pooling, unpooling and their derivatives.
+
+In: the device and the operator's arguments. Out: a plan of new tensors, in the memory format that the input suggests where the
+kernels keep it; None to decline, as where eager would raise.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Random draws whose distribution is given by tensors, and dropout; with their derivatives.
+"""Shape rules of random draws whose distribution is given by tensors, and of dropout; with their derivatives.
 
-Draws of a size alone (`rand`, `randn_like`) are in `creation`.
+In: the device and the operator's arguments. Out: a plan of new tensors, or None to decline. Draws of a size alone (`rand`,
+`randn_like`) are in `creation`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Reductions, scans and softmax."""
+"""Shape rules of reductions, scans and softmax.
+
+In: the device and the operator's arguments. Out: a plan of new contiguous tensors, or None to decline, as for axes out of range,
+for complex numbers in some operators, and for scans and softmax of what is not contiguous.
+"""
 
 from __future__ import annotations
 

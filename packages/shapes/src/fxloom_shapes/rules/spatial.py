@@ -1,7 +1,8 @@
-"""Padding by what is inside, and shuffling of channels and pixels: results in the memory format that the input suggests.
+"""Shape rules of padding and of shuffling channels and pixels.
 
-Only for the CPU: elsewhere the results are row-major, and torch's Meta kernels say so, but for pixel_unshuffle's. Of padding by a
-number it is asked only whether what is cut off is there.
+In: the device and the operator's arguments. Out: a plan of one new tensor in the memory format that the input suggests, or None
+to decline. Only for the CPU: elsewhere the results are row-major, and torch's Meta kernels say so, but for pixel_unshuffle's. Of
+padding by a number it is asked only whether what is cut off is there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Fourier transforms on the CPU: which axis is innermost in the result (aten/src/ATen/native/mkl/SpectralOps.cpp).
+"""Shape rules of Fourier transforms on the CPU: which axis is innermost in the result (aten/src/ATen/native/mkl/SpectralOps.cpp).
 
-MKL transforms a copy whose batch axes come first; the result is that copy seen with the axes put back. Without MKL the result
-is contiguous, and left to torch.
+In: the device and the operator's arguments. Out: a plan of one new tensor, or None to decline, as for symbolic sizes. MKL
+transforms a copy whose batch axes come first; the result is that copy seen with the axes put back. Without MKL the result is
+contiguous, and left to torch.
 """
 
 from __future__ import annotations

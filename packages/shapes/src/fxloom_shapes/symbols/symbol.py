@@ -1,4 +1,7 @@
-"""A symbol with the places that hold its number, and a statement about symbols that a trace relied on."""
+"""A symbol with the places that hold its number (`Symbol`), and a statement about symbols that a trace relied on (`SizeGuard`).
+
+The symbol environment (`env`) makes both; dynamo turns the statements into guards, and makes their messages of them.
+"""
 
 from __future__ import annotations
 
