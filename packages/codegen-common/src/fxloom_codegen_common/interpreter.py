@@ -1,7 +1,7 @@
 """Reference interpreter of the loop IR: what a kernel means, computed with whole-tensor torch ops. The oracle for plugins.
 
-In go a `Kernel` and flat views of its buffers (1-D, from each buffer's first element), which are written in place. All outer
-points run at once, stage by stage, which the IR allows since outer points are independent. It favours plainness
+In: a `Kernel` and flat views of its buffers (1-D, from each buffer's first element). Out: nothing; the buffers are written in
+place. All outer points run at once, stage by stage, which the IR allows since outer points are independent. It favours plainness
 over speed: every value is a tensor of shape outer + inner, and folds are done in float64.
 """
 

@@ -1,4 +1,7 @@
-"""Source text, a line at a time: in go lines, blocks and comments; out comes indented text. Nothing emitted is ever edited."""
+"""Source text, a line at a time.
+
+In: lines, blocks and comments. Out: indented text. Invariant: nothing emitted is ever edited.
+"""
 
 from __future__ import annotations
 

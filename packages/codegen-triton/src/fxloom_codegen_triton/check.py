@@ -1,8 +1,10 @@
 """Compile generated kernels for a GPU that need not be here: what the interpreter lets through and the compiler refuses.
 
-Triton's interpreter, in which kernels run on machines without a GPU, checks no types. `refused` takes kernels through Triton's
-front end, or the whole way to machine code, for a given target. It needs a process in which TRITON_INTERPRET is not set, so it
-can be run as a program on sources that another process has pickled:
+In: sources of kernels. Out: those that Triton refuses, with what it says. They go through Triton's front end, or the whole way to
+machine code, for the target `TARGET`; Triton's interpreter, in which kernels run on machines without a GPU, checks no types.
+
+It needs a process in which TRITON_INTERPRET is not set, so it can be run as a program on sources that another process has
+pickled:
 
     python -m fxloom_codegen_triton.check kernels.pickle ... [--whole]
 """

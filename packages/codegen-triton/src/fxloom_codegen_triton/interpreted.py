@@ -1,6 +1,7 @@
 """libdevice for Triton's interpreter: the same functions on NumPy arrays, so that kernels run on machines without a GPU.
 
-Triton's interpreter has no externs. Kernels built under it get this object under the name `libdevice`.
+In: Triton's tensors, as the interpreter has them. Out: a tensor of the same dtype. Triton's interpreter has no externs; kernels
+built under it get this object under the name `libdevice`.
 """
 
 from __future__ import annotations

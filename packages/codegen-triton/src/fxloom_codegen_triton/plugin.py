@@ -1,4 +1,8 @@
-"""The entry object of the Triton code generator. Importing it pulls in neither torch nor Triton."""
+"""The entry object of the Triton code generator: `fxloom_interfaces.codegen.Codegen`, each method in a module of its own.
+
+In: kernels, or the parameters of a template. Out: sources (`emit`, `grouped`, `templates`), and callables of them (`build`).
+Invariant: importing this module pulls in neither torch nor Triton.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The device operations that recording needs, as one small object, so that all else is tested without a GPU."""
+"""The device operations that recording needs, as one small object, so that all else is tested without a GPU.
+
+In: a function that launches work. Out: its results (`warm_up`), or a function that replays the work with the results that it
+leaves (`record`). Invariant: recordings of one `CudaDevice` share a memory pool, so no two of them run at the same time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`aten.X_copy`, the functional variants of views: the view, and then a copy of it."""
+"""`aten.X_copy`, the functional variants of views: the view, and then a copy of it.
+
+In: the operator's arguments. Out: new contiguous tensors, or NotImplemented where eager raises.
+"""
 
 from __future__ import annotations
 

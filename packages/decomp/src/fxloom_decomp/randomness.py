@@ -1,6 +1,7 @@
 """Random operators in terms of `rand`, `randn` and `randint`, and these as functions of a seed (`fxloom_ops.philox`).
 
-The numbers differ from eager's; the distribution does not. Draws from a generator that the program names are left alone.
+In: the operator's arguments. Out: a tensor of the distribution that eager draws from; the numbers differ from eager's.
+NotImplemented for draws from a generator that the program names.
 """
 
 from __future__ import annotations

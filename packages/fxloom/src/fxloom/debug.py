@@ -1,6 +1,6 @@
 """The debug folder: every artefact of one compilation, written under the names of docs/architecture.md.
 
-A listener for telemetry's `ArtifactWritten`: one sub-folder per compiled graph, numbered in order.
+In: telemetry's `ArtifactWritten` events. Out: files, in one sub-folder per compiled graph, numbered in order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`python -m fxloom info`: what is installed, what was found, where things are kept."""
+"""`python -m fxloom info`: what is installed, what was found, where things are kept.
+
+In: nothing. Out: a dict of versions, plugins, devices and folders (`collect_info`), printed as a table or as JSON.
+"""
 
 from __future__ import annotations
 

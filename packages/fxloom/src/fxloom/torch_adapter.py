@@ -1,8 +1,9 @@
 """fxloom's inductor as a backend of stock torch.compile: `torch.compile(model, backend="fxloom")`.
 
-torch finds it through its own entry-point group. A graph whose sizes are all known is compiled as it stands. In a graph with
-symbolic numbers these belong to torch's environment, which a backend can't guard in; such a graph is captured again, as the
-Python function that it is, when it is first called: sizes that torch made symbolic are dynamic there too, and guarded by ours.
+In: a graph that torch captured, and its example inputs. Out: the compiled callable. torch finds the backend through its own
+entry-point group. A graph whose sizes are all known is compiled as it stands. In a graph with symbolic numbers these belong to
+torch's environment, which a backend can't guard in; such a graph is captured again, as the Python function that it is, when it is
+first called: sizes that torch made symbolic are dynamic there too, and guarded by ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The operators that graphs draw random numbers by, as functions of a seed and a position.
 
-`philox_seeds` is the one that has an effect: it takes seeds from a device's default generator, and so advances it. The others
-are pure: element i, counted in rows, of a draw is a function of (seed, i). So a value may be computed twice and is the same,
-a backward pass needs the seed alone, and a kernel draws where it needs the number. What they compute is defined by
+In: a number of seeds and a device (`philox_seeds`); a seed, a size and a dtype (the others). Out: seeds; numbers.
+Invariant: `philox_seeds` is the one that has an effect: it takes seeds from a device's default generator, and so advances it. The
+others are pure: element i, counted in rows, of a draw is a function of (seed, i). So a value may be computed twice and is the
+same, a backward pass needs the seed alone, and a kernel draws where it needs the number. What they compute is defined by
 `fxloom_interfaces.philox`.
 """
 

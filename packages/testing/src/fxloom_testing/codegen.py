@@ -1,4 +1,8 @@
-"""The contract of `Codegen`. Subclass, define the fixture `plugin` (and `device`, if it isn't "cpu"), run pytest."""
+"""The contract of `Codegen`, as tests: subclass, define the fixture `plugin` (and `device`, if it isn't "cpu"), run pytest.
+
+In: the plugin. Out: failures where it breaks the contract: kernels compute what they mean, sources are the same at every
+emission, a second build finds the first. A case that the plugin's capabilities rule out is skipped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The contract of a replayer. Subclass, define the fixtures `replayer` and `device`."""
+"""The contract of a `Replayer`, as tests: subclass, define the fixtures `replayer` and `device`, run pytest.
+
+In: the replayer. Out: failures where the wrapped callable's results are not those of the callable, or don't stay valid, also when
+shapes change.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The modes that decide what operators do, beside their arguments: read, put aside and put back around a trace."""
+"""The modes that decide what operators do, beside their arguments: grad mode, autocast, anomaly detection, absent devices.
+
+In: nothing but the thread's state and the trace context. Out: context managers that set modes aside for a trace, and what
+autocast is set to.
+Invariant: after a trace the modes are what they were before it, also when it raised.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Run a function of gradients for each row of batched ones (`is_grads_batched`, `torch.func.vmap`).
 
-Compiled code can't be given a tensor that stands for a batch, so it runs once for each row, and the results are stacked.
+In: a function of gradients, gradients that stand for a batch, and the level at which they do. Out: the function's results,
+standing for the batch in their turn. Compiled code can't be given a tensor that stands for a batch, so it runs once for each row,
+and the results are stacked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What "correct" means (docs/architecture.md, Truth): as near to float64 as eager is, and the same kind of tensor."""
+"""What "correct" means (docs/architecture.md, Truth): as near to float64 as eager is, and the same kind of tensor.
+
+In: the results of eager, of the compiled program, and of the program in float64 (`double_reference`). Out: an `Accuracy`: the
+largest errors, and whether, and if not why, the compiled results are correct.
+"""
 
 from __future__ import annotations
 

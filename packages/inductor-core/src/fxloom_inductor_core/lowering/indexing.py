@@ -1,4 +1,9 @@
-"""Gathers: reads whose index is data, which stop the kernel where out of range, as in eager; and writes into parts."""
+"""Lowerings of reads whose index is data (`embedding`, `index`, `gather`), and of writes into a slice or one position of an axis.
+
+In: a context and the node's tensors and indices. Out: a tensor that is not stored yet, or NotImplemented for a call of eager's
+kernel. Such a read stops the kernel where the index is out of range, as in eager; what is read from is realized first. Writes
+whose index is data are in `scatter`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factorizations and solvers: library calls of the eager kernels, which are LAPACK's or the device's."""
+"""Factorizations and solvers: a list of operators that are library calls of eager's kernels, which are LAPACK's or the device's."""
 
 from __future__ import annotations
 

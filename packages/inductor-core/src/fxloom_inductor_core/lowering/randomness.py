@@ -1,7 +1,8 @@
-"""Random numbers: those that are functions of a seed are computed where they are needed; seeds are drawn by a call.
+"""Lowerings of random numbers: those that are functions of a seed are computed where they are needed; seeds are drawn by a call.
 
-What eager draws one after the other from its generator (`eager_numbers`), and operators whose number of draws depends on
-the numbers drawn, call eager's kernels.
+In: a context, a seed and a size. Out: a tensor that is not stored yet, each element a function of the seed and its position; a
+call of eager's kernel where the plugin has no random numbers. What eager draws one after the other from its generator
+(`eager_numbers`), and operators whose number of draws depends on the numbers drawn, call eager's kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Running folds along one dim (cumsum, cumprod, cummax, cummin, logcumsumexp): loops whose inner axis runs in order."""
+"""Lowerings of running folds along one dim (cumsum, cumprod, cummax, cummin, logcumsumexp): loops whose inner axis runs in order.
+
+In: a context, a tensor and the dim. Out: new buffers that the loop writes; a library call where the plugin can't scan so many
+elements (`Capabilities.max_scan_numel`), or where eager is faster.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Scatters: writes whose index is data. Each goes on with a copy of what it writes into, and stops where an index is out of range.
+"""Lowerings of scatters: writes whose index is data, and gradients that go back to the positions of maxima.
 
-What is written is computed where it is written, so producers fuse into the scatter; what reads the result runs after it.
+In: a context, the tensor that is written into, indices and values. Out: a copy of it with the values written; NotImplemented for
+a call of eager's kernel. The kernel stops where an index is out of range. What is written is computed where it is written, so
+producers fuse into the scatter; what reads the result runs after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Arithmetic on sizes and floats that are known when the graph runs: Python operators of the aten dialect."""
+"""Arithmetic on sizes and floats that are known when the graph runs: Python operators of the aten dialect.
+
+In: ints, size expressions, `Float`s. Out: a size expression where all operands are sizes and the result is one, else a `Float`,
+the text of what the program computes.
+"""
 
 from __future__ import annotations
 

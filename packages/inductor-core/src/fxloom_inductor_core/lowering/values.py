@@ -1,6 +1,8 @@
 """Numbers out of tensors: read when the graph runs, they are sizes and numbers of what follows.
 
-A read is a call of the program whose result is a symbol; what takes part in sizes, offsets and kernels is that symbol.
+In: a tensor of one element, a size of a tensor, or a condition to be checked. Out: a symbol, the result of a call of the program;
+what takes part in sizes, offsets and kernels is that symbol. A condition becomes a check of the program; one known to be false
+rejects the graph.
 """
 
 from __future__ import annotations
