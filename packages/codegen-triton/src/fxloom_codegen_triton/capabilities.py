@@ -1,4 +1,4 @@
-"""What the Triton code generator can do: the answers that the scheduler plans by. Importing it pulls in neither torch nor Triton."""
+"""What the Triton code generator can do, which the scheduler plans by. Importing this pulls in neither torch nor Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks in the graph of the values that eager's kernels require: they raise when the graph runs, as eager does."""
+"""Checks in the graph of the values that eager's kernels require.
+
+In: a tensor of truth values and a message. Out: a call in the graph, which raises when the graph runs, as eager does.
+"""
 
 from __future__ import annotations
 

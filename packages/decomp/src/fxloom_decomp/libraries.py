@@ -1,7 +1,9 @@
 """Whether rules may leave an operator to eager's library.
 
-By default they do where its kernel is faster, and where theirs would take the sums of float64 in another order. Rules on the way to
-prims run `without_libraries`: there is nobody to leave an operator to.
+In: a tensor or dtype that a rule is asked for. Out: whether the rule should decline because eager's kernel is faster
+(`on_cpu_library`), and whether it may take sums in another order than that kernel (`may_reorder_sums`). By default rules decline
+where its kernel is faster, and where theirs would take the sums of float64 in another order. Rules on the way to prims run
+`without_libraries`: there is nobody to leave an operator to.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a program has said about single functions: stand in graphs as one call, break, or give a constant.
+"""Capture directives for single functions: be one call in the graph, be a graph break, or give a constant.
 
-Kept apart from the functions themselves, which may be torch's or written in C. Read by the evaluator and the recorder;
-`public_api.controls` writes it.
+In: a function and the directive, which `public_api.controls` sets. Out: the directive of a function, for the evaluator and the
+recorder. Kept apart from the functions themselves, which may be torch's or written in C.
 """
 
 from __future__ import annotations

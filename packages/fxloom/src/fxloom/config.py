@@ -1,6 +1,7 @@
-"""Settings of the umbrella: read from the environment once, at the entry points, and handed down.
+"""Settings of the umbrella: read from the environment at the entry points, and handed down.
 
-`FXLOOM_<FIELD>` sets a field: FXLOOM_CACHE_DIR, FXLOOM_DEBUG, FXLOOM_DEBUG_DIR, FXLOOM_DISABLE, FXLOOM_DUCK_SHAPES.
+In: the environment: `FXLOOM_<FIELD>` sets a field (FXLOOM_CACHE_DIR, FXLOOM_DEBUG, FXLOOM_DEBUG_DIR, FXLOOM_DISABLE,
+FXLOOM_DUCK_SHAPES). Out: `Settings`, and the root of the artifact store.
 """
 
 from __future__ import annotations

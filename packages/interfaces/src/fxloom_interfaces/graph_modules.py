@@ -1,7 +1,7 @@
 """Graph modules whose generated source dies with them.
 
-torch.fx keeps the source of every module that it ever compiled, for tracebacks; a process that compiles again and again
-would grow for ever.
+In: what `torch.fx.GraphModule` takes. Out: such a module. torch.fx keeps the source of every module that it ever compiled, for
+tracebacks; a process that compiles again and again would grow for ever.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@
     Scatter   := out = base; for i in ranges:  out[index_of(ops, i)] = body(ops, i)      last writer, sum, product, ...
     Extern    := a call on whole buffers: of a library, of a code generator's template (a GEMM), or of an eager kernel
 
-Bodies are Python run under a handler of `ops.Ops`; they are closures, so these nodes neither pickle nor hash by content. What
-goes to a code generator is the traced form in `program.py`.
+inductor-core's lowerings make the nodes and trace their bodies at once; the nodes themselves are kept for printing only. Bodies
+are Python run under a handler of `ops.Ops`; they are closures, so these nodes neither pickle nor hash by content. What goes to a
+code generator is the traced form in `program.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Random numbers as functions of a seed and a position: what `rand`, `randn` and `randint64` of the loop IR compute.
 
-Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed by the seed, counted by the position,
-both 64 bits wide. The functions are pure. The operators that graphs draw by are in `fxloom_ops.philox`.
+In: tensors of seeds and positions, both int64. Out: a number for each position. Philox 4x32-10 (Salmon et al., "Parallel random
+numbers: as easy as 1, 2, 3", SC 2011), keyed by the seed, counted by the position, both 64 bits wide. Invariant: the functions
+are pure. The operators that graphs draw by are in `fxloom_ops.philox`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """What scheduling makes: kernels (fused, traced loop bodies) and the program that runs them.
 
+inductor-core makes both; code generators read kernels, the Python and C++ wrappers are printed from programs.
+
 A `Kernel` is a flat, printable, picklable record: no closures, no torch, no notion of a device. Its meaning:
 
     for x in outer axes (any order, in parallel):            # values computed in an outer stage: one per x
@@ -7,12 +9,14 @@ A `Kernel` is a flat, printable, picklable record: no closures, no torch, no not
             if stage.inner:  for r in inner axes (any order): run stage.body
             else:            run stage.body once
 
-Rules, checked on construction:
-- a value (`%n`) is assigned once. A value of an inner stage is visible in that stage only; what another stage needs it
-  loads again, or finds in a `scratch` buffer. Values of outer stages, and results of `Reduce`, are visible in all later stages.
+Rules. Construction checks the first, that folds stand in inner stages, and that names of buffers are known and unique; the rest
+is for who makes kernels to keep:
+
+- a value (`%n`) is assigned once. A value of an inner stage is visible in that stage only; what another stage needs it loads
+  again, or finds in a `scratch` buffer. Values of outer stages, and results of `Reduce`, are visible in all later stages.
 - `Reduce` stands in inner stages and folds over all inner axes; its results exist when the stage has ended.
-- a buffer read and written by the kernel is read only at the index at which the same point of the loops wrote it,
-  or before any write to it.
+- a buffer read and written by the kernel is read only at the index at which the same point of the loops wrote it, or before any
+  write to it.
 - a `Store` is a scatter when it has a mode or its index holds an `Indirect`: several points may meet at one element, and none is
   lost. They combine by the mode; without one, one of them stays: the last in row-major order of the axes on a target that keeps
   that order (`Capabilities.ordered_scatters`). Elements that no point meets keep what they hold, so the buffer is `inout`.

@@ -1,5 +1,6 @@
-"""`fxloom::check`: an assertion about numbers in graphs of ATen operators, with the program's own exception and numbers in its text.
+"""`fxloom::check`: an assertion about numbers in graphs of ATen operators, with the program's own exception and its own text.
 
+In: the truth, the text, the name of the exception, and numbers for the text's `{}`. Out: nothing, or that exception.
 `aten::_assert_scalar` raises RuntimeError with a text that is known before; everything else is said by this.
 """
 

@@ -1,4 +1,8 @@
-"""`eager_compiler`: runs an aten-dialect graph operator by operator. For the backends that stop after aot, and for tests."""
+"""`eager_compiler`: runs an aten-dialect graph operator by operator. For the backends that stop after aot, and for tests.
+
+In: a graph and its signature. Out: a callable of one list of inputs, which it clears. Autocast is off while it runs: the graph
+has autocast's casts in it.
+"""
 
 from __future__ import annotations
 

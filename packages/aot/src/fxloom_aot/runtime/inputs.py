@@ -1,4 +1,8 @@
-"""From the caller's flat inputs to those of the compiled graph: chosen, put in order, constants added, storages made flat."""
+"""From the caller's flat inputs to those of the compiled graph: chosen, put in order, constants added, storages made flat.
+
+In: the graph's signature and checks of storages. Out: a function from the caller's inputs to a list of the graph's; it runs the
+checks first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where control goes on after instructions whose way out differs between Python versions."""
+"""Where control goes on after instructions whose way out differs between Python versions.
+
+In: instructions and the target of a FOR_ITER. Out: the index of the instruction that runs next when the iterator is exhausted.
+"""
 
 from __future__ import annotations
 

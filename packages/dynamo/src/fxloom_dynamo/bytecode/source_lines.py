@@ -1,4 +1,8 @@
-"""Lines of the program's source, for reports; `linecache` holds afterwards what it held before, for a program may look."""
+"""Lines of the program's source, for reports.
+
+In: a file name and a line's number. Out: the text of the line. Invariant: `linecache` holds afterwards what it held before, for a
+program may look.
+"""
 
 from __future__ import annotations
 

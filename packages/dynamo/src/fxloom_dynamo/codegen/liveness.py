@@ -1,4 +1,8 @@
-"""Which local variables the rest of a function may still read."""
+"""Liveness of local variables: which of them the rest of a function may still read.
+
+In: a code object and the index of an instruction. Out: names that may be read at or after it before they are written, on any
+path, those through exception handlers included.
+"""
 
 from __future__ import annotations
 

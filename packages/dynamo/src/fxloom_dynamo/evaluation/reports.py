@@ -1,4 +1,7 @@
-"""What `explain` tells of a frame: its graph, and why it ended where it did."""
+"""What `explain` tells of a frame: its graph, and why it ended where it did.
+
+`attempts` makes the reports, one per captured frame; `public_api` shows them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Branches that a graph takes for granted, and the check of them when it has run."""
+"""Branches that a graph takes for granted, and the check of them when it has run.
+
+In: a compiled graph whose last output is the truth of its predictions (`semantics.predictions`), and its random generators. Out:
+a callable that gives the truth first, as a bool. Invariant: where it is False, the random generators are as they were before the
+graph ran.
+"""
 
 from __future__ import annotations
 

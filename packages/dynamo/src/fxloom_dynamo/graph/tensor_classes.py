@@ -1,4 +1,8 @@
-"""Classes of tensors at the borders of a graph: it sees plain tensors, its results get their class when they leave it."""
+"""Classes of tensors at the borders of a graph: it sees plain tensors, its results get their class when they leave it.
+
+In: real tensors of subclasses; a compiled graph. Out: plain tensors over the same memory and with the same history; a callable
+that makes its inputs plain (`without_overrides`); results of the class that they are to have (`to_class`).
+"""
 
 from __future__ import annotations
 

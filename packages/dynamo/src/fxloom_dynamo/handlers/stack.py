@@ -1,4 +1,7 @@
-"""Moving values: constants, copies, swaps, and instructions that do nothing."""
+"""Opcode handlers that only move values: constants, copies, swaps, and instructions that do nothing.
+
+In: an instruction and the frame. Out: the frame's value stack, changed.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """How many instructions capture may evaluate without meeting an operator; code that takes more is left to the interpreter.
 
-Evaluating is some hundred times slower than running, and Python that computes for long is rarely worth it: a tokenizer, a
-search, a simulation. A break hands it over. It is looked at in samples, so that the loop pays one decrement.
+In: the code that runs, at every 1,024th instruction (so that the loop pays one decrement), and how many operators were recorded
+by then. Out: whether the limit is passed; code that took a tenth of the samples or more counts as long from then on, in all
+regions. Evaluating is some hundred times slower than running, and Python that computes for long is rarely worth it: a tokenizer,
+a search, a simulation. A break hands it over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What `locals()` of a frame of the program is."""
+"""What `locals()` of a frame of the program is, and what reading an unbound variable of it raises.
+
+In: a frame that is evaluated. Out: a dict of its bound variables, cells' contents included; before Python 3.13 the same dict at
+every call, as CPython gives it.
+"""
 
 from __future__ import annotations
 

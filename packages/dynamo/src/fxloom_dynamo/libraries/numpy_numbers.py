@@ -1,4 +1,8 @@
-"""What capture knows of NumPy, when it is installed: its scalars are literals, its element-wise functions of literals constants."""
+"""What capture knows of NumPy's types without having arrays; empty where NumPy is not installed.
+
+Its scalars are literals, and its element-wise functions of literals are constants: the tables say which types those are.
+`to_number` gives the Python number that torch's operators take a NumPy scalar for.
+"""
 
 from __future__ import annotations
 

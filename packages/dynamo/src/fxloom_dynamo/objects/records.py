@@ -1,4 +1,7 @@
-"""What the shadow heap knows of one object that existed before the frame, or of one namespace."""
+"""What the shadow heap knows of one object that existed before the frame (`Record`), or of one namespace (`Namespace`).
+
+The shadow heap makes them as the program reaches objects; `program_changes` compares them with the proxies.
+"""
 
 from __future__ import annotations
 

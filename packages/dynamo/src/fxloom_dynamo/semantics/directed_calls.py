@@ -1,4 +1,9 @@
-"""What a user's directive about a function (allow_in_graph, disallow_in_graph, a constant result) does to a call of it."""
+"""What a user's directive about a function (allow_in_graph, disallow_in_graph, a constant result) does to a call of it.
+
+In: the function, its directive and the call's arguments. Out: the node's result, a graph break, or the result of a real call as a
+constant.
+Invariant: a function that is called while capturing gets real objects, never proxies.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Fused optimizers with a learning rate that changes: their kernels take it as a tensor as well.
+"""Rules for fused optimizers with a learning rate that changes: their kernels take it as a tensor as well.
 
-In and out: as for `registry`, whose rules these are; NotImplemented where another number changes too.
+In: arguments as torch's function takes them. Out: as for `registry`, whose rules these are; NotImplemented where another number
+changes too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Powers with an exponent or a base that changes, where they are differentiated: torch's derivatives ask for the number.
+"""Rules for powers with an exponent or a base that changes, where they are differentiated: torch's derivatives ask for the number.
 
-In and out: as for `registry`, whose rules these are. The number becomes a tensor, of which there is no such question. Exponents
-for which kernels have ways of their own, that differ at infinity or minus zero, are compiled for.
+In: arguments as torch's function takes them. Out: as for `registry`, whose rules these are: the same power of a tensor that holds
+the number, of which no derivative asks; NotImplemented where a combination is not covered. Exponents that kernels treat apart
+(0.5, -0.5), with other results at infinity or minus zero, are specialized on.
 """
 
 from __future__ import annotations

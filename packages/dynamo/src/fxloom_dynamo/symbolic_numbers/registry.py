@@ -1,9 +1,10 @@
 """The table of rules for functions of torch that are called with symbolic numbers.
 
-A rule takes the arguments of `torch.linspace(0, 1, n)`, `F.layer_norm(x, shape, eps=e)`, `x.roll(n)` and their kind, with a symbolic
-number that torch's C++ code would ask for its value, so that every value would be compiled for apart. It gives the result, computed by
-operators that leave the number symbolic, or NotImplemented where a combination is not covered, and C++ asks. Rules are written from the
-operators' documentation; results differ from the kernels' by rounding at most. `load_all` imports the modules that register them.
+In: the arguments of `torch.linspace(0, 1, n)`, `F.layer_norm(x, shape, eps=e)`, `x.roll(n)` and their kind, with a symbolic
+number that torch's C++ code would ask for its value, so that every value would be compiled for apart. Out: the result, computed
+by operators that leave the number symbolic, or NotImplemented where a combination is not covered, and C++ asks.
+Invariant: rules are written from the operators' documentation; results differ from the kernels' by rounding at most. `load_all`
+imports the modules that register rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules for functions that raise for tensors without elements, called with unbacked sizes.
 
-In and out: as for `registry`, whose rules these are; torch does the rest. torch's kernels raise themselves; generated ones,
-for which an empty reduction is as good as another, don't.
+In: arguments as torch's function takes them. Out: NotImplemented always, torch does the rest; but first a check for run time that
+there are elements. torch's kernels raise themselves; generated ones, for which an empty reduction is as good as another, don't.
 """
 
 from __future__ import annotations

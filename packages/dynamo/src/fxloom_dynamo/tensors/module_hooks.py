@@ -1,7 +1,8 @@
 """Modules with hooks on their gradients: `Module.register_full_backward_hook` and its siblings.
 
-Such a module hangs hooks on the history of its arguments and results, and no graph holds those of intermediates: its call is
-one break, and the frames of torch that call it run as they are. Its `forward` is captured by itself. Without gradients the
+In: a frame of torch's that calls a module, or the hook that the call makes. Out: whether the frame is to run as it is; a graph
+break. Such a module hangs hooks on the history of its arguments and results, and no graph holds those of intermediates: its call
+is one break, and the frames of torch that call it run as they are. Its `forward` is captured by itself. Without gradients the
 hooks are idle, and the module is like any other.
 """
 

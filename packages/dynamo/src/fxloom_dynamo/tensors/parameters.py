@@ -1,10 +1,9 @@
 """`nn.Parameter(tensor)` and other leaves of a class of their own: another tensor over the same memory, without history.
 
-The graph has them as `tensor.detach()`. To the program they are of their class and require grad at once; the graph gets to
-know the latter (`graph.leaves`) only when an operator makes something of one that requires grad, too, so a module that
-is made and initialized inside of a region is one graph for every backend. Where a leaf leaves the graph it becomes what it
-is to the program (`to_leaf`).
-
+In: the class, the tensor and whether it requires grad. Out: a fake of that class that requires grad at once; in the graph,
+`tensor.detach()`. The graph gets to know that it requires grad (`graph.leaves`) only when an operator makes something of one that
+requires grad, too, so a module that is made and initialized inside of a region is one graph for every backend. Where a leaf
+leaves the graph it becomes what it is to the program (`to_leaf`).
 Invariant: the tensor that leaves the graph is the very one that the graph's operators used: gradients reach it.
 """
 

@@ -1,8 +1,9 @@
 """Regions that a profiler shows by name: `torch.profiler.record_function`, as a context manager or a decorator.
 
-They change nothing but a profile. So they leave no trace in graphs that are captured while no profiler runs, which is guarded;
-while one runs the region's ends are nodes, between which the operators run. A backend that fuses operators rejects such a
-graph: there the region's begin and end are graph breaks. With `fullgraph` there are none, and the user is told.
+In: the region's `__enter__` or `__exit__`. Out: nothing, or a node of the graph. Regions change nothing but a profile. So they
+leave no trace in graphs that are captured while no profiler runs, which is guarded; while one runs the region's ends are nodes,
+between which the operators run. A backend that fuses operators rejects such a graph: there the region's begin and end are graph
+breaks. With `fullgraph` there are none, and the user is told.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fused attention: library calls of the eager kernels, whose layouts the graph's fakes know.
+"""Fused attention: a list of operators that are library calls of eager's kernels, whose layouts the graph's fakes know.
 
 A code generator's template for it would be asked for here, as `matmul` does for products.
 """

@@ -1,4 +1,7 @@
-"""Removes calls whose results nobody uses, unless they are made for something else: what they raise, print, write or draw."""
+"""Removes calls whose results nobody uses, unless they are made for something else: what they raise, print, write or draw.
+
+In: a graph. Out: the same graph, edited, and whether a call is gone. Invariant: operators of other libraries always stay.
+"""
 
 from __future__ import annotations
 

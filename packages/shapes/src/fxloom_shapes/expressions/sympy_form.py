@@ -1,7 +1,8 @@
 """Polynomials as SymPy expressions of `fxloom_interfaces.expr`: the printed form, and what the loop IR speaks.
 
-What neither SymPy nor kernels compute (a rounded float, an operation on bits) is a symbol there, whose number the program works out
-before it is used.
+In: a polynomial. Out: the same number as a SymPy expression. What neither SymPy nor kernels compute (a rounded float, an
+operation on bits) is a symbol there, whose number the program works out before it is used. Invariant: its name is the same in
+every process.
 """
 
 from __future__ import annotations

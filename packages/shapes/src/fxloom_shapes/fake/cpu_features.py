@@ -1,7 +1,8 @@
 """What the results of operators on the CPU depend on beside their arguments: instructions, oneDNN, the number of threads.
 
-All of it is torch's own answer. Instruction sets are looked up once a process: torch detects the processor and respects the
-environment (`ATEN_CPU_CAPABILITY`, `ONEDNN_MAX_CPU_ISA`). The number of threads may be changed by the program at any time.
+In: nothing, or a dtype. Out: torch's own answer. Instruction sets are looked up once a process: torch detects the processor and
+respects the environment (`ATEN_CPU_CAPABILITY`, `ONEDNN_MAX_CPU_ISA`). The number of threads may be changed by the program at any
+time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The trace context of this thread: what all layers share during one compilation (`context`), found through a ContextVar."""
+"""The trace context of this thread: what all layers share during one compilation.
+
+In: nothing; `context` sets it in a ContextVar. Out: the context, or None; its symbols. Apart from `context`, so that what makes
+fakes can ask for it without a cycle of imports.
+"""
 
 from __future__ import annotations
 
