@@ -5,10 +5,9 @@ sizes and `end`, the number of the program behind the set's last one. A program 
 and goes on with that set's addresses as pointers. Addresses come as integers among the launch's parameters, so that a launch copies
 nothing, asks the driver about no pointer, and can be recorded as it is.
 
-Two forms of a function are compiled: for sets whose addresses and numbers of elements (along rows, of a
-fold) are multiples of ALIGNMENT, and for all
-others; the address of a number that all points read doesn't count.
-How sets are shared out over launches stands in `grouped_launch`.
+Two forms of a function are compiled: for sets whose addresses and numbers of elements (along rows, of a fold) are multiples of
+ALIGNMENT, and for all others; the address of a number that all points read doesn't count. How sets are shared out over launches
+stands in `grouped_launch`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From graphs in the aten dialect to programs of fused kernels and library calls.
 
-Public: `compile_graph`, `CompiledGraph`, `InductorOptions`. Rooms: `lowering` makes `ir`, `scheduler` makes kernels of it, `memory`
-says where buffers lie, `wrapper` is the program and its printing, `compile` goes all the way.
+Public: `compile_graph`, `CompiledGraph`, `InductorOptions`. Subpackages: `lowering` makes `ir`, `scheduler` makes kernels of it,
+`memory` says where buffers lie, `wrapper` is the program and its printing, `compile` goes all the way.
 """
 
 from fxloom_inductor_core.compile import CompiledGraph, compile_graph

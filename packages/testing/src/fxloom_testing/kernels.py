@@ -1,7 +1,7 @@
 """Kernels with inputs and expected results: what a code generator has to get right. One case per feature of the loop IR.
 
-Out: `KernelCase`s: a `Kernel`, its inputs, what it must write, and the capabilities that it needs; a plugin is asked for those only that
-it says it has.
+In: nothing. Out: `KernelCase`s: a `Kernel`, its inputs, what it must write, and the capabilities that it needs; a plugin is asked
+only for cases whose needs it says it meets.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Capture of one frame: attempts of the evaluator, until one ends without a surprise."""
+"""Capture of one frame: attempts of the evaluator, until one ends without a graph break or a refused inlining."""

@@ -1,4 +1,4 @@
-"""Capture of one frame: attempts, from the start each, until one ends without a surprise.
+"""Capture of one frame: attempts, each from the start, until one ends without a graph break or a refused inlining.
 
 In: a frame that has not started and the region's configuration. Out: its replacement code, inputs, guards, and what `explain`
 reports; or a `Skip`. An attempt that meets a break (or, in an inlined call, a refusal) is thrown away, heap and graph with it, and the

@@ -3,7 +3,7 @@
 In: a frame whose parameters have sources. Out: either the frame's result, or where and why it had to stop; what was
 recorded lies in the recorder, what was read and changed in the heap.
 
-Handlers move values; meaning lives in the rooms `semantics`, `tensors` and `models`. A program's exception travels as
+Handlers move values; what operations mean is in `semantics`, `tensors` and `models`. A program's exception travels as
 `Raised`, a break as `GraphBreak`; any other exception is a fault of fxloom and is not caught here.
 """
 

@@ -1,8 +1,9 @@
 """Backends that don't declare `takes_integers`: whether their graphs may have numbers among the inputs all the same.
 
-Such a backend may trace the graph again on its example inputs, and a number would become a constant there. It may too if it
-looks at them, or keeps them for later, or returns anything else than the graph that it was given: then it gets graphs of tensors
-only, one per size and number. One that does none of that (it counts graphs, prints them, runs them) makes nothing of numbers.
+Such a backend may trace the graph again on its example inputs, and a number would become a constant there. So it is
+tried: a backend that looks at its example inputs, keeps them for later, or returns anything else than the graph that it was given
+gets graphs of tensors only, one per size and number. One that does none of that (it counts graphs, prints them, runs them)
+can't make constants of numbers, and gets them.
 
 In: a graph with numbers among its inputs. Out: what the backend returned, if it is the graph; None otherwise.
 """

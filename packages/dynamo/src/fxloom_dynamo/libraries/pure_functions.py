@@ -2,8 +2,6 @@
 
 Everything that is not listed here is a graph break: soundness is the default, coverage is what is added.
 
-Everything that is not listed here is a graph break: soundness is the default, coverage is what is added.
-
 In: a C function, method descriptor or type. Out: whether capture may call it on proxies. Invariant: what is listed reads nothing but its
 arguments and the objects that they hold, changes nothing else, and calls back no code but methods of those, which the evaluator
 intercepts.

@@ -14,6 +14,9 @@ replaced, when the program first reaches it, by a *proxy*:
 
 `proxies` makes them; this module knows them, their sources and their guards, and reads their contents.
 
+In: an original with its source, or a proxy and what is asked of it. Out: the proxy, or the contents, with guards on what was read
+in the table of `sources`.
+
 So a rollback is dropping the heap, two names of one object stay two names of one proxy, and no effect can be
 forgotten by a handler. Invariant: every read of an original leaves a guard on what was read.
 """

@@ -1,8 +1,8 @@
 """The message that a program gives to `torch._check`, known before anybody knows whether it is needed.
 
 In: the function that makes it, which the program calls where the condition fails only. Out: its text, where the function does
-nothing but put together constants and variables; none else, since running it could be seen. For numbers that only running the
-graph tells it has `{}`, and they follow it.
+nothing but put together constants and variables; none else, since running it could be seen. Numbers that only running
+the graph tells stand as `{}` in the text, and are given after it.
 """
 
 from __future__ import annotations

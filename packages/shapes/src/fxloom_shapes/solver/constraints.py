@@ -1,4 +1,4 @@
-"""What is known about symbols, and the prover that decides statements about them from it.
+"""What is known about symbols, and the constraint solver that decides statements about them from it.
 
 In: symbols with ranges, statements that hold. Out: True, False or None (not known) for a new statement. Decides by bounds of
 polynomials over boxes: shifting every atom to its nearest bound, then intervals, then differences to known statements.
