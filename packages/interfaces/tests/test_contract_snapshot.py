@@ -22,6 +22,7 @@ GOLDEN = Path(__file__).parent / "golden" / "contract.txt"
 CONTRACTS = {
     "TORCH_DIALECT": ["meta", "regions", "sources"],
     "ATEN_DIALECT": ["signature"],
+    "PRIMS_DIALECT": ["prims", "prim_calls"],
     "LOOP_IR": ["loop_ir", "ops", "program", "dtypes"],
     "BACKEND": ["backend"],
     "CODEGEN": ["codegen"],
@@ -56,6 +57,9 @@ def snapshot() -> str:
                 lines += [f"  {name}.{public}", *describe(value)]
     ops = importlib.import_module("fxloom_interfaces.ops").OPS
     lines += ["OPS", *(f"  {op.name}/{op.arity} {op.accepts} -> {op.result}" for op in ops.values())]
+    prims, calls = (importlib.import_module(f"fxloom_interfaces.{name}") for name in ("prims", "prim_calls"))
+    lines += ["PRIMS", *(f"  {prim.name}: {prim.family}" for prim in prims.PRIMS.values())]
+    lines += ["CALLS BESIDE PRIMS", *(f"  {name}" for name in calls.CALLS)]
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,10 @@ import torch.fx
 from fxloom_interfaces.dialects.prims_dialect import verify
 from fxloom_interfaces.errors import IRError, VerificationError
 from fxloom_interfaces.meta import set_fake
-from fxloom_interfaces.prims import LIMIT, PRIMS, Meta, documentation
+from fxloom_interfaces.prim_calls import CALLS, call_reason
+from fxloom_interfaces.prims import LIMIT, PRIMS, Meta, documentation, p, recording
+
+TWO_OPERANDS = {"zeta", "igamma", "igammac", *(name for name in PRIMS if "polynomial" in name)}
 
 
 def samples(name: str) -> tuple[Any, ...]:
@@ -27,6 +30,11 @@ def samples(name: str) -> tuple[Any, ...]:
         "normal": ((2,), torch.float64, "cpu"), "gather": (x, 1, i % 4), "index_select": (x, torch.tensor([2, 0]), 0),
         "scatter": (x, 0, i % 3, y), "scatter_add": (x, 0, i % 3, y), "mm": (x, y.t().contiguous()),
         "bmm": (x[None], y.t().contiguous()[None]),
+        "transposed_convolution": (torch.rand(2, 6, 3), torch.rand(6, 2, 3), (2,), (1,), (1,), (1,), 2),
+        "gather_nd": (x, [i % 3, -(i % 4) - 1]), "scatter_nd": (x, [i % 3], torch.rand(3, 4, 4)),
+        "scatter_nd_add": (x, [i % 3, i % 4], y), "searchsorted": (torch.arange(5.0), x, True), "to_device": (x, "cpu"),
+        "bitcast": (x, torch.int16), "randint": ((2,), 0, 5, torch.int32, "cpu"), "frexp": (x,), "gcd": (i, i % 3),
+        "scatter_prod": (x, 0, i % 3, y), "scatter_amax": (x, 0, i % 3, y), "scatter_amin": (x, 0, i % 3, y),
         "convolution": (torch.rand(2, 4, 6), torch.rand(6, 2, 3), (2,), (1,), (1,), 2),
     }  # fmt: skip
     if name in special:
@@ -38,9 +46,11 @@ def samples(name: str) -> tuple[Any, ...]:
         return x, 1
     if name in ("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"):
         return (i,) if name == "bitwise_not" else (i, i % 3)
-    if name in ("asin", "acos", "atanh", "erfinv"):
+    if name in ("asin", "acos", "atanh", "erfinv", "ndtri"):
         return (x - 1,)
-    return (x,) if "one" in family else (x, y)
+    if name == "bitwise_not":
+        return (i,)
+    return (x, y) if name in TWO_OPERANDS or "two" in family else (x,)
 
 
 def meta(value: Any) -> Any:
@@ -70,6 +80,27 @@ def test_the_list_is_closed_and_documented() -> None:
     assert 80 <= len(PRIMS) <= LIMIT
     text = documentation()
     assert all(f"| `{name}` |" in text for name in PRIMS)
+
+
+def test_a_recorder_takes_calls_in_the_place_of_references() -> None:
+    class Names:
+        def record(self, prim: Any, args: Any, kwargs: Any) -> Any:
+            return prim.name, args, kwargs
+
+    with recording(Names()):
+        assert p.add(1, 2) == ("add", (1, 2), {})
+        with pytest.raises(ZeroDivisionError):
+            p.exp(1 / 0)
+    assert p.add(torch.ones(2), torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_calls_are_listed_with_reasons() -> None:
+    aten = torch.ops.aten
+    assert "Fourier" in str(call_reason(aten._fft_r2c.default, ()))
+    assert call_reason(aten.add.Tensor, (torch.ones(2),)) is None
+    assert "complex" in str(call_reason(aten.add.Tensor, (torch.ones(2, dtype=torch.complex64),)))
+    missing = [name for name in CALLS if not name.startswith("fxloom.") and not hasattr(aten, name.removeprefix("aten."))]
+    assert not missing
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ NONE, OPMATH, INT_TO_FLOAT, ALWAYS_BOOL = Promotion.NONE, Promotion.OPMATH, Prom
 SETS = {
     "core_aten": "leaves what ATen's own list of core operators holds (`torch.Tag.core`)",
     "inductor": "leaves what inductor-core lowers: elementwise, reductions, views, indexing, GEMM, convolution, attention",
+    "prims": "leaves prims (`fxloom_interfaces.prims`) and the calls that are listed beside them; for `decompose` alone",
 }
+_ATEN_SETS = ("core_aten", "inductor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def decomposition(
     override: bool = False,
     reason: str = "",
 ) -> Callable[[Rule], Rule]:
-    """Register a rule for `ops`. sets: default all, less `core_aten` for operators that are core.
+    """Register a rule for `ops`. sets: default `core_aten` and `inductor`, less `core_aten` for operators that are core.
 
     floats_only: eager has no kernel for integers, so the rule declines them and eager's error comes out. A second rule for
     an overload is an error unless `override` says so, with its `reason`.
@@ -67,7 +69,7 @@ def decomposition(
             if earlier is not None and not (override and reason):
                 raise InternalError("decomp", f"two rules for {op}: {earlier.place} and {place}")
             chosen = (
-                sets if sets is not None else tuple(name for name in SETS if name != "core_aten" or torch.Tag.core not in op.tags)
+                sets if sets is not None else tuple(name for name in _ATEN_SETS if name != "core_aten" or torch.Tag.core not in op.tags)
             )
             REGISTRY[op] = Decomposition(op, call, promote, frozenset(chosen), place)
         return rule

@@ -1,16 +1,22 @@
 """The prims: a closed list of functional operators that a new backend has to implement in full.
 
 A prim broadcasts nothing, promotes nothing and aliases nothing: operands of one elementwise prim have one size and one type,
-and every result is a value of its own. Each has a rule for size and type (`Prim.infer`), a reference in eager torch
-(`Prim.reference`, also what calling it does) and a line of documentation; `docs/prims.md` is printed from this register.
+and every result is a value of its own. Values have sizes but no strides. Each prim has a rule for size and type (`Prim.infer`), a
+reference in eager torch (`Prim.reference`) and a line of documentation; `docs/prims.md` is printed from this register.
+
+Calling a prim runs its reference; within `recording(recorder)` the recorder is given the call instead, and says what the result is.
+So a function written in prims is a reference on real tensors, and a graph of prims on fake ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Protocol
 
 import torch
 
@@ -35,6 +41,27 @@ class Meta:
 Infer = Callable[..., "Meta | tuple[Meta, ...]"]
 
 
+class Recorder(Protocol):
+    """Takes the calls of prims in the place of their references."""
+
+    def record(self, prim: Prim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The results of the call, as fakes."""
+        ...
+
+
+_RECORDER: ContextVar[Recorder | None] = ContextVar("fxloom_prims_recorder", default=None)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Calls of prims go to `recorder`."""
+    token = _RECORDER.set(recorder)
+    try:
+        yield
+    finally:
+        _RECORDER.reset(token)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prim:
     """One prim. infer: from operands as `Meta` and options to results; raises IRError where the rules are broken."""
@@ -46,7 +73,8 @@ class Prim:
     reference: Callable[..., Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.reference(*args, **kwargs)
+        recorder = _RECORDER.get()
+        return self.reference(*args, **kwargs) if recorder is None else recorder.record(self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"prims.{self.name}"
@@ -69,9 +97,9 @@ def _define(name: str, family: str, doc: str, infer: Infer, reference: Callable[
 
 def documentation() -> str:
     """The list as Markdown, by family."""
-    lines = [f"# The {len(PRIMS)} prims", ""]
+    lines = [f"## The {len(PRIMS)} prims", ""]
     for family in dict.fromkeys(prim.family for prim in PRIMS.values()):
-        lines += [f"## {family}", "", "| prim | meaning |", "|---|---|"]
+        lines += [f"### {family[0].upper()}{family[1:]}", "", "| prim | meaning |", "|---|---|"]
         lines += [f"| `{prim.name}` | {prim.doc} |" for prim in PRIMS.values() if prim.family == family]
         lines.append("")
     return "\n".join(lines)
@@ -133,12 +161,16 @@ def _scan(name: str) -> Infer:
     return infer
 
 
+def _contiguous(x: torch.Tensor) -> torch.Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
+
+
 # --- elementwise --------------------------------------------------------------------------------------------------------
 
 _UNARY: tuple[tuple[str, frozenset[torch.dtype], str], ...] = (
     ("abs", NUMBERS, "absolute value"),
     ("neg", NUMBERS, "-x; integers wrap"),
-    ("sign", NUMBERS, "-1, 0 or 1; NaN for NaN"),
+    ("sign", NUMBERS, "-1, 0 or 1; 0 for NaN"),
     ("bitwise_not", INTEGERS | BOOL, "every bit turned"),
     ("floor", FLOATS, "largest integer not above x"),
     ("ceil", FLOATS, "smallest integer not below x"),
@@ -172,9 +204,12 @@ _UNARY: tuple[tuple[str, frozenset[torch.dtype], str], ...] = (
     ("erfinv", FLOATS, "inverse of erf"),
     ("lgamma", FLOATS, "logarithm of |Γ(x)|"),
     ("digamma", FLOATS, "derivative of lgamma"),
+    ("i0", FLOATS, "modified Bessel function of the first kind, order 0"),
+    ("signbit", NUMBERS, "negative, -0.0 included?"),
 )
 for _name, _allowed, _doc in _UNARY:
-    _define(_name, "elementwise, one operand", _doc, _elementwise(_name, _allowed, 1), getattr(torch, _name))
+    _result = torch.bool if _name == "signbit" else None
+    _define(_name, "elementwise, one operand", _doc, _elementwise(_name, _allowed, 1, _result), getattr(torch, _name))
 for _name in ("isnan", "isinf"):
     _define(_name, "elementwise, one operand", f"{_name[2:]}?", _elementwise(_name, FLOATS, 1, torch.bool), getattr(torch, _name))
 
@@ -194,11 +229,71 @@ _BINARY: tuple[tuple[str, str, frozenset[torch.dtype], str], ...] = (
     ("bitwise_and", "bitwise_and", INTEGERS | BOOL, "bits set in both"),
     ("bitwise_or", "bitwise_or", INTEGERS | BOOL, "bits set in either"),
     ("bitwise_xor", "bitwise_xor", INTEGERS | BOOL, "bits set in one"),
+    ("gcd", "gcd", INTEGERS, "greatest common divisor"),
     ("shift_left", "bitwise_left_shift", INTEGERS, "x · 2 to the y"),
     ("shift_right", "bitwise_right_shift", INTEGERS, "x / 2 to the y, sign kept"),
 )
 for _name, _target, _allowed, _doc in _BINARY:
     _define(_name, "elementwise, two operands", _doc, _elementwise(_name, _allowed, 2), getattr(torch, _target))
+
+
+_define("hypot", "elementwise, two operands", "length of (x, y), without overflow between", _elementwise("hypot", FLOATS, 2), torch.hypot)
+
+#: those of `torch.special`, which has kernels for float32 and float64 alone
+_SPECIAL_UNARY = {
+    "erfcx": "e to the x² · erfc(x)",
+    "ndtri": "inverse of the normal distribution function",
+    "log_ndtr": "logarithm of the normal distribution function",
+    "i0e": "e to the -|x| · i0(x)",
+    "i1": "modified Bessel function of the first kind, order 1",
+    "i1e": "e to the -|x| · i1(x)",
+    "airy_ai": "Airy function Ai",
+    "bessel_j0": "Bessel function of the first kind, order 0",
+    "bessel_j1": "Bessel function of the first kind, order 1",
+    "bessel_y0": "Bessel function of the second kind, order 0",
+    "bessel_y1": "Bessel function of the second kind, order 1",
+    "modified_bessel_i0": "modified Bessel function of the first kind, order 0",
+    "modified_bessel_i1": "modified Bessel function of the first kind, order 1",
+    "modified_bessel_k0": "modified Bessel function of the second kind, order 0",
+    "modified_bessel_k1": "modified Bessel function of the second kind, order 1",
+    "scaled_modified_bessel_k0": "e to the x · modified_bessel_k0(x)",
+    "scaled_modified_bessel_k1": "e to the x · modified_bessel_k1(x)",
+    "spherical_bessel_j0": "sin(x) / x",
+}
+_SPECIAL_BINARY = {
+    "zeta": "Hurwitz zeta function of x and y",
+    **{
+        f"{_name}chebyshev_polynomial_{_kind}": f"Chebyshev polynomial of kind {_kind}, of x and degree y{_doc}"
+        for _name, _doc in (("", ""), ("shifted_", ", shifted"))
+        for _kind in "tuvw"
+    },
+    "hermite_polynomial_h": "physicist's Hermite polynomial of x and degree y",
+    "hermite_polynomial_he": "probabilist's Hermite polynomial of x and degree y",
+    "laguerre_polynomial_l": "Laguerre polynomial of x and degree y",
+    "legendre_polynomial_p": "Legendre polynomial of x and degree y",
+}
+_WIDE = frozenset({torch.float32, torch.float64})
+
+
+def _special(name: str) -> Callable[..., Any]:
+    return getattr(torch.special, name, None) or getattr(torch.ops.aten, f"special_{name}")
+
+
+for _name, _doc in _SPECIAL_UNARY.items():
+    _allowed = FLOATS if _name in ("i0e", "i1", "i1e") else _WIDE
+    _define(_name, "special functions", _doc, _elementwise(_name, _allowed, 1), _special(_name))
+for _name, _doc in _SPECIAL_BINARY.items():
+    _define(_name, "special functions", _doc, _elementwise(_name, _WIDE, 2), _special(_name))
+_define("igamma", "special functions", "regularized lower incomplete gamma function", _elementwise("igamma", FLOATS, 2), torch.igamma)
+_define("igammac", "special functions", "regularized upper incomplete gamma function", _elementwise("igammac", FLOATS, 2), torch.igammac)
+
+
+def _infer_frexp(x: Meta) -> tuple[Meta, Meta]:
+    _require(x.dtype in FLOATS, f"frexp is not defined for {x.dtype}")
+    return x, Meta(x.size, torch.int32)
+
+
+_define("frexp", "elementwise, one operand", "m and e of x = m · 2 to the e, 1/2 ≤ |m| < 1", _infer_frexp, lambda x: tuple(torch.frexp(x)))
 
 
 def _floor_div(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -232,7 +327,32 @@ _define(
     lambda x, dtype: Meta(x.size, dtype),
     lambda x, dtype: x.to(dtype, copy=True),
 )
-_define("copy", "elementwise, one operand", "x in memory of its own", lambda x: x, torch.clone)
+_define("copy", "elementwise, one operand", "x in memory of its own", lambda x: x, _contiguous)
+_define(
+    "to_device",
+    "elementwise, one operand",
+    "x on another device",
+    lambda x, device: x,
+    lambda x, device: x.to(device, copy=True, memory_format=torch.contiguous_format),
+)
+
+
+def _infer_bitcast(x: Meta, dtype: torch.dtype) -> Meta:
+    if x.dtype.itemsize == dtype.itemsize:
+        return Meta(x.size, dtype)
+    _require(bool(x.size), f"bitcast: {x.dtype} without axes to {dtype}")
+    nbytes = x.size[-1] * x.dtype.itemsize
+    _require(nbytes % dtype.itemsize == 0, f"bitcast: a last axis of {nbytes} bytes to {dtype}")
+    return Meta((*x.size[:-1], nbytes // dtype.itemsize), dtype)
+
+
+_define(
+    "bitcast",
+    "elementwise, one operand",
+    "the bits of x as another type; where its width is another one, the last axis is as much longer or shorter",
+    _infer_bitcast,
+    lambda x, dtype: _contiguous(x).view(dtype),
+)
 
 # --- reductions ---------------------------------------------------------------------------------------------------------
 
@@ -270,6 +390,32 @@ _define(
 _define("cumsum", "scans", "running sum along an axis", _scan("cumsum"), lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype))
 _define(
     "cumprod", "scans", "running product along an axis", _scan("cumprod"), lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype)
+)
+
+_define("logcumsumexp", "scans", "logarithm of the running sum of exponentials along an axis", _scan("logcumsumexp"), torch.logcumsumexp)
+
+
+def _extreme_scan(name: str) -> Infer:
+    def infer(x: Meta, dim: int) -> tuple[Meta, Meta]:
+        _axes_of(name, x, (dim,))
+        return x, Meta(x.size, torch.int64)
+
+    return infer
+
+
+_define(
+    "cummax",
+    "scans",
+    "largest so far along an axis, NaN if there was one, and its last place",
+    _extreme_scan("cummax"),
+    lambda x, dim: tuple(torch.cummax(x, dim)),
+)
+_define(
+    "cummin",
+    "scans",
+    "smallest so far along an axis, NaN if there was one, and its last place",
+    _extreme_scan("cummin"),
+    lambda x, dim: tuple(torch.cummin(x, dim)),
 )
 
 
@@ -324,7 +470,7 @@ def _infer_slice(x: Meta, starts: Any, limits: Any, steps: Any) -> Meta:
 
 
 def _slice(x: torch.Tensor, starts: Any, limits: Any, steps: Any) -> torch.Tensor:
-    return x[tuple(slice(*bounds) for bounds in zip(starts, limits, steps, strict=True))].clone()
+    return _contiguous(x[tuple(slice(*bounds) for bounds in zip(starts, limits, steps, strict=True))])
 
 
 def _infer_cat(tensors: Any, dim: int) -> Meta:
@@ -356,9 +502,9 @@ def _infer_flip(x: Meta, dims: Any) -> Meta:
 
 _define("broadcast_in_dim", "shape", "axis i of x becomes axis axes[i] of the result, repeated", _infer_broadcast, _broadcast)
 _define(
-    "reshape", "shape", "the elements in row-major order in another size", _infer_reshape, lambda x, size: x.reshape(size).clone()
+    "reshape", "shape", "the elements in row-major order in another size", _infer_reshape, lambda x, size: _contiguous(x).reshape(size)
 )
-_define("permute", "shape", "axes in another order", _infer_permute, lambda x, dims: x.permute(dims).clone())
+_define("permute", "shape", "axes in another order", _infer_permute, lambda x, dims: _contiguous(x.permute(dims)))
 _define("slice", "shape", "start, limit, step along every axis", _infer_slice, _slice)
 _define("cat", "shape", "tensors one after the other along an axis", _infer_cat, torch.cat)
 _define("pad", "shape", "a value around; negative sides cut", _infer_pad, _pad)
@@ -395,6 +541,14 @@ _define(
     lambda size, dtype, device: torch.randn(size, dtype=dtype, device=device),
 )
 
+_define(
+    "randint",
+    "creation",
+    "random integers, low included, high not",
+    lambda size, low, high, dtype, device: Meta(tuple(size), dtype),
+    lambda size, low, high, dtype, device: torch.randint(low, high, size, dtype=dtype, device=device),
+)
+
 # --- indexing -----------------------------------------------------------------------------------------------------------
 
 
@@ -427,6 +581,70 @@ _define(
 )
 _define("scatter", "indexing", "x with source written at index along an axis", _infer_scatter, torch.scatter)
 _define("scatter_add", "indexing", "x with source added at index along an axis", _infer_scatter, torch.scatter_add)
+for _name, _doc in (("prod", "multiplied"), ("amax", "compared, the larger kept,"), ("amin", "compared, the smaller kept,")):
+    _define(
+        f"scatter_{_name}",
+        "indexing",
+        f"x with source {_doc} at index along an axis",
+        _infer_scatter,
+        lambda x, dim, index, source, _reduce=_name: torch.scatter_reduce(x, dim, index, source, _reduce),
+    )
+
+
+def _index_size(name: str, x: Meta, indices: Any) -> tuple[int, ...]:
+    _require(0 < len(indices) <= len(x.size), f"{name}: {len(indices)} indices for a tensor with {len(x.size)} axes")
+    for index in indices:
+        _require(index.dtype is torch.int64 and index.size == indices[0].size, f"{name}: index {index.dtype}{list(index.size)}")
+    size: tuple[int, ...] = indices[0].size
+    return size
+
+
+def _infer_gather_nd(x: Meta, indices: Any) -> Meta:
+    return Meta((*_index_size("gather_nd", x, indices), *x.size[len(indices) :]), x.dtype)
+
+
+def _infer_scatter_nd(x: Meta, indices: Any, source: Meta) -> Meta:
+    size = (*_index_size("scatter_nd", x, indices), *x.size[len(indices) :])
+    _require(source.size == size and source.dtype == x.dtype, f"scatter_nd: source {source}, expected {x.dtype}{list(size)}")
+    return x
+
+
+_define(
+    "gather_nd",
+    "indexing",
+    "x at one index for each of its first axes, which may count from the end",
+    _infer_gather_nd,
+    lambda x, indices: _contiguous(x[tuple(indices)]),
+)
+_define(
+    "scatter_nd",
+    "indexing",
+    "x with source written where gather_nd would read; the last of several wins, or any",
+    _infer_scatter_nd,
+    lambda x, indices, source: torch.index_put(x, tuple(indices), source),
+)
+_define(
+    "scatter_nd_add",
+    "indexing",
+    "x with source added where gather_nd would read",
+    _infer_scatter_nd,
+    lambda x, indices, source: torch.index_put(x, tuple(indices), source, accumulate=True),
+)
+
+
+def _infer_searchsorted(line: Meta, values: Meta, right: bool) -> Meta:
+    _require(line.dtype == values.dtype, f"searchsorted: types {line.dtype} and {values.dtype} differ; prims don't promote")
+    _require(len(line.size) == 1 or line.size[:-1] == values.size[:-1], f"searchsorted: sizes {line.size} and {values.size}")
+    return Meta(values.size, torch.int64)
+
+
+_define(
+    "searchsorted",
+    "indexing",
+    "how many of the numbers of an ascending line, one for all or one for each row of values, are less (right: not greater)",
+    _infer_searchsorted,
+    lambda line, values, right: torch.searchsorted(line, values, right=right),
+)
 
 # --- products -----------------------------------------------------------------------------------------------------------
 
@@ -468,3 +686,30 @@ _define(
     _infer_convolution,
     _convolution,
 )
+
+
+def _infer_transposed(
+    x: Meta, weight: Meta, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
+) -> Meta:
+    rank = len(x.size) - 2
+    _require(rank >= 1 and len(weight.size) == rank + 2 and x.dtype == weight.dtype, f"transposed_convolution: {x} by {weight}")
+    _require(x.size[1] == weight.size[0], f"transposed_convolution: {x.size[1]} channels, weight {weight.size}")
+    size = [
+        (x.size[axis + 2] - 1) * stride[axis] - 2 * padding[axis] + dilation[axis] * (weight.size[axis + 2] - 1) + output_padding[axis] + 1
+        for axis in range(rank)
+    ]
+    return Meta((x.size[0], weight.size[1] * groups, *size), x.dtype)
+
+
+_define(
+    "transposed_convolution",
+    "products",
+    "gradient of a convolution for its input: x (N, O, ...) with weight (O, C / groups, ...) to (N, C, ...)",
+    _infer_transposed,
+    lambda x, weight, stride, padding, output_padding, dilation, groups: torch.convolution(
+        x, weight, None, stride, padding, dilation, True, output_padding, groups
+    ),
+)
+
+#: the prims as attributes: `p.add(x, y)`
+p = SimpleNamespace(**PRIMS)

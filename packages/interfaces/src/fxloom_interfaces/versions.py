@@ -25,7 +25,7 @@ class Version(NamedTuple):
 
 TORCH_DIALECT = Version(1, 6)
 ATEN_DIALECT = Version(1, 7)
-PRIMS_DIALECT = Version(1, 0)
+PRIMS_DIALECT = Version(1, 1)
 LOOP_IR = Version(2, 2)
 BACKEND = Version(1, 2)
 CODEGEN = Version(2, 1)

@@ -1,0 +1,1 @@
+"""Rules down to prims, one family per module: ordinary functions of tensors that call prims and nothing else."""
