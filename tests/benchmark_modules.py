@@ -14,5 +14,9 @@ def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"benchmark_{name}", _FOLDER / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(_FOLDER))  # scripts import each other by name
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(_FOLDER))
     return module

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from fxloom_interfaces.backend import eager
+from fxloom_interfaces.prims import PRIMS
 from fxloom_interfaces.replayer import FlatCallable, ReplaySignature
 from fxloom_interfaces.versions import REPLAYER, Version
-from fxloom_testing import CASES, BackendContract, ReplayerContract
+from fxloom_testing import CASES, BackendContract, PrimsContract, ReplayerContract
 from fxloom_testing.backend import alias, graph_of, mutation
+from fxloom_testing.prim_cases import cases
 
 
 class TestEager(BackendContract):
@@ -64,6 +66,41 @@ def copies_first(gm: Any, inputs: Any) -> Any:
 def test_backend_suite_notices_lost_mutation_and_aliasing(build: Any) -> None:
     with pytest.raises(AssertionError):
         BackendContract().test_graph_has_eagers_results(build, copies_first)
+
+
+class TestReferencesOfPrims(PrimsContract):
+    @pytest.fixture
+    def compiler(self) -> Any:
+        return lambda gm: gm.forward
+
+
+def wrong_prims() -> list[tuple[str, Any]]:
+    """Mistakes that a compiler of prims makes: the prim, and what it computes in its place."""
+    return [
+        ("maximum", torch.fmax),  # loses NaN
+        ("add", lambda x, y: x.add_(y)),  # writes to an operand
+        ("permute", lambda x, dims: x.permute(dims)),  # aliases
+        ("argmax", lambda x, dim: torch.argmax(x.flip(dim), dim)),
+        ("sum", lambda x, dims: torch.sum(x, dims)),  # promotes integers
+        ("gather_nd", lambda x, indices: x[tuple(index.clamp(min=0) for index in indices)]),  # no place from the end
+    ]
+
+
+@pytest.mark.parametrize(("name", "mistake"), wrong_prims(), ids=lambda value: str(value)[:12])
+def test_prims_suite_notices_a_mistake(name: str, mistake: Any) -> None:
+    def compiler(gm: torch.fx.GraphModule) -> Any:
+        for node in gm.graph.nodes:
+            if node.op == "call_function" and node.target is PRIMS[name]:
+                node.target = mistake
+        gm.recompile()
+        return gm.forward
+
+    with pytest.raises(AssertionError):
+        PrimsContract().test_prim_computes_what_its_reference_does(name, compiler, "cpu")
+
+
+def test_every_prim_has_cases_in_some_type() -> None:
+    assert all(next(cases(name), None) is not None for name in PRIMS)
 
 
 def test_cases_have_names_of_their_own_and_expect_what_they_write(tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ _call(
     "nonzero nonzero_static masked_select _local_scalar_dense bincount repeat_interleave _unique _unique2 unique_dim unique_consecutive",
 )
 _call(
+    "with boolean masks: how many elements they choose is in the data",
+    "index _index_put_impl index_put _unsafe_index _unsafe_index_put",
+)
+_call(
     "bins are found and counted in one pass over the data",
     "histc histogram _histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors",
 )
@@ -75,9 +79,25 @@ _call(
     " batch_norm_backward _native_batch_norm_legit_functional native_batch_norm native_batch_norm_backward"
     " native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward _cdist_forward _cdist_backward"
     " _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data"
-    " reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d",
+    " reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
+    " reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward"
+    " replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward",
 )
 _call("windows that draws place", "fractional_max_pool2d fractional_max_pool3d")
+
+
+def documentation() -> str:
+    """The list as Markdown, by reason."""
+    lines = [f"## The {len(CALLS)} calls beside prims", "", "| why no prims | operators |", "|---|---|"]
+    for reason in dict.fromkeys(CALLS.values()):
+        names = ", ".join(f"`{name}`" for name, known in CALLS.items() if known == reason)
+        lines.append(f"| {reason} | {names} |")
+    lines += [
+        "| an operator of a library beside torch | those of other namespaces than `aten`, `prims` and `fxloom` |",
+        "| complex numbers and other elements that no prim takes | any, where an operand or a result has such elements |",
+        "| carries graphs of its own, which are graphs of prims | `cond` and its like |",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def call_reason(target: Any, values: Iterable[Any]) -> str | None:

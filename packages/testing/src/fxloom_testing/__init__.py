@@ -3,6 +3,7 @@
 from fxloom_testing.backend import BackendContract
 from fxloom_testing.codegen import CodegenContract
 from fxloom_testing.kernels import CASES, KernelCase
+from fxloom_testing.prims import PrimsContract
 from fxloom_testing.replayer import ReplayerContract
 
-__all__ = ["CASES", "BackendContract", "CodegenContract", "KernelCase", "ReplayerContract"]
+__all__ = ["CASES", "BackendContract", "CodegenContract", "KernelCase", "PrimsContract", "ReplayerContract"]

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_decomp.prims.operands import HALVES, Number, along, full, line, to
+from fxloom_decomp.expectations import expect
+from fxloom_decomp.prims.operands import HALVES, Number, aligned, along, full, line, product, reshaped, to, wide
 from fxloom_decomp.prims.registry import prims_rule
 from fxloom_interfaces.prims import p
 
 aten = torch.ops.aten
+_DEVIATIONS = "normal expects all elements of std >= 0.0"
 
 
 def _type(dtype: torch.dtype | None, value: Number = 0.0) -> torch.dtype:
@@ -237,6 +239,18 @@ def normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = N
     size = tuple(x.shape)
     drawn = p.normal(size, acc, x.device)
     return to(p.fma(drawn, full(size, std, acc, x.device), full(size, mean, acc, x.device)), x.dtype)
+
+
+@prims_rule(aten.normal.Tensor_Tensor, aten.normal.Tensor_float, aten.normal.float_Tensor)
+def normal_of(mean: Any, std: Any, *, generator: Any = None) -> Tensor:
+    """Of means and deviations of any sizes."""
+    if generator is not None:
+        return NotImplemented
+    dtype = mean.dtype if isinstance(mean, Tensor) else std.dtype
+    if isinstance(std, Tensor):
+        expect(p.all(p.ge(reshaped(std, [product(std.shape)]), full([product(std.shape)], 0, std.dtype, std.device)), (0,)), _DEVIATIONS)
+    m, s = aligned(mean, std, dtype=wide(dtype))
+    return to(p.fma(p.normal(tuple(m.shape), m.dtype, m.device), s, m), dtype)
 
 
 def below(x: Tensor, probability: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ def test_checks_without_results_stay() -> None:
 
 def test_a_second_rule_is_an_error_that_names_both_places() -> None:
     assert aten.add.Tensor in table("prims")
-    with pytest.raises(InternalError, match=r"elementwise\.py:\d+ and .*test_prims\.py:\d+"):
+    with pytest.raises(InternalError, match=r"elementwise\.py:\d+ and .*test_rules_to_prims\.py:\d+"):
         prims_rule(aten.add.Tensor)(lambda x, y: x)
     assert PRIMS_REGISTRY
 
@@ -119,3 +120,23 @@ def test_half_types_are_computed_in_float32_and_rounded_once() -> None:
     exact = (a.float() * 0.1).half()
     assert torch.equal(rules[aten.mul.Tensor](a, 0.1), exact)
     assert torch.equal(rules[aten.mean.dim](a, [0]), a.float().mean().half())
+
+
+def test_graphs_within_graphs_become_prims() -> None:
+    inner = graph(aten.silu.default, x)
+    made = torch.fx.Graph()
+    condition, value = made.placeholder("condition"), made.placeholder("value")
+    set_fake(condition, torch.tensor(True))
+    set_fake(value, x)
+    part = made.get_attr("part")
+    call = made.call_function(torch.ops.higher_order.cond, (condition, part, part, (value,)))
+    set_fake(call, (torch.empty_like(x),))
+    item = made.call_function(operator.getitem, (call, 0))
+    set_fake(item, torch.empty_like(x))
+    made.output((item,))
+    root = torch.nn.Module()
+    root.part = inner
+    lowered = lower_to_prims(torch.fx.GraphModule(root, made))
+    targets = [node.target for node in lowered.part.graph.nodes if node.op == "call_function"]
+    assert targets
+    assert all(isinstance(target, Prim) for target in targets)
