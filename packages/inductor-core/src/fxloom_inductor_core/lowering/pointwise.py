@@ -242,17 +242,21 @@ def div_mode(cx: LoweringContext, a: Any, b: Any, rounding_mode: str | None = No
     if is_integer(dtype):
         name = "floor_div" if rounding_mode == "floor" else "trunc_div"
         return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=True)
+    on_cpu, number = cx.fake.device.type == "cpu", is_number_on_cpu(cx, b)
     quotient = _quotient(cx, b, str(cx.fake.device))
-    steps = _rounded_steps(dtype) if not is_number_on_cpu(cx, b) else _unrounded
+    rounded = _rounded_steps(dtype)
     if rounding_mode == "trunc":
+        steps = _unrounded if number else rounded
 
         def function(ops: Any, x: Any, y: Any) -> Any:
             return ops.trunc(steps(ops, quotient(ops, x, y, opmath(dtype))))
 
     else:
+        steps = rounded if on_cpu and not number else _unrounded
+        floors = _unrounded if on_cpu and number else rounded
 
         def function(ops: Any, x: Any, y: Any) -> Any:
-            return _float_floor_div(ops, x, y, opmath(dtype), quotient, steps)
+            return _float_floor_div(ops, x, y, opmath(dtype), quotient, steps, floors)
 
     return elementwise(cx, [a, b], function, dtype=dtype, compute=dtype, op="div_mode", ops=10)
 
@@ -271,14 +275,21 @@ def floor_divide(cx: LoweringContext, a: Any, b: Any) -> Any:
     return div_mode(cx, a, b, rounding_mode="floor")
 
 
-def _float_floor_div(ops: Any, a: Any, b: Any, dtype: str, divide: Callable[..., Any], steps: Callable[[Any, Any], Any]) -> Any:
-    """c10::div_floor_floating: exact where floor(a / b) would round up, -1 toward minus infinity, signed zeros kept."""
+def _float_floor_div(
+    ops: Any, a: Any, b: Any, dtype: str, divide: Callable[..., Any], steps: Callable[[Any, Any], Any], floors: Callable[[Any, Any], Any]
+) -> Any:
+    """c10::div_floor_floating: exact where floor(a / b) would round up, -1 toward minus infinity, signed zeros kept.
+
+    steps, floors: round what leads to the quotient, and what is below it, to a half type, or don't.
+    """
     zero, one, half = (ops.constant(c, dtype) for c in (0, 1, 0.5))
-    rest = ops.fmod(a, b)
+    # beyond this the rest is too small to change the dividend, and vector functions have lost it
+    far = ops.ge(ops.abs(ops.div(a, b)), ops.constant(2.0**54 if dtype == "float64" else 2.0**26, dtype))
+    rest = ops.where(far, ops.mul(zero, a), ops.fmod(a, b))
     quotient = steps(ops, divide(ops, steps(ops, ops.sub(a, rest)), b, dtype))
     opposite = ops.logical_and(ops.ne(rest, zero), ops.ne(ops.lt(b, zero), ops.lt(rest, zero)))
     quotient = ops.where(opposite, steps(ops, ops.sub(quotient, one)), quotient)
-    floored = ops.floor(quotient)
+    floored = floors(ops, ops.floor(quotient))
     rounded = ops.where(ops.gt(ops.sub(quotient, floored), half), ops.add(floored, one), floored)
     signed_zero = ops.copysign(zero, divide(ops, a, b, dtype))
     result = ops.where(ops.eq(quotient, zero), signed_zero, rounded)
