@@ -15,7 +15,7 @@ import torch
 from fxloom_inductor_core.ir.layouts import as_expr
 from fxloom_inductor_core.ir.tensors import Index
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_inductor_core.lowering.view import unflatten
+from fxloom_inductor_core.lowering.view import reshaped
 from fxloom_interfaces.dtypes import opmath
 from fxloom_interfaces.expr import Expr, floor_div, mod, normalize
 
@@ -99,14 +99,18 @@ def im2col(cx: LoweringContext, x: Any, kernel: Any, dilation: Any, padding: Any
         cx.realize(x)  # each element is read once for each window that it lies in
 
     def body(ops: Any, at: Index) -> Any:
-        channel, *number = unflatten(at[-2], (x.size[-3], axes[0].size, axes[1].size))
-        window = unflatten(at[-1], (axes[0].count, axes[1].count))
-        where = tuple(axis.position(w, n) for axis, w, n in zip(axes, window, number, strict=True))
+        *lead, channel, row, column, down, along = at
+        where = (axes[0].position(down, row), axes[1].position(along, column))
         inside = [c for axis, p in zip(axes, where, strict=True) if axis.may_leave() for c in _in_range(ops, p, axis.extent)]
-        read = lambda: x.load(ops, (*at[:-2], channel, *where))  # noqa: E731
+        read = lambda: x.load(ops, (*lead, channel, *where))  # noqa: E731
         return ops.masked(_all(ops, inside), read, 0) if inside else read()
 
-    return cx.compute(size, x.dtype, x.device, body, [x], ops=4)
+    # stored with an axis for each part of the window, and seen as columns: no index is taken apart by divisions
+    apart = (*x.size[:-2], axes[0].size, axes[1].size, axes[0].count, axes[1].count)
+    columns = cx.compute(apart, x.dtype, x.device, body, [x], ops=4)
+    cx.realize(columns)
+    found = reshaped(columns, size)
+    return NotImplemented if found is None else found
 
 
 @lowering(aten.col2im.default)
