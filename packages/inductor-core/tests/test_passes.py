@@ -12,7 +12,7 @@ from core_graphs import check, compiled, record
 from fxloom_inductor_core import InductorOptions
 from fxloom_inductor_core.passes import pipeline
 from fxloom_inductor_core.passes.dead_calls import remove_dead_calls
-from fxloom_inductor_core.scheduler.fusion_rules import FUSION_RULES
+from fxloom_inductor_core.scheduler.fusion_vetoes import FUSION_VETOES
 from fxloom_interfaces import meta, telemetry
 from fxloom_interfaces.errors import InternalError
 
@@ -98,6 +98,6 @@ def test_every_fusion_rule_has_to_agree(refuses: bool, monkeypatch: pytest.Monke
         asked.append(len(merge.members))
         return not refuses
 
-    monkeypatch.setattr("fxloom_inductor_core.scheduler.fusion.FUSION_RULES", [*FUSION_RULES, a_rule])
+    monkeypatch.setattr("fxloom_inductor_core.scheduler.fusion.FUSION_VETOES", [*FUSION_VETOES, a_rule])
     found = check(lambda x: (x * 2).sum(-1).exp(), X)
     assert asked and (len(found.program.launches()) > 1) is refuses

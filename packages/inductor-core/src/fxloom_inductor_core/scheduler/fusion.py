@@ -2,7 +2,7 @@
 
 In: a `LoweredGraph`. Out: groups in an order that keeps every dependency. Two groups may merge when their spaces have a common
 refinement, every value one takes from the other is read at the very index at which it was written, no path leads from one to the
-other through a third, and the rules of `fusion_rules` agree. Invariant: program order decides all ties, so the same graph gives the
+other through a third, and the rules of `fusion_vetoes` agree. Invariant: program order decides all ties, so the same graph gives the
 same groups.
 
 Programs have tens of thousands of loops, so no step walks all groups. Sets of groups are ints, a bit for each number: what a
@@ -23,7 +23,7 @@ import sympy
 from fxloom_inductor_core.ir.graph import ExternCall, LoweredGraph, Work
 from fxloom_inductor_core.ir.loops import Loop, exprs_of, map_exprs
 from fxloom_inductor_core.options import InductorOptions
-from fxloom_inductor_core.scheduler.fusion_rules import FUSION_RULES, Merge
+from fxloom_inductor_core.scheduler.fusion_vetoes import FUSION_VETOES, Merge
 from fxloom_inductor_core.scheduler.groups import Group, Member, Space, Traits
 from fxloom_inductor_core.scheduler.spaces import Axes, collapse, linear_parts, refine
 from fxloom_interfaces.codegen import Capabilities, Codegen
@@ -226,7 +226,7 @@ class Scheduler:
         depends = first.number in second.before
         for space, members in self._candidates(first, second, depends):
             merge = Merge(first, second, space, members, depends, capabilities)
-            if not all(rule(merge) for rule in FUSION_RULES):
+            if not all(rule(merge) for rule in FUSION_VETOES):
                 continue
             if self._indices_agree(space, members, {**first.writes, **second.writes}):
                 self._merge(first, second, space, members)

@@ -1,6 +1,6 @@
-"""What may be fused: rules about two groups of loops that could run in one loop nest.
+"""What is not to be fused, of the pairs that `fusion` proposes: each rule may refuse two groups of loops one loop nest.
 
-In: a `Merge`, two groups and how they would run together. Out: True from every rule of `FUSION_RULES`, or they stay apart. These are
+In: a `Merge`, two groups and how they would run together. Out: True from every rule of `FUSION_VETOES`, or they stay apart. These are
 rules of the target and of speed. That values are read where they were written, and that no cycle arises, is not decided by rules:
 `fusion` sees to it.
 """
@@ -82,7 +82,7 @@ def target_fuses_with_reductions(merge: Merge) -> bool:
 
 
 #: All have to agree; the ones that are cheap to ask come first.
-FUSION_RULES: list[FusionRule] = [
+FUSION_VETOES: list[FusionRule] = [
     fits_in_one_launch,
     scatters_stay_alone,
     target_fuses_pointwise,
