@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fxloom_inductor_core.lowering import (  # noqa: F401  # imported for what they register
+    arithmetic,
     attention,
     columns,
     convolution,

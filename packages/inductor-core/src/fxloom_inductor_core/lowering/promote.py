@@ -18,6 +18,7 @@ from fxloom_inductor_core.ir.tensors import AnyTensor, Index, Tensor, View
 from fxloom_interfaces.dtypes import dtype_name, is_float, opmath, torch_dtype
 from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.expr import Expr, at_most_one
+from fxloom_interfaces.ops import OPS
 from fxloom_ops.wide_numbers import takes_wide_number
 
 if TYPE_CHECKING:
@@ -147,3 +148,19 @@ def result_device(tensors: Sequence[AnyTensor]) -> str:
         if len(tensor.size) > 0:
             return tensor.device
     return next((t.device for t in tensors if t.device != "cpu"), tensors[0].device)
+
+
+def result_dtype(cx: LoweringContext) -> str:
+    """Of the result of the node that is being lowered."""
+    return dtype_name(cx.fake.dtype)
+
+
+def binary(name: str) -> Callable[..., Any]:
+    """The rule of an operator that is one loop op of two operands, converted to the result's dtype."""
+
+    def rule(cx: LoweringContext, a: Any, b: Any) -> Any:
+        dtype = result_dtype(cx)
+        return elementwise(cx, [a, b], lambda ops, x, y: getattr(ops, name)(x, y), dtype=dtype, compute=dtype, heavy=OPS[name].heavy)
+
+    rule.__qualname__ = name
+    return rule
