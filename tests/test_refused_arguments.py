@@ -265,3 +265,12 @@ def test_error_inputs_of_some_operators(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_error_inputs_of_all_operators(backend: str) -> None:
     assert not _differences(lambda name: True, backend)
+
+
+@pytest.mark.parametrize(("axes", "dtype"), [(3, torch.bfloat16), (3, torch.int32), (2, torch.uint8)], ids=str)
+def test_averages_of_types_that_eager_has_no_kernel_for(axes: int, dtype: torch.dtype) -> None:
+    pool = torch.ops.aten.avg_pool3d if axes == 3 else torch.ops.aten.avg_pool2d
+    x = torch.ones([1, 1] + [4] * axes).to(dtype)
+    for run in (pool, fxloom.compile(lambda x, window: pool(x, window), fullgraph=True)):
+        with pytest.raises(NotImplementedError):
+            run(x, [2])

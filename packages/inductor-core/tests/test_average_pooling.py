@@ -43,3 +43,15 @@ def test_large_windows_and_masked_channels_last_are_the_librarys_on_the_cpu() ->
     assert graph.library_calls == (("aten.avg_pool2d", 1),)
     graph = check(lambda x: torch.ops.aten.avg_pool2d(x, [3, 3], [1, 1], [1, 1]), PLANES.to(memory_format=torch.channels_last))
     assert graph.library_calls == (("aten.avg_pool2d", 1),)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+def test_windows_along_three_axes_are_kernels_too(dtype: torch.dtype) -> None:
+    volumes = (torch.randn(2, 3, 7, 9, 8) * 10).to(dtype)
+    windows = (
+        ([2], [], [0], False, True, None),
+        ([3], [2], [1], True, False, None),
+        ([2, 3, 1], [1, 2, 1], [1, 1, 0], True, True, 5),
+    )
+    graph = check(lambda x: [torch.ops.aten.avg_pool3d(x, *window) for window in windows], volumes)
+    assert graph.fallbacks == () and graph.library_calls == ()

@@ -351,33 +351,6 @@ def _divisor(windows: list[_Windows], rank: int, include_pad: bool, override: in
     return cast(total, like.dtype)
 
 
-@decomposition(aten.avg_pool3d.default)
-def avg_pool3d(
-    x: Tensor,
-    kernel_size: list[int],
-    stride: list[int] = [],  # noqa: B006  # the schema's default, not written to
-    padding: list[int] = [0],  # noqa: B006
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    windows = _windows(x.shape[-3:], kernel_size, stride, padding, ceil_mode)
-    if windows is None or not may_reorder_sums(x.dtype) or not x.numel() or divisor_override == 0:
-        return NotImplemented
-    total = widen(x)
-    for number, axis in enumerate(windows):
-        at = x.dim() - 3 + number
-        reach = (axis.out - 1) * axis.step + axis.size
-        pads = [0] * (2 * x.dim())
-        pads[2 * (x.dim() - 1 - at)] = axis.pad
-        pads[2 * (x.dim() - 1 - at) + 1] = max(reach - axis.pad - axis.extent, 0)
-        padded = torch.constant_pad_nd(total, pads)
-        stop = (axis.out - 1) * axis.step + 1
-        terms = [torch.ops.aten.slice.Tensor(padded, at, place, place + stop, axis.step) for place in range(axis.size)]
-        total = functools.reduce(torch.add, terms)
-    return cast(total / _divisor(windows, x.dim(), count_include_pad, divisor_override, total), x.dtype)
-
-
 def _avg_pool_backward(
     grad: Tensor, x: Tensor, axes: int, size: Any, step: Any, pad: Any, ceil_mode: bool, include_pad: bool, override: int | None
 ) -> Any:

@@ -81,7 +81,7 @@ _call("segments are as long as the data says: eager's kernel walks them", "segme
 _call("on the CPU a copy of block after block takes a third of the time of a kernel; on GPUs it is one", "block_diag")
 _call(
     "averages of float64 whose order of sums can't be judged by a wider type, and windows of symbolic size; others are kernels",
-    "avg_pool2d_backward", "avg_pool3d", "avg_pool3d_backward",
+    "avg_pool2d_backward", "avg_pool3d_backward",
     "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d", "_adaptive_avg_pool3d_backward",
 )  # fmt: skip
 _call("its length is in the data", "bincount")

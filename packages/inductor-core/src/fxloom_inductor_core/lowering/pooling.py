@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import product
+from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +18,7 @@ from fxloom_inductor_core.ir.layouts import as_expr, fake_order
 from fxloom_inductor_core.ir.tensors import Index
 from fxloom_inductor_core.lowering.reduction import mean_dims
 from fxloom_inductor_core.lowering.registry import lowering
-from fxloom_interfaces.dtypes import dtype_info, is_float, opmath
+from fxloom_interfaces.dtypes import dtype_info, is_float, is_low_precision, opmath
 from fxloom_interfaces.expr import Expr, clamped, normalize
 
 if TYPE_CHECKING:
@@ -23,19 +26,26 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-_LARGEST_WINDOW = 25
+_LARGEST_WINDOW = 27
 
 
-def _pair(value: Sequence[int] | int) -> tuple[int, int]:
-    if isinstance(value, int):
-        return value, value
-    return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
+def _along_axes(value: Sequence[int] | int, axes: int) -> tuple[int, ...]:
+    """A number for each axis."""
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    return numbers * axes if len(numbers) == 1 else numbers
 
 
 def _inside(ops: Any, position: Expr, extent: Expr) -> Any:
     """Whether a position lies in [0, extent)."""
     value = ops.index_expr(position, "int64")
     return ops.logical_and(ops.ge(value, ops.constant(0, "int64")), ops.lt(value, ops.index_expr(extent, "int64")))
+
+
+def _eager_has(dtype: str, device: str, axes: int) -> bool:
+    """Whether eager has a kernel for averages of that type: of int64 on the CPU, of halves not along three axes there."""
+    if device.partition(":")[0] != "cpu":
+        return is_float(dtype)
+    return dtype == "int64" or (is_float(dtype) and not (axes == 3 and is_low_precision(dtype)))
 
 
 def _library_is_faster(device: str, large: bool, masked_channels_last: bool) -> bool:
@@ -54,28 +64,57 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    kernel, padding = _pair(kernel), _pair(padding)
-    step = _pair(stride) if stride else kernel
-    if divisor_override == 0 or x.dtype == "bool":
-        return NotImplemented
+    return _average_pool(cx, x, 2, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@lowering(aten.avg_pool3d.default)
+def avg_pool3d(
+    cx: LoweringContext,
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    return _average_pool(cx, x, 3, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _average_pool(
+    cx: LoweringContext,
+    x: Any,
+    axes: int,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    """Averages over windows along the last `axes` axes."""
+    kernel, padding = _along_axes(kernel, axes), _along_axes(padding, axes)
+    step = _along_axes(stride, axes) if stride else kernel
+    if divisor_override == 0 or not _eager_has(x.dtype, x.device, axes):
+        return NotImplemented  # it raises
     may_leave = [pad > 0 or ceil_mode for pad in padding]
-    large = kernel[0] * kernel[1] > _LARGEST_WINDOW
+    large = prod(kernel) > _LARGEST_WINDOW
     if _library_is_faster(x.device, large, any(may_leave) and fake_order(cx.fake) is not None):
         return cx.eager(cx.current, library=True)
     cx.realize(x)
     size = tuple(as_expr(s) for s in cx.fake.size())
-    acc, plane = opmath(x.dtype), x.size[-2:]
+    acc, plane = opmath(x.dtype), x.size[-axes:]
 
     def element(ops: Any, index: Index, number: Sequence[Expr]) -> Any:
-        where = tuple(normalize(i * s - p + n) for i, s, p, n in zip(index[-2:], step, padding, number, strict=True))
+        where = tuple(normalize(i * s - p + n) for i, s, p, n in zip(index[-axes:], step, padding, number, strict=True))
         inside = [_inside(ops, at, extent) for at, extent, masked in zip(where, plane, may_leave, strict=True) if masked]
-        read = lambda: x.load(ops, (*index[:-2], *where))  # noqa: E731
+        read = lambda: x.load(ops, (*index[:-axes], *where))  # noqa: E731
         return ops.to_dtype(ops.masked(reduce(ops.logical_and, inside), read, 0) if inside else read(), acc)
 
     def average(ops: Any, index: Index, total: Any) -> Any:
-        count: Expr = kernel[0] * kernel[1] if divisor_override is None else divisor_override
+        count: Expr = prod(kernel) if divisor_override is None else divisor_override
         if divisor_override is None and any(may_leave):
-            count = _numbers_in(index[-2:], plane, kernel, step, padding, count_include_pad)
+            count = _numbers_in(index[-axes:], plane, kernel, step, padding, count_include_pad)
         if is_float(acc):
             divisor = ops.constant(count, acc) if isinstance(count, int) else ops.to_dtype(ops.index_expr(count, "int64"), acc)
             return ops.to_dtype(ops.div(total, divisor), x.dtype)
@@ -87,10 +126,10 @@ def avg_pool2d(
         return cx.compute(size, x.dtype, x.device, lambda ops, at: average(ops, at, total.load(ops, at)), [total])
 
     def body(ops: Any, index: Index) -> Any:
-        numbers = [(i, j) for i in range(kernel[0]) for j in range(kernel[1])]
+        numbers = product(*(range(extent) for extent in kernel))
         return average(ops, index, reduce(ops.add, [element(ops, index, number) for number in numbers]))
 
-    pooled = cx.compute(size, x.dtype, x.device, body, [x], ops=kernel[0] * kernel[1], heavy=True)
+    pooled = cx.compute(size, x.dtype, x.device, body, [x], ops=prod(kernel), heavy=True)
     pooled.order = x.order
     return pooled
 
@@ -102,7 +141,7 @@ def _numbers_in(index: Index, plane: Index, kernel: Any, step: Any, padding: Any
         start = normalize(i * every - pad)
         low, high = (start, extent + pad) if include_pad else (clamped(start, 0, extent), extent)
         counts.append(normalize(clamped(start + width, 0, high) - low))
-    return normalize(counts[0] * counts[1])
+    return normalize(reduce(mul, counts))
 
 
 @lowering(aten._adaptive_avg_pool2d.default)
