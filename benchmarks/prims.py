@@ -186,7 +186,7 @@ def judge(mine: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None, s
     left, right, truth = left[known], right[known], truth[known]
     if not left.numel():
         return
-    ulps = 3 if eager.dtype.itemsize == 2 else 16
+    ulps = {2: 3, 4: 16}.get(eager.dtype.itemsize, 64)
     limit = 2 * (right - truth).abs().max() + ulps * torch.finfo(eager.dtype).eps * max(scale, float(truth.abs().max()))
     error = torch.minimum((left - truth).abs(), (left - right).abs())
     worst = int(error.argmax())

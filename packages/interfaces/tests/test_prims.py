@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -127,6 +129,15 @@ def graph(target: Any, *values: torch.Tensor, result: torch.Tensor) -> torch.fx.
     set_fake(call, result)
     made.output((call,))
     return torch.fx.GraphModule(torch.nn.Module(), made)
+
+
+def test_graphs_are_pickled_and_traced_again() -> None:
+    x = torch.rand(3, 4)
+    gm = graph(PRIMS["add"], x, x, result=x)
+    for again in (pickle.loads(pickle.dumps(gm)), copy.deepcopy(gm), torch.fx.symbolic_trace(gm)):
+        assert [node.target for node in again.graph.nodes if node.op == "call_function"] == [PRIMS["add"]]
+        assert torch.equal(again.forward(x, x)[0], x + x)
+    assert pickle.loads(pickle.dumps(PRIMS["add"])) is PRIMS["add"]
 
 
 def test_verifier_accepts_prims_and_refuses_the_rest() -> None:

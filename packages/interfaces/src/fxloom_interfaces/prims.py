@@ -11,7 +11,7 @@ So a function written in prims is a reference on real tensors, and a graph of pr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
+import torch.fx
 
 from fxloom_interfaces.errors import InternalError, IRError
 
@@ -62,6 +63,16 @@ def recording(recorder: Recorder) -> Iterator[None]:
         _RECORDER.reset(token)
 
 
+def _proxy_in(values: Sequence[Any]) -> torch.fx.Proxy | None:
+    """What torch.fx traces a graph with, as when a pickled one is made again; None where nothing is traced."""
+    for value in values:
+        if isinstance(value, torch.fx.Proxy):
+            return value
+        if isinstance(value, (list, tuple)) and (proxy := _proxy_in(value)) is not None:
+            return proxy
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prim:
     """One prim. infer: from operands as `Meta` and options to results; raises IRError where the rules are broken."""
@@ -74,10 +85,16 @@ class Prim:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         recorder = _RECORDER.get()
-        return self.reference(*args, **kwargs) if recorder is None else recorder.record(self, args, kwargs)
+        if recorder is not None:
+            return recorder.record(self, args, kwargs)
+        proxy = _proxy_in((*args, *kwargs.values()))
+        return self.reference(*args, **kwargs) if proxy is None else proxy.tracer.create_proxy("call_function", self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"prims.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self.name,)
 
     @property
     def __name__(self) -> str:
@@ -85,6 +102,10 @@ class Prim:
 
 
 PRIMS: dict[str, Prim] = {}
+
+
+def _named(name: str) -> Prim:
+    return PRIMS[name]
 
 
 def _define(name: str, family: str, doc: str, infer: Infer, reference: Callable[..., Any]) -> None:
@@ -713,3 +734,11 @@ _define(
 
 #: the prims as attributes: `p.add(x, y)`
 p = SimpleNamespace(**PRIMS)
+
+
+def __getattr__(name: str) -> Prim:
+    """`fxloom_interfaces.prims.add` is a prim, by which name the code of graphs calls it."""
+    try:
+        return PRIMS[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
