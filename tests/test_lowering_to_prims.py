@@ -200,6 +200,19 @@ def test_sizes_stay_symbols(fn: Callable[..., torch.Tensor]) -> None:
     assert not calls_of(graphs[0])
 
 
+def test_floats_stay_symbols() -> None:
+    def fn(x: torch.Tensor, s: float) -> torch.Tensor:
+        y = torch.nn.functional.elu(x, s) + torch.lerp(x, x * 2, s) * (1 - s)
+        return torch.addcmul(y, x, x, value=s) + torch.full((3,), s * 2) + x.clamp(min=-s)
+
+    compiled, graphs = through_prims(fn)
+    for s in (0.3, 0.7, 0.9):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x, s), fn(x, s))
+    assert len(graphs) == 2  # of the first number, and of any
+    assert not any(calls_of(gm) for gm in graphs)
+
+
 def test_sizes_that_are_in_the_data() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         chosen = x[x > 0]

@@ -38,4 +38,4 @@ def may_reorder_sums(dtype: torch.dtype) -> bool:
 
     float64 has no wider type to judge the difference by, and where terms cancel each other it is more than a last bit.
     """
-    return dtype in (torch.float32, torch.float16, torch.bfloat16) or not _AVAILABLE.get()
+    return dtype in (torch.float32, torch.float16, torch.bfloat16) or (dtype is torch.float64 and not _AVAILABLE.get())

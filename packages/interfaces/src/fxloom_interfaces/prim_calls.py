@@ -83,6 +83,10 @@ _call(
     " reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward"
     " replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward",
 )
+_call(
+    "of images of bytes: eager's kernels weigh them in fixed point",
+    "upsample_bilinear2d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
+)
 _call("windows that draws place", "fractional_max_pool2d fractional_max_pool3d")
 
 
@@ -95,6 +99,7 @@ def documentation() -> str:
     lines += [
         "| an operator of a library beside torch | those of other namespaces than `aten`, `prims` and `fxloom` |",
         "| complex numbers and other elements that no prim takes | any, where an operand or a result has such elements |",
+        "| an operator whose plain numbers are known when the graph runs | `fxloom.aten_NAME`, for any operator of ATen |",
         "| carries graphs of its own, which are graphs of prims | `cond` and its like |",
     ]
     return "\n".join(lines) + "\n"
@@ -109,6 +114,8 @@ def call_reason(target: Any, values: Iterable[Any]) -> str | None:
     reason = CALLS.get(f"{target.namespace}.{target.overloadpacket.__name__}")
     if reason is not None:
         return reason
+    if target.namespace == "fxloom" and target.overloadpacket.__name__.startswith("aten_"):
+        return "an operator whose plain numbers are known when the graph runs"
     if target.namespace not in ("aten", "prims", "fxloom"):
         return "an operator of a library beside torch"
     if any(isinstance(value, torch.Tensor) and value.dtype not in ANY for value in values):

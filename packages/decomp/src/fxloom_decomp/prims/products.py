@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_decomp.prims.operands import Number, aligned, broadcast, full_like, reshaped, to, widened
+from fxloom_decomp.prims.operands import Number, aligned, axis_of, broadcast, full_like, reshaped, to, widened
 from fxloom_decomp.prims.registry import prims_rule
+from fxloom_decomp.prims.shape import roll
 from fxloom_interfaces.prims import p
 
 aten = torch.ops.aten
@@ -80,6 +81,17 @@ def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 
 @prims_rule(aten.baddbmm.default)
 def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     return _added(p.bmm, x, a, b, beta, alpha)
+
+
+@prims_rule(aten.linalg_cross.default)
+def cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Of integers; others have a decomposition."""
+    if x.dtype.is_floating_point or x.dtype != y.dtype:
+        return NotImplemented
+    a, b = aligned(x, y)
+    axis = axis_of(a, dim)
+    second, third = [roll(value, [-1], [axis]) for value in (a, b)], [roll(value, [-2], [axis]) for value in (a, b)]
+    return p.sub(p.mul(second[0], third[1]), p.mul(third[0], second[1]))
 
 
 @prims_rule(aten.addmv.default)
