@@ -108,3 +108,13 @@ def test_a_rule_that_is_registered_late_is_in_the_table() -> None:
         assert aten.bartlett_window.default in fxloom_decomp.table("inductor")
     finally:
         del REGISTRY[aten.bartlett_window.default]
+
+
+def test_statistics_of_batch_norm_have_eagers_type() -> None:
+    x = torch.rand(3, 2, 4, dtype=torch.bfloat16)
+    rule = fxloom_decomp.table("inductor")[aten.native_batch_norm.default]
+    for weight, running in ((torch.bfloat16, torch.bfloat16), (torch.float32, torch.float32), (None, torch.float32), (None, torch.bfloat16)):
+        scale = None if weight is None else torch.ones(2, dtype=weight)
+        mean, var = torch.zeros(2, dtype=running), torch.ones(2, dtype=running)
+        eager = torch.native_batch_norm(x, scale, None, mean, var, False, 0.1, 1e-5)
+        assert [value.dtype for value in rule(x, scale, None, mean, var, False, 0.1, 1e-5)] == [value.dtype for value in eager]

@@ -201,8 +201,10 @@ def _evaluate(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tenso
     return _scaled(x, _per_channel(mean, x.dim()), _per_channel(rstd, x.dim()), weight, bias)
 
 
-def _nothing(x: Tensor, weight: Tensor | None) -> Tensor:
-    return torch.full((0,), 0, dtype=widen(x).dtype, device=x.device)
+def _nothing(x: Tensor, weight: Tensor | None, running_mean: Tensor) -> Tensor:
+    """The statistics that are not taken, of their type: it is that of the first of weight and running mean that is there."""
+    given = running_mean if weight is None else weight
+    return torch.full((0,), 0, dtype=_statistics_dtype(x, given), device=x.device)
 
 
 @decomposition(aten.native_batch_norm.default)
@@ -223,7 +225,7 @@ def native_batch_norm(
         return _with_kept_statistics(x, weight, bias, eps)
     if running_mean is None or running_var is None:
         return NotImplemented
-    return _evaluate(x, weight, bias, running_mean, running_var, eps), _nothing(x, weight), _nothing(x, weight)
+    return _evaluate(x, weight, bias, running_mean, running_var, eps), _nothing(x, weight, running_mean), _nothing(x, weight, running_mean)
 
 
 @decomposition(aten._native_batch_norm_legit.no_stats)
@@ -247,7 +249,7 @@ def batch_norm_no_training(
 ) -> Any:
     if x.numel() == 0 or x.dim() < 2:
         return NotImplemented
-    return _evaluate(x, weight, bias, running_mean, running_var, eps), _nothing(x, weight), _nothing(x, weight)
+    return _evaluate(x, weight, bias, running_mean, running_var, eps), _nothing(x, weight, running_mean), _nothing(x, weight, running_mean)
 
 
 @decomposition(aten._native_batch_norm_legit_functional.default)
@@ -265,13 +267,13 @@ def batch_norm_functional(
         return NotImplemented
     if not training:
         out = _evaluate(x, weight, bias, running_mean, running_var, eps)
-        return out, _nothing(x, weight), _nothing(x, weight), running_mean, running_var
+        return out, _nothing(x, weight, running_mean), _nothing(x, weight, running_mean), running_mean, running_var
     out, mean, rstd, var = _train(x, weight, bias, eps)
     count = x.numel() // x.shape[1]
     unbiased = var * (count / max(count - 1, 1))
     new_mean = momentum * mean + (1 - momentum) * running_mean
     new_var = momentum * unbiased + (1 - momentum) * running_var
-    kept = _statistics_dtype(x, weight)
+    kept = _statistics_dtype(x, running_mean if weight is None else weight)
     return out, cast(mean, kept), cast(rstd, kept), cast(new_mean, running_mean.dtype), cast(new_var, running_var.dtype)
 
 
