@@ -258,6 +258,9 @@ for _name, _target, _allowed, _doc in _BINARY:
     _define(_name, "elementwise, two operands", _doc, _elementwise(_name, _allowed, 2), getattr(torch, _target))
 
 
+_define(
+    "trigamma", "elementwise, one operand", "derivative of digamma", _elementwise("trigamma", FLOATS, 1), lambda x: torch.polygamma(1, x)
+)
 _define("hypot", "elementwise, two operands", "length of (x, y), without overflow between", _elementwise("hypot", FLOATS, 2), torch.hypot)
 
 #: those of `torch.special`, which has kernels for float32 and float64 alone

@@ -20,7 +20,7 @@ _SIZES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 4))
 #: where functions have values, for those that are not defined everywhere
 _DOMAINS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), (-0.9, 0.9)),
-    **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10", "lgamma", "digamma", "bessel_y0", "bessel_y1"), (0.3, 4.0)),
+    **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10", "lgamma", "digamma", "trigamma", "bessel_y0", "bessel_y1"), (0.3, 4.0)),
     **dict.fromkeys(("modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1"), (0.3, 4.0)),
     **dict.fromkeys(("igamma", "igammac", "pow"), (0.3, 3.0)),
     "log1p": (-0.8, 3.0), "acosh": (1.1, 4.0), "ndtri": (0.1, 0.9), "zeta": (1.5, 4.0),

@@ -81,6 +81,18 @@ class PrimsContract:
             assert abs(first.mean().item() - mean) < 5 * deviation / 200, prim
             assert abs(first.std().item() - deviation) < 0.03 * deviation, prim
 
+    @pytest.mark.parametrize("name", ["gather", "index_select", "gather_nd", "scatter", "scatter_nd"])
+    def test_an_index_out_of_range_raises(self, name: str, compiler: Compiler, device: str) -> None:
+        """On the CPU; a device may stop the process's kernels, which no test should."""
+        if name in self.missing or torch.device(device).type != "cpu":
+            pytest.skip(f"no {name} on the CPU")
+        x, inside, outside = torch.ones(3), torch.tensor([2, 0]), torch.tensor([3, 0])
+        graph, tensors = graph_of(PRIMS[name], _indexed(name, x, inside))
+        run = compiler(graph)
+        tensors = [outside if value is inside else value for value in tensors]
+        with pytest.raises((IndexError, RuntimeError)):
+            run(*tensors)
+
     def test_graphs_of_several_prims(self, compiler: Compiler, device: str) -> None:
         """Results of results, two outputs, an input that is an output, one that is not used."""
         made = torch.fx.Graph()
@@ -99,6 +111,17 @@ class PrimsContract:
         torch.testing.assert_close(found[0], torch.exp(x + y))
         torch.testing.assert_close(found[1], torch.var(x + y, 1))
         torch.testing.assert_close(found[2], x)
+
+
+def _indexed(name: str, x: torch.Tensor, index: torch.Tensor) -> tuple[Any, ...]:
+    source = torch.zeros(index.shape)
+    return {
+        "gather": (x, 0, index),
+        "index_select": (x, index, 0),
+        "gather_nd": (x, [index]),
+        "scatter": (x, 0, index, source),
+        "scatter_nd": (x, [index], source),
+    }[name]
 
 
 def _call(graph: torch.fx.Graph, prim: Prim, *args: Any) -> torch.fx.Node:

@@ -269,11 +269,11 @@ prims_rule(aten.special_zeta.default, aten.special_zeta.other_scalar, aten.speci
 
 @prims_rule(aten.polygamma.default)
 def polygamma(n: int, x: Tensor) -> Tensor:
-    """Of order 1 and up, (-1)^(n + 1) n! ζ(n + 1, x)."""
+    """Of order 2 and up, (-1)^(n + 1) n! ζ(n + 1, x); that of order 1 eager computes in another way."""
     dtype = float_type(x)
     y = to(x, dtype)
-    if n == 0:
-        return p.digamma(y)
+    if n in (0, 1):
+        return p.trigamma(y) if n else p.digamma(y)
     if n < 0 or n > 20:
         return NotImplemented
     y = widened(y)
