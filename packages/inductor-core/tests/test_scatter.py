@@ -164,6 +164,14 @@ def test_an_index_of_one_for_a_tensor_without_axes() -> None:
     assert graph.fallbacks == ()
 
 
+def test_several_numbers_are_scattered_to() -> None:
+    """Numbers that are made at once share memory; those that a scatter goes on with do not."""
+    def program(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.index_reduce(0, i, s, "mean"), (x * 2).index_add(0, i, s), (x + 1).index_add(0, i, s) * 2, x * 3 + s
+
+    assert check(program, torch.tensor(1.0), torch.tensor([0]), torch.tensor(2.0)).fallbacks == ()
+
+
 @pytest.mark.parametrize("bad", [7, -1])
 def test_indices_out_of_range_raise(bad: int) -> None:
     index = ROWS.clone()

@@ -102,6 +102,7 @@ class _Planner:
         self.yielded: set[int] = set()
         self.settled: dict[int, list[int]] = {}  # step number -> outputs that nothing reads after it
         self.reading_groups = Counter(buffer for group in groups for buffer in group.reads)
+        self.scattered_to = {base for group in groups for base in group.bases().values()}  # their memory goes on under another name
 
     def run(self) -> Planned:
         for name, (source, dim) in sorted(self.graph.sizes.items()):
@@ -243,7 +244,8 @@ class _Planner:
         """These allocations, with all new numbers of a dtype that don't leave the program as elements of one tensor."""
         numbers: dict[tuple[str, str], list[str]] = {}
         for step in steps:
-            if isinstance(step, Allocate) and step.reuse is None and step.size == () and step.name not in self.outputs:
+            kept = isinstance(step, Allocate) and (step.name in self.outputs or step.name in self.scattered_to)
+            if isinstance(step, Allocate) and step.reuse is None and step.size == () and not kept:
                 numbers.setdefault((step.device, step.dtype), []).append(step.name)
         several = {kind: names for kind, names in numbers.items() if len(names) > 1}
         gone = {name for names in several.values() for name in names}
