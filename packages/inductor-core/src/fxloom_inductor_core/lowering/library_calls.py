@@ -57,6 +57,13 @@ _call(
     "eager's kernels for the CPU copy rows, ours choose each element (0.3; 0.2); on GPUs they are kernels",
     *(f"{kind}_pad{axes}d" for kind in ("reflection", "replication") for axes in (1, 2, 3)), "diag_embed",
 )  # fmt: skip
+_call("FFT libraries: MKL's, pocketfft, cuFFT", "_fft_c2c", "_fft_r2c", "_fft_c2r")
+_call("as many results as the data says", "nonzero", "nonzero_static", "masked_select")
+_call(
+    "a recurrence over time steps, of cuDNN or of eager's library",
+    "_ctc_loss", "_ctc_loss.Tensor", "_ctc_loss_backward", "_ctc_loss_backward.Tensor",
+)  # fmt: skip
+_call("a factorization, or made of one (LAPACK, cuSOLVER)", "cholesky_solve", "linalg_pinv.atol_rtol_tensor")
 _call("writes into its argument, a few rows of it", "embedding_renorm", "embedding_renorm_")
 _call(
     "eager's kernels are off by up to 4e-7 beyond 2 (airy_ai) and 5, in float64 too: ours could be right or equal to it, not both",
