@@ -45,7 +45,7 @@ _call("gradients of a convolution: one call of a library gives all three", "conv
 _call("recurrent layers and losses along alignments: loops over time that no prim has", "_thnn_fused_lstm_cell _thnn_fused_gru_cell _ctc_loss _ctc_loss_backward")  # noqa: E501  # one name list
 _call(
     "selection by eager's own algorithms: which of equal elements is chosen is part of the result",
-    "sort topk kthvalue median nanmedian mode",
+    "topk kthvalue median nanmedian mode",
 )
 _call(
     "the size of the result, or a number, is read from the data",
