@@ -175,6 +175,17 @@ def test_special_values(store: FileStore) -> None:
             assert torch.equal(got[[3, 10, 12]], want[[3, 10, 12]])
 
 
+def test_where_results_are_not_finite(store: FileStore) -> None:
+    powers = 10.0 ** torch.arange(-44, 39, dtype=torch.float64)
+    x = torch.cat([powers, -powers]).float()
+    arguments = [[x, torch.empty_like(x)] for _ in ACCURACY]
+    run([pointwise(n, ["float32"], "float32", len(x)) for n in ACCURACY], arguments, store)
+    for name, (_, got) in zip(ACCURACY, arguments, strict=True):
+        want = compute(name, [x.double()], "float64").float()
+        assert torch.equal(got.isnan(), want.isnan()), name
+        assert torch.equal(got.isinf(), want.isinf()), name
+
+
 def test_bfloat16_rounds_to_nearest_even(store: FileStore) -> None:
     x = torch.tensor([1.00390625, 1.01171875, 3.4e38, float("nan"), float("inf"), 1e-40])
     out = torch.empty(len(x), dtype=torch.bfloat16)

@@ -333,7 +333,8 @@ FXLOOM_INLINE float asinh_f32(float x) {
 FXLOOM_INLINE float acosh_f32(float x) {
     const float t = x - 1.0f;
     const float far = log_f32(x) + 0.693147182f;
-    return x > 1e9f ? far : log1p_f32(t + __builtin_sqrtf(madd(t, t, t + t)));
+    const float squared = madd(t, t, t + t);  // positive again below -1
+    return x > 1e9f ? far : log1p_f32(t + __builtin_sqrtf(t < 0.0f ? t : squared));
 }
 
 // 2 ulp. atan(x) = pi/2 - atan(1/x) beyond 1
