@@ -75,3 +75,14 @@ def test_one_element_is_left(name: str, backend: str) -> None:
     for size in (5, 4, 2, 3):
         x = torch.zeros(size)
         torch.testing.assert_close(compiled(x), ONE_LEFT[name](x), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_floors_of_quotients_that_are_not_finite(dtype: torch.dtype) -> None:
+    limits = torch.finfo(dtype)
+    values = [limits.max, -limits.max, limits.tiny, -0.25, 0.5, 0.0, -0.0, 3.0, torch.inf, -torch.inf, torch.nan]
+    x, y = (t.flatten().contiguous() for t in torch.meshgrid(*[torch.tensor(values, dtype=dtype)] * 2, indexing="ij"))
+    got = fxloom.compile(lambda x, y: (x // y, torch.div(x, y, rounding_mode="floor")), fullgraph=True)(x, y)
+    for result in got:
+        torch.testing.assert_close(result, x // y, equal_nan=True)
+    assert sum(fxloom.stats().kernels.values()) > 0
