@@ -77,7 +77,7 @@ def threshold(x: Tensor, threshold: Number, value: Number) -> Tensor:
 
 @decomposition(aten.threshold_backward.default)
 def threshold_backward(grad: Tensor, x: Tensor, threshold: Number) -> Tensor:
-    return torch.where(x <= threshold, torch.full((), 0, dtype=grad.dtype, device=grad.device), grad)
+    return torch.where(_as_compared(x) <= threshold, torch.full((), 0, dtype=grad.dtype, device=grad.device), grad)
 
 
 @decomposition(aten.leaky_relu.default, promote=OPMATH)
@@ -100,6 +100,12 @@ def prelu_kernel_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tens
     return torch.where(x > 0, grad, weight * grad), torch.where(x > 0, 0.0, x * grad)
 
 
+def _unless(x: Tensor, changed: Tensor) -> Tensor:
+    """Where a gradient passes unchanged: not where `changed`, nor, in eager's vector code on the CPU, where x is NaN."""
+    passes = torch.logical_not(changed)
+    return passes & (x == x) if x.device.type == "cpu" else passes
+
+
 @decomposition(aten.elu.default, promote=OPMATH, floats_only=True)
 def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
     return torch.where(x > 0, x * scale, torch.expm1(x * input_scale) * (alpha * scale))
@@ -111,7 +117,7 @@ def elu_backward(grad: Tensor, alpha: Number, scale: Number, input_scale: Number
         negative = grad * input_scale * (x + alpha * scale)
     else:
         negative = grad * (input_scale * alpha * scale) * torch.exp(x * input_scale)
-    return torch.where(x <= 0, negative, grad * scale)
+    return torch.where(_unless(x, x <= 0), grad * scale, negative)
 
 
 @decomposition(aten.celu.default, promote=OPMATH)
@@ -172,7 +178,7 @@ def hardtanh(x: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
 
 @decomposition(aten.hardtanh_backward.default, promote=OPMATH)
 def hardtanh_backward(grad: Tensor, x: Tensor, min_val: Number, max_val: Number) -> Tensor:
-    return torch.where((x <= min_val) | (x >= max_val), 0.0, grad)
+    return torch.where(_unless(x, (x <= min_val) | (x >= max_val)), grad, 0.0)
 
 
 @decomposition(aten.hardsigmoid.default, promote=OPMATH, floats_only=True)
@@ -197,7 +203,7 @@ def hardswish(x: Tensor) -> Tensor:
 
 @decomposition(aten.hardswish_backward.default, promote=OPMATH)
 def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
-    return torch.where(x <= -3, 0.0, torch.where(x < 3, grad * (x / 3 + 0.5), grad))
+    return torch.where(x <= -3, 0.0, torch.where(_unless(x, x < 3), grad, grad * (x / 3 + 0.5)))
 
 
 @decomposition(aten.hardshrink.default, floats_only=True)
@@ -207,7 +213,8 @@ def hardshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
 
 @decomposition(aten.hardshrink_backward.default)
 def hardshrink_backward(grad: Tensor, x: Tensor, lambd: Number) -> Tensor:
-    return torch.where((x >= -lambd) & (x <= lambd), torch.full((), 0, dtype=grad.dtype, device=grad.device), grad)
+    passes = _unless(x, (x >= -lambd) & (x <= lambd))
+    return torch.where(passes, grad, torch.full((), 0, dtype=grad.dtype, device=grad.device))
 
 
 @decomposition(aten.softshrink.default)
@@ -220,7 +227,8 @@ def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
 
 @decomposition(aten.softshrink_backward.default)
 def softshrink_backward(grad: Tensor, x: Tensor, lambd: Number) -> Tensor:
-    return torch.where((x >= -lambd) & (x <= lambd), torch.full((), 0, dtype=grad.dtype, device=grad.device), grad)
+    passes = _unless(x, (x >= -lambd) & (x <= lambd))
+    return torch.where(passes, grad, torch.full((), 0, dtype=grad.dtype, device=grad.device))
 
 
 @decomposition(aten.glu.default, promote=OPMATH, floats_only=True)
