@@ -1,4 +1,4 @@
-"""Checks that eager's kernels make besides those of shapes: dtypes, numbers that do not fit them, unknown option strings.
+"""Checks that eager's kernels make besides those of sizes (`size_checks`): dtypes, numbers that do not fit them, unknown option strings.
 
 Shape rules and Meta kernels say what a result looks like; whether 300 fits into uint8, or what `approximate="foo"` is, the kernel
 itself checks when it runs. A compiled kernel has no such checks. So the eager kernel is run once for each kind of call,
@@ -10,6 +10,7 @@ Checks of the values in tensors are not made here.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -34,7 +35,9 @@ _NAMES = frozenset(
         "floor_divide", "__and__", "__or__", "hardswish",
         # of several dtypes
         "lerp", "complex", "polar", "index_add", "index_copy", "index_reduce", "gather", "scatter", "scatter_add", "scatter_reduce",
-        "addmm", "addmv", "addr", "addbmm", "baddbmm", "native_layer_norm", "_aminmax",
+        "addmm", "addmv", "addr", "addbmm", "baddbmm", "native_layer_norm", "_aminmax", "index_select", "index_put", "_index_put_impl",
+        "nll_loss_forward", "nll_loss2d_forward", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
+        "native_group_norm", "searchsorted", "bucketize",
         # of one dtype and options
         "smooth_l1_loss", "huber_loss", "mse_loss", "soft_margin_loss", "binary_cross_entropy", "_softmax", "_log_softmax",
         "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "log_sigmoid_forward", "_prelu_kernel",
@@ -45,8 +48,8 @@ _NAMES = frozenset(
 )  # fmt: skip
 #: elementwise ones that look at values, or answer with no tensor
 _UNCHECKED = frozenset({"equal", "mvlgamma", "clone", "positive"})
-#: tensors of positions along axes that have one element here
-_POSITIONS = frozenset({"index", "indices"})
+#: tensors of positions along axes that may have one element here
+_POSITIONS = frozenset({"index", "indices", "target", "sorter"})
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _passed: dict[Any, None] = {}
 _PASSED_LIMIT = 50_000
@@ -205,6 +208,18 @@ def _normalized(args: list[Any]) -> list[Any]:
     return [args[0], args[0].shape[args[0].dim() - len(args[1]) :], *args[2:]]
 
 
+def _grouped(args: list[Any]) -> list[Any]:
+    """Of `native_group_norm`: one group of the sample."""
+    size = args[0].shape
+    return [*args[:3], size[0], size[1], math.prod(size[2:]), 1, *args[7:]]
+
+
+def _written(args: list[Any]) -> list[Any]:
+    """Of `index_put`: one element, as only dtypes matter (`size_checks` has the rest)."""
+    place = torch.zeros(1, dtype=torch.int64, device=args[0].device)
+    return [args[0].new_zeros(1), [place], args[2].new_zeros(()), *args[3:]]
+
+
 def _dropped(args: list[Any]) -> list[Any]:
     """Of `native_dropout`, which looks at the probability only where there are elements."""
     if args[2] is not False:
@@ -213,7 +228,9 @@ def _dropped(args: list[Any]) -> list[Any]:
 
 
 _ADAPTED: dict[str, Callable[[list[Any]], list[Any]]] = {
-    "aten::constant_pad_nd": _padded, "aten::native_layer_norm": _normalized, "aten::native_dropout": _dropped
+    "aten::constant_pad_nd": _padded, "aten::native_layer_norm": _normalized, "aten::native_dropout": _dropped,
+    "aten::native_group_norm": _grouped, "aten::index_put": _written, "aten::index_put_": _written,
+    "aten::_index_put_impl": _written, "aten::_index_put_impl_": _written,
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from fxloom_shapes.fake.argument_checks import check_call
 from fxloom_shapes.fake.descriptor import CONJ, NEG
 from fxloom_shapes.fake.devices import with_requested_device
 from fxloom_shapes.fake.plans import Fresh, Nest, Number, Plan, SameAs, SharedFresh, Uncached, ViewOf
+from fxloom_shapes.fake.size_checks import check_sizes
 from fxloom_shapes.fake.tensor import AmbiguousCopy, FakeStorage, FakeTensor, make_fake, set_dispatcher
 from fxloom_shapes.propagation.active_context import symbols_of_context
 from fxloom_shapes.propagation.arguments import Key, RealTensor, environment, key_of, tensors_of, with_fakes
@@ -124,6 +125,7 @@ def propagate(func: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None = N
         made_plan = _make_plan(func, info, args, kwargs or {}, mode)
         if made_plan is None:
             return decompose(func, args, kwargs or {})
+        check_sizes(func, args, kwargs or {})
         check_call(func, args, kwargs or {})
         plan = made_plan.plan if isinstance(made_plan, Uncached) else made_plan
         if isinstance(made_plan, Uncached):
