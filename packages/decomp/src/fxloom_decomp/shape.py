@@ -128,6 +128,8 @@ def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
 @decomposition(aten.pixel_unshuffle.default)
 def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
     *lead, c, h, w = x.shape
+    if x.numel() == 0:
+        return torch.clone(x)  # eager leaves the shape as it is
     n = len(lead)
     parts = x.reshape([*lead, c, h // factor, factor, w // factor, factor])
     order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]

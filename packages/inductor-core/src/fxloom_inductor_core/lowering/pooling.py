@@ -153,4 +153,6 @@ def adaptive_avg_pool2d(cx: LoweringContext, x: Any, output: Sequence[int]) -> A
     height, width = x.size[-2], x.size[-1]
     if not isinstance(height, int) or not isinstance(width, int) or height % output[0] or width % output[1]:
         return NotImplemented
+    if height == 0 or width == 0:
+        return NotImplemented  # eager raises, unless nothing is averaged
     return avg_pool2d(cx, x, (height // output[0], width // output[1]))
