@@ -86,3 +86,15 @@ def test_floors_of_quotients_that_are_not_finite(dtype: torch.dtype) -> None:
     for result in got:
         torch.testing.assert_close(result, x // y, equal_nan=True)
     assert sum(fxloom.stats().kernels.values()) > 0
+
+
+@pytest.mark.parametrize("divide", [torch.fmod, torch.remainder, torch.floor_divide], ids=lambda f: f.__name__)
+def test_numbers_that_change_to_zero_in_the_dtype(divide: Callable[[Tensor, int], Tensor]) -> None:
+    compiled = fxloom.compile(lambda x, n: divide(x, n))
+    x = torch.arange(9, dtype=torch.uint8)
+    for number in (3, 5, 7, 256, 260, 512):
+        if number % 256:
+            assert torch.equal(compiled(x, number), divide(x, number))
+        else:
+            with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                compiled(x, number)

@@ -103,7 +103,10 @@ def _may_raise(dtype: str, divisor: Any) -> bool:
     """True where eager's integer kernel has to decide: on the CPU it raises where an element of the divisor is zero."""
     if not is_integer(dtype):
         return False
-    return divisor.device == "cpu" if is_tensor(divisor) else divisor == 0
+    if is_tensor(divisor):
+        return divisor.device == "cpu"
+    # a number that may change: one that is not zero may be zero in a narrow dtype
+    return divisor == 0 if isinstance(divisor, (int, float)) else dtype != "int64"
 
 
 @lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
