@@ -157,10 +157,39 @@ def written_to_a_part_of_itself(x: Tensor) -> Any:
     return x
 
 
+REVERSED = torch.tensor([[2, 1, 0]] * 3).t()
+
+
+def scattered_over_itself(x: Tensor) -> Any:
+    return x.scatter_(0, REVERSED, x)
+
+
+def added_to_itself(x: Tensor) -> Any:
+    return x.index_add_(0, REVERSED[:, 0], x.view(3, 3))
+
+
+def written_over_itself(x: Tensor) -> Any:
+    x[REVERSED[:, 0]] = x
+    return x
+
+
+def put_over_itself(x: Tensor) -> Any:
+    return x.put_(REVERSED, x)
+
+
+def chosen_over_itself(x: Tensor) -> Any:
+    return x.masked_scatter_(x != 1, x)
+
+
+def selected_into_itself(x: Tensor) -> Any:
+    return torch.index_select(x, 0, REVERSED[:, 0], out=x)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "program",
-    [rows_moved, copied_from_its_transpose, multiplied_by_its_transpose, one_row_from_another, written_to_a_part_of_itself],
+    [scattered_over_itself, added_to_itself, written_over_itself, put_over_itself, chosen_over_itself, selected_into_itself]
+    + [rows_moved, copied_from_its_transpose, multiplied_by_its_transpose, one_row_from_another, written_to_a_part_of_itself],
     ids=lambda program: program.__name__,
 )
 def test_what_is_written_overlaps_what_is_read(program: Callable[..., Any], backend: str) -> None:

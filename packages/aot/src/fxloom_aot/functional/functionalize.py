@@ -27,6 +27,7 @@ from fxloom_aot.functional.views import (
     overlap_in_part,
     overlaps_itself,
     replay,
+    same_memory,
     with_gaps_of,
     with_strides_of,
     write_back,
@@ -57,6 +58,16 @@ _WIDEST = {
     bool: torch.bool, torch.SymBool: torch.bool, int: torch.int64, torch.SymInt: torch.int64,
     float: torch.float64, torch.SymFloat: torch.float64, complex: torch.complex128,
 }  # fmt: skip
+
+#: write elements in another order than that in which they read: of one memory read and written, eager refuses it or what has been
+#: written is read again
+_IN_ANOTHER_ORDER = frozenset(
+    "aten::" + name
+    for name in (
+        "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_put", "_index_put_impl", "index_reduce", "put",
+        "masked_scatter", "index_select", "take", "gather", "mm", "mv", "bmm", "addmm", "addmv", "addbmm", "baddbmm",
+    )
+)  # fmt: skip
 
 
 class RejectedInBackward(InternalError):
@@ -380,6 +391,12 @@ class Functionalizer:
             for target in written.get(id(read.storage_token), ()):
                 if read is not target and overlap_in_part(self.view_of(read).desc, self.view_of(target).desc):
                     self.reject(entry, f"{entry.op} writes to a part of the memory that it reads")
+        if entry.op._schema.name.rstrip("_") in _IN_ANOTHER_ORDER:
+            names = {name for _, name, _ in schema_info(entry.op).writes}
+            for read in values_of([value for name, value in given.items() if name not in names]):
+                for target in written.get(id(read.storage_token), ()):
+                    if read is target or same_memory(self.view_of(read).desc, self.view_of(target).desc):
+                        self.reject(entry, f"{entry.op} writes to the memory that it reads, in another order")
 
     def _refuse_sharing(self, entry: Entry, targets: list[Any], given: Mapping[str, Any]) -> None:
         """Reject a library's operator that may read, through another argument, what it wrote."""

@@ -289,6 +289,12 @@ def overlap_in_part(a: Descriptor, b: Descriptor) -> bool:
     return False
 
 
+def same_memory(a: Descriptor, b: Descriptor) -> bool:
+    """True when two tensors on one memory are the same cells in the same order."""
+    whole = ((*d.size, *d.stride, d.offset) for d in (a, b))
+    return a.dtype == b.dtype and not is_empty(a.size) and same_size(*whole)
+
+
 #: make views that carry a bit saying that elements are conjugated or negated on reading
 LAZY = frozenset({aten._conj.default, aten._neg_view.default})
 
