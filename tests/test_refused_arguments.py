@@ -96,6 +96,7 @@ REFUSED: dict[str, Program] = {
     "written_number_dtype": lambda x: x.index_put((torch.tensor([0, 1]),), x[0, 0].long()),
     "written_int16": lambda x: x.index_put((torch.zeros(2, dtype=torch.int16),), x[0]),
     "cross_entropy_weight": lambda x: F.cross_entropy(x, torch.zeros(4, dtype=torch.long), x[0].double()),
+    "margin_weight": lambda x: F.multi_margin_loss(x, torch.zeros(4, dtype=torch.long), weight=x[0].double()),
     "batch_norm_weight": lambda x: F.batch_norm(x, None, None, x[0].double(), training=True),
     "batch_norm_mean": lambda x: F.batch_norm(x, x[0].double(), x[0].double()),
     "group_norm_weight": lambda x: F.group_norm(x, 5, x[0].double()),

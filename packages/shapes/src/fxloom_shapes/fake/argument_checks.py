@@ -37,7 +37,7 @@ _NAMES = frozenset(
         "lerp", "complex", "polar", "index_add", "index_copy", "index_reduce", "gather", "scatter", "scatter_add", "scatter_reduce",
         "addmm", "addmv", "addr", "addbmm", "baddbmm", "native_layer_norm", "_aminmax", "index_select", "index_put", "_index_put_impl",
         "nll_loss_forward", "nll_loss2d_forward", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
-        "native_group_norm", "searchsorted", "bucketize",
+        "native_group_norm", "searchsorted", "bucketize", "multi_margin_loss",
         # of one dtype and options
         "smooth_l1_loss", "huber_loss", "mse_loss", "soft_margin_loss", "binary_cross_entropy", "_softmax", "_log_softmax",
         "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "log_sigmoid_forward", "_prelu_kernel",
