@@ -192,9 +192,9 @@ def check_sample(op: Any, sample: Any, compiling: Callable[[Callable[..., Any]],
     if raised is not None:
         raise Mismatch("accepted", f"eager raises {type(raised).__name__}: {str(raised)[:120]}")
     again = sample_outcome(op.op, sample, prepared, 0)
-    other = sample_outcome(op.op, sample, prepared, 1)
-    record.random = record.random or not same(eager, other)
-    values = same(eager, other) and op.name not in UNWRITTEN
+    alike = all(same(eager, sample_outcome(op.op, sample, prepared, seed)) for seed in range(1, 9))  # few draws may agree by chance
+    record.random = record.random or not alike
+    values = alike and op.name not in UNWRITTEN
     exact: Any = None
     if values and op.dtype_is_low:
         try:
