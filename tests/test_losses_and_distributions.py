@@ -44,3 +44,15 @@ def test_training(name: str, backend: str) -> None:
     torch.testing.assert_close(result, wanted)
     torch.testing.assert_close(gradient, slope)
     assert fxloom.stats().graphs == 1
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_one_row_with_a_target_of_one_element(reduction: str) -> None:
+    def loss(x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.nll_loss(x, target, weight, reduction=reduction)
+
+    compiled = fxloom.compile(loss, fullgraph=True)
+    weight = torch.rand(5)
+    for target in (torch.tensor([2]), torch.tensor(3)):
+        x = torch.randn(5)
+        torch.testing.assert_close(compiled(x, target, weight), loss(x, target, weight))

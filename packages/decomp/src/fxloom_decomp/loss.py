@@ -106,6 +106,11 @@ def _chosen(value: Tensor, index: Tensor, axis: int) -> Tensor:
     return torch.squeeze(CHOOSE_CLASS(value, axis, torch.unsqueeze(index, axis)), axis)
 
 
+def _of_one_row(x: Tensor, target: Tensor) -> Tensor:
+    """The target of a row without a batch may have one element instead of no axes."""
+    return target.reshape([]) if x.dim() == target.dim() == 1 else target
+
+
 @decomposition(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default, floats_only=True)
 def nll_loss_forward(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
@@ -113,6 +118,7 @@ def nll_loss_forward(
     axis = _class_axis(x)
     if is_empty(x, [axis]) or target.dtype != torch.int64:
         return NotImplemented
+    target = _of_one_row(x, target)
     wide = widen(x)
     counted = target != ignore_index
     safe = torch.where(counted, target, 0)
@@ -140,7 +146,7 @@ def nll_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, total_weight: Tensor
 ) -> Tensor:
     axis = _class_axis(x)
-    if is_empty(x, [axis]) or target.dtype != torch.int64:
+    if is_empty(x, [axis]) or target.dtype != torch.int64 or x.dim() == target.dim() == 1:
         return NotImplemented
     flow = widen(grad)
     if reduction == _MEAN:
