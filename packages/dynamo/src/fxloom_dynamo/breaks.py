@@ -2,7 +2,8 @@
 
 In: a key of the catalogue and `details`, what differs from case to case. Out: a GraphBreak, which capture turns into the end of a graph,
 and the text that users see. Invariant: no key is used that is not in the catalogue. The catalogue has what all breaks of a kind have in
-common; the words after the key in a message are `details` and stand at each `graph_break(...)` call: grep the text to find the place.
+common; the words after the key in a message are `details` and stand where a break begins: at a `graph_break(...)` or `Break(...)` here,
+in `fxloom_shapes.errors` and what raises those, at a `GraphRejected(...)` of a backend. Grep the text in `packages/` to find the place.
 """
 
 from __future__ import annotations
