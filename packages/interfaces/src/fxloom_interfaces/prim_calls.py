@@ -66,6 +66,7 @@ _call(
 )
 _call("draws from distributions by rejection or without replacement", "multinomial poisson binomial randperm _standard_gamma _sample_dirichlet fxloom.choose_class")  # noqa: E501  # one name list
 _call("the program's own generator: draws that a saved state repeats", "fxloom.philox_uniform fxloom.philox_normal fxloom.philox_integers fxloom.philox_seeds")  # noqa: E501  # one name list
+_call("recurrent layers of a library, forward and backward", "fxloom.recurrent fxloom.recurrent_backward")
 _call("checks of the program: nothing is computed, and a failed one raises", "_assert_async _assert_scalar _assert_tensor_metadata fxloom.check _linalg_check_errors sym_constrain_range sym_constrain_range_for_size")  # noqa: E501  # one name list
 
 

@@ -230,10 +230,19 @@ class LoopBuilder(ABC):
         recorder = self.recorder(dict([*outer, *inner]), layout.device)
         where = flat_index(index, layout.stride, layout.offset) if not isinstance(node, Scatter) else 0
         inner_index: Index = tuple(0 if extent == 1 else s for s, extent in inner)
-        never_runs = any(extent == 0 for _, extent in (*outer, *inner))  # and its places may be divided by 0
+        never_runs = any(extent == 0 for _, extent in (*outer, *inner))
+
+        def value_at(at: Index, dtype: str) -> Any:
+            try:
+                return node.body(recorder, at)
+            except ZeroDivisionError:  # places in a tensor of nothing
+                if not never_runs:
+                    raise
+                return recorder.constant(0, dtype)
+
         ordered = False
         if isinstance(node, Reduction):
-            value = recorder.constant(0, node.acc_dtype) if never_runs else node.body(recorder, (*index, *inner_index))
+            value = value_at((*index, *inner_index), node.acc_dtype)
             results = recorder.reduction(node.kind, node.acc_dtype, value)
             recorder.store_reduction(node.out.name, where, results[node.result])
             ordered = node.kind in ("argmax", "argmin")
@@ -241,8 +250,7 @@ class LoopBuilder(ABC):
             where = flat_index(node.index_of(recorder, index), layout.stride, layout.offset)
             recorder.store(node.out.name, where, node.body(recorder, index), node.mode)
         else:
-            value = recorder.constant(0, layout.dtype) if never_runs else node.body(recorder, index)
-            recorder.store(node.out.name, where, value)
+            recorder.store(node.out.name, where, value_at(index, layout.dtype))
         return Loop(
             node.out.name,
             tuple((s, e) for s, e in outer if e != 1),
