@@ -171,7 +171,8 @@ def page(runs: list[dict[str, Any]]) -> str:
         "Written by `benchmarks/numerics.py --page`, from runs on the machines named below; what is measured stands at its top.",
         "`a / b / c`: largest distance of our result from eager's, of eager's from the exact one, and of ours from the exact one, in units",
         "in the last place; `=` where all results are eager's, bit by bit. `exact` means `options={\"numerics\": \"exact\"}`, under which",
-        "every row is `=`; `fast` differs from the default between fused operators of half precision only.",
+        "every row measured on a CPU is `=`, and all but `rms_norm` on a GPU; `fast` differs from the default between fused operators of",
+        "half precision only.",
     ]
     for run in runs:
         rows: dict[tuple[str, str], dict[str, Measured]] = {}

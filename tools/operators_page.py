@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from generated_page import refresh
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "operators.md"
 RUNS = ROOT / "docs" / "operators"
@@ -125,14 +127,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--record"]:
         record(arguments[1], Path(arguments[2]), arguments[3])
         return 0
-    text = page()
-    if arguments == ["--write"]:
-        PAGE.write_text(text)
-        return 0
-    stale = not PAGE.is_file() or PAGE.read_text() != text
-    if stale:
-        print("docs/operators.md is stale: python3 tools/operators_page.py --write")
-    return int(stale)
+    return refresh(PAGE, page(), arguments)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from generated_page import refresh
+
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "prims.md"
 
 HEAD = """# Prims
@@ -36,16 +38,5 @@ def page() -> str:
     return f"{HEAD.format(version=PRIMS_DIALECT)}\n{prims()}\n{calls()}"
 
 
-def main(arguments: list[str]) -> int:
-    text = page()
-    if arguments == ["--write"]:
-        PAGE.write_text(text)
-        return 0
-    stale = not PAGE.is_file() or PAGE.read_text() != text
-    if stale:
-        print("docs/prims.md is stale: python3 tools/prims_page.py --write")
-    return int(stale)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(refresh(PAGE, page(), sys.argv[1:]))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import torch
 
 from fxloom_codegen_cpp.emit import emit_kernel
 from fxloom_codegen_cpp.plugin import PLUGIN
-from fxloom_codegen_cpp.toolchain import cpu_isa, find_toolchain
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.expr import Expr, symbol
 from fxloom_interfaces.program import Axis, Compute, Constant, Instruction, Kernel, KernelBuffer, Load, Reduce, Stage, Store
@@ -27,20 +25,6 @@ FLOOR = {"float32": 2.0**-23, "float64": 2.0**-52}
 #: of errors over 48 rows, which chance moves a little
 SLACK = 1.1
 
-_COMMANDS = {"native": "g++", "avx2": "g++ -march=haswell", "sse2": "g++ -march=x86-64"}
-
-
-@pytest.fixture(params=list(_COMMANDS))
-def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The compiler makes kernels for it."""
-    if request.param != "native" and platform.machine() != "x86_64":
-        pytest.skip("an architecture of x86")
-    if request.param == "avx2" and "avx2" not in cpu_isa():
-        pytest.skip("this processor has no AVX2")
-    find_toolchain.cache_clear()
-    monkeypatch.setenv("CXX", _COMMANDS[request.param])
-    yield request.param
-    find_toolchain.cache_clear()
 
 
 def _kernel(inner: tuple[Axis, ...], index: Expr, dtype: str, kind: str = "") -> Kernel:

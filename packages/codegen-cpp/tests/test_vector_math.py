@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,21 +16,7 @@ from fxloom_codegen_cpp.vector_math import FUNCTIONS, FUNCTIONS_F64, vector_libr
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.dtypes import torch_dtype
 
-_COMMANDS = {"native": "g++", "avx2": "g++ -march=haswell", "sse2": "g++ -march=x86-64"}
 NUMEL = 1003  # not whole vectors
-
-
-@pytest.fixture(params=list(_COMMANDS))
-def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The compiler makes kernels for it."""
-    if request.param != "native" and platform.machine() != "x86_64":
-        pytest.skip("an architecture of x86")
-    if request.param == "avx2" and "avx2" not in cpu_isa():
-        pytest.skip("this processor has no AVX2")
-    find_toolchain.cache_clear()
-    monkeypatch.setenv("CXX", _COMMANDS[request.param])
-    yield request.param
-    find_toolchain.cache_clear()
 
 
 def _eager(op: str) -> Callable[..., torch.Tensor]:

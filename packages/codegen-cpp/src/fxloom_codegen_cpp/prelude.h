@@ -122,22 +122,31 @@ template <typename T> FXLOOM_INLINE T shift_right(T a, T b) {
     return (T)(a >> (inside ? b : T(sizeof(T) * 8 - 1))) * T(inside || a < T(0));
 }
 
-// 1.0 ulp. e^x = 2^n e^r with |r| <= ln 2 / 2; 2^n is applied in two steps, so that results near 0 round once.
+// y 2^n, in two steps, so that results near 0 round once
+FXLOOM_INLINE float times_power_of_2(float y, int n) {
+    const int half = n >> 1;
+    return y * bits_to_f32((half + 127) << 23) * bits_to_f32((n - half + 127) << 23);
+}
+
+// x - n ln 2 for x = n ln 2 + r with |r| <= ln 2 / 2
+struct ExpParts { float n, r; };
+FXLOOM_INLINE ExpParts exp_parts(float x) {
+    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+    return {n, madd(n, 2.12194440e-4f, madd(n, -0.693359375f, x))};
+}
+
+// 1.0 ulp. e^x = 2^n e^r
 FXLOOM_INLINE float exp_f32(float x) {
     x = x < -104.0f ? -104.0f : x;
     x = x > 89.0f ? 89.0f : x;
-    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
-    float r = madd(n, -0.693359375f, x);
-    r = madd(n, 2.12194440e-4f, r);
+    const ExpParts parts = exp_parts(x);
+    const float r = parts.r;
     float p = 0.00138131424f;
     p = madd(p, r, 0.00836941904f);
     p = madd(p, r, 0.0416684568f);
     p = madd(p, r, 0.166665148f);
     p = madd(p, r, 0.499999931f);
-    const float y = madd(p, r * r, r) + 1.0f;
-    const int whole = (int)n;
-    const int half = whole >> 1;
-    return y * bits_to_f32((half + 127) << 23) * bits_to_f32((whole - half + 127) << 23);
+    return times_power_of_2(madd(p, r * r, r) + 1.0f, (int)parts.n);
 }
 
 // 1.0 ulp
@@ -184,6 +193,22 @@ FXLOOM_INLINE float tanh_f32(float x) {
 // 2 ulp
 FXLOOM_INLINE float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
 
+// x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt 2)
+struct LogParts { float k, f; };
+FXLOOM_INLINE LogParts log_parts(float x) {
+    const bool tiny = x < 1.17549435e-38f;
+    const int bits = f32_to_bits(tiny ? x * 8388608.0f : x);
+    const int k = (bits - 0x3f3504f3) >> 23;
+    return {(float)(k - (tiny ? 23 : 0)), bits_to_f32(bits - (int)((unsigned)k << 23)) - 1.0f};
+}
+
+// a logarithm of x: y where x is positive and finite
+FXLOOM_INLINE float log_of_any(float x, float y) {
+    y = x == 0.0f ? -__builtin_inff() : y;
+    y = x < 0.0f ? __builtin_nanf("") : y;
+    return x != x || x == __builtin_inff() ? x : y;
+}
+
 // log(1 + f) - f + f^2 / 2 for 1 + f in [sqrt(1/2), sqrt 2)
 FXLOOM_INLINE float log_cubic(float f) {
     float p = -0.0763442984f;
@@ -197,20 +222,15 @@ FXLOOM_INLINE float log_cubic(float f) {
     return p * (f * f * f);
 }
 
-// 1 ulp. log(x) = k ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2)
+// 1 ulp. log(x) = k ln 2 + log(1 + f)
 FXLOOM_INLINE float log_f32(float x) {
-    const bool tiny = x < 1.17549435e-38f;
-    const int bits = f32_to_bits(tiny ? x * 8388608.0f : x);
-    const int k = (bits - 0x3f3504f3) >> 23;
-    const float f = bits_to_f32(bits - (int)((unsigned)k << 23)) - 1.0f;
-    const float scale = (float)(k - (tiny ? 23 : 0));
+    const LogParts parts = log_parts(x);
+    const float f = parts.f, scale = parts.k;
     float y = log_cubic(f);
     y = madd(scale, -2.12194440e-4f, y);
     y = madd(-0.5f, f * f, y);
     y = madd(scale, 0.693359375f, f + y);
-    y = x == 0.0f ? -__builtin_inff() : y;
-    y = x < 0.0f ? __builtin_nanf("") : y;
-    return x != x || x == __builtin_inff() ? x : y;
+    return log_of_any(x, y);
 }
 
 // 1 ulp. 2^x = 2^n 2^r with |r| <= 1/2
@@ -225,19 +245,15 @@ FXLOOM_INLINE float exp2_f32(float x) {
     p = madd(p, r, 5.550328998e-2f);
     p = madd(p, r, 0.2402264661f);
     p = madd(p, r, 0.6931472056f);
-    const float y = madd(p, r, 1.0f);
-    const int whole = (int)n;
-    const int half = whole >> 1;
-    return y * bits_to_f32((half + 127) << 23) * bits_to_f32((whole - half + 127) << 23);
+    return times_power_of_2(madd(p, r, 1.0f), (int)n);
 }
 
 // 2 ulp. e^x - 1 = 2^n (e^r - 1) + (2^n - 1), all halved, so that 2^n is a float
 FXLOOM_INLINE float expm1_f32(float x) {
     float a = x < -18.0f ? -18.0f : x;
     a = a > 89.0f ? 89.0f : a;
-    const float n = (a * 1.44269504f + 12582912.0f) - 12582912.0f;
-    float r = madd(n, -0.693359375f, a);
-    r = madd(n, 2.12194440e-4f, r);
+    const ExpParts parts = exp_parts(a);
+    const float r = parts.r;
     float q = 1.984956601e-4f;
     q = madd(q, r, 1.39338396e-3f);
     q = madd(q, r, 8.333373589e-3f);
@@ -245,7 +261,7 @@ FXLOOM_INLINE float expm1_f32(float x) {
     q = madd(q, r, 0.1666666649f);
     q = madd(q, r, 0.5f);
     const float p = madd(q, r * r, r);
-    const float t = bits_to_f32(((int)n + 126) << 23);
+    const float t = bits_to_f32(((int)parts.n + 126) << 23);
     return __builtin_fabsf(x) < 1e-8f ? x : 2.0f * madd(t, p, t - 0.5f);
 }
 
@@ -253,10 +269,8 @@ FXLOOM_INLINE float expm1_f32(float x) {
 FXLOOM_INLINE float log1p_f32(float x) {
     const float u = 1.0f + x;
     const float lost = (x < 1.0f ? x - (u - 1.0f) : 1.0f - (u - x)) / u;
-    const int bits = f32_to_bits(u);
-    const int k = (bits - 0x3f3504f3) >> 23;
-    const float f = bits_to_f32(bits - (int)((unsigned)k << 23)) - 1.0f;
-    const float scale = (float)k;
+    const LogParts parts = log_parts(u);
+    const float f = parts.f, scale = parts.k;
     float y = log_cubic(f) + lost;
     y = madd(scale, -2.12194440e-4f, y);
     y = madd(-0.5f, f * f, y);
@@ -268,10 +282,8 @@ FXLOOM_INLINE float log1p_f32(float x) {
 
 // 1 to 2 ulp; whole for powers of 2. log2(x) = k + log2(1 + f)
 FXLOOM_INLINE float log2_f32(float x) {
-    const bool tiny = x < 1.17549435e-38f;
-    const int bits = f32_to_bits(tiny ? x * 8388608.0f : x);
-    const int k = (bits - 0x3f3504f3) >> 23;
-    const float f = bits_to_f32(bits - (int)((unsigned)k << 23)) - 1.0f;
+    const LogParts parts = log_parts(x);
+    const float f = parts.f;
     float p = 0.0965640774f;
     p = madd(p, f, -0.1660925467f);
     p = madd(p, f, 0.1705509064f);
@@ -283,26 +295,19 @@ FXLOOM_INLINE float log2_f32(float x) {
     p = madd(p, f, 0.4808981968f);
     p = madd(p, f, -0.7213475193f);
     float y = madd(p, f * f, f * 1.92596303e-8f);
-    y = madd(f, 1.44269502f, y) + (float)(k - (tiny ? 23 : 0));
-    y = x == 0.0f ? -__builtin_inff() : y;
-    y = x < 0.0f ? __builtin_nanf("") : y;
-    return x != x || x == __builtin_inff() ? x : y;
+    y = madd(f, 1.44269502f, y) + parts.k;
+    return log_of_any(x, y);
 }
 
 // 2 ulp
 FXLOOM_INLINE float log10_f32(float x) {
-    const bool tiny = x < 1.17549435e-38f;
-    const int bits = f32_to_bits(tiny ? x * 8388608.0f : x);
-    const int k = (bits - 0x3f3504f3) >> 23;
-    const float f = bits_to_f32(bits - (int)((unsigned)k << 23)) - 1.0f;
-    const float scale = (float)(k - (tiny ? 23 : 0));
+    const LogParts parts = log_parts(x);
+    const float f = parts.f, scale = parts.k;
     float y = madd(-0.5f, f * f, log_cubic(f)) * 0.434294482f;
     y = madd(scale, 4.60503907e-6f, y);
     y = madd(f, 0.434294482f, y);
     y = madd(scale, 0.301025391f, y);
-    y = x == 0.0f ? -__builtin_inff() : y;
-    y = x < 0.0f ? __builtin_nanf("") : y;
-    return x != x || x == __builtin_inff() ? x : y;
+    return log_of_any(x, y);
 }
 
 // 3 ulp, by e^x - 1; where that overflows, (e^(x/2))^2 / 2

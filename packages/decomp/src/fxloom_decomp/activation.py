@@ -181,19 +181,23 @@ def hardtanh_backward(grad: Tensor, x: Tensor, min_val: Number, max_val: Number)
     return torch.where(_unless(x, (x <= min_val) | (x >= max_val)), grad, 0.0)
 
 
+#: as eager's kernels have it: of float32, in float64 too
+_SIXTH = 0.1666666716337204
+
+
 @decomposition(aten.hardsigmoid.default, promote=OPMATH, floats_only=True)
 def hardsigmoid(x: Tensor) -> Tensor:
     return _sixth(torch.clamp(x + 3, 0, 6))
 
 
 def _sixth(x: Tensor) -> Tensor:
-    """x / 6 as eager's kernels do it: those off the CPU multiply by a sixth of float32, in float64 too."""
-    return x / 6 if x.device.type == "cpu" else x * 0.1666666716337204
+    """x / 6 as eager's kernels do it: those off the CPU multiply."""
+    return x / 6 if x.device.type == "cpu" else x * _SIXTH
 
 
 @decomposition(aten.hardsigmoid_backward.default, promote=OPMATH)
 def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
-    return torch.where((x > -3.0) & (x < 3.0), grad * 0.1666666716337204, 0.0)  # a sixth of float32, whatever the type
+    return torch.where((x > -3.0) & (x < 3.0), grad * _SIXTH, 0.0)
 
 
 @decomposition(aten.hardswish.default, promote=OPMATH, floats_only=True)
