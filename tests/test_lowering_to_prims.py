@@ -12,6 +12,7 @@ import torch
 from benchmark_modules import load
 
 import fxloom
+import fxloom_ops.recurrent  # noqa: F401  # its operators exist from here on; a program loads them with its first recurrent layer
 from fxloom_aot import aot_graph
 from fxloom_decomp import lower_to_prims, prims_compiler, table
 from fxloom_inductor_core.lowering.load_all import rules
