@@ -61,7 +61,7 @@ def decomposition(
     """
 
     def register(rule: Rule) -> Rule:
-        place = f"{inspect.getsourcefile(rule)}:{rule.__code__.co_firstlineno}"
+        place = place_of(rule)
         call = rule if promote is NONE else _promoted(rule, promote)
         call = _declining_integers(call) if floats_only else call
         for op in ops:
@@ -75,6 +75,11 @@ def decomposition(
         return rule
 
     return register
+
+
+def place_of(rule: Rule) -> str:
+    """File and line, for messages."""
+    return f"{inspect.getsourcefile(rule)}:{rule.__code__.co_firstlineno}"
 
 
 def _promoted(rule: Rule, promote: Promotion) -> Rule:
@@ -136,6 +141,11 @@ def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return _to(value, dtype)  # type: ignore[no-any-return]  # a tensor in, a tensor out
 
 
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type in which formulas of numbers of `dtype` are computed: float32 for half types."""
+    return compute_dtype(OPMATH, dtype)
+
+
 def widen(value: torch.Tensor) -> torch.Tensor:
     """`value`, float32 if it was a half type."""
-    return cast(value, torch.float32) if value.dtype in (torch.float16, torch.bfloat16) else value
+    return cast(value, wide_dtype(value.dtype))

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.expectations import expect
-from fxloom_decomp.prims.operands import HALVES, Number, aligned, along, full, line, product, reshaped, to, wide
+from fxloom_decomp.prims.operands import Number, aligned, along, full, line, product, reshaped, to
 from fxloom_decomp.prims.registry import prims_rule
+from fxloom_decomp.registry import wide_dtype
 from fxloom_interfaces.prims import p
 
 aten = torch.ops.aten
@@ -225,7 +226,7 @@ def randint_like_low(
 def uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Tensor:
     if generator is not None:
         return NotImplemented
-    acc = torch.float32 if x.dtype in HALVES else x.dtype
+    acc = wide_dtype(x.dtype)
     size = tuple(x.shape)
     drawn = p.uniform(size, acc, x.device)
     return to(p.fma(drawn, full(size, high - low, acc, x.device), full(size, low, acc, x.device)), x.dtype)
@@ -235,7 +236,7 @@ def uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = 
 def normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     if generator is not None:
         return NotImplemented
-    acc = torch.float32 if x.dtype in HALVES else x.dtype
+    acc = wide_dtype(x.dtype)
     size = tuple(x.shape)
     drawn = p.normal(size, acc, x.device)
     return to(p.fma(drawn, full(size, std, acc, x.device), full(size, mean, acc, x.device)), x.dtype)
@@ -249,7 +250,7 @@ def normal_of(mean: Any, std: Any, *, generator: Any = None) -> Tensor:
     dtype = mean.dtype if isinstance(mean, Tensor) else std.dtype
     if isinstance(std, Tensor):
         expect(p.all(p.ge(reshaped(std, [product(std.shape)]), full([product(std.shape)], 0, std.dtype, std.device)), (0,)), _DEVIATIONS)
-    m, s = aligned(mean, std, dtype=wide(dtype))
+    m, s = aligned(mean, std, dtype=wide_dtype(dtype))
     return to(p.fma(p.normal(tuple(m.shape), m.dtype, m.device), s, m), dtype)
 
 
@@ -262,7 +263,7 @@ def below(x: Tensor, probability: Tensor) -> Tensor:
 def bernoulli(x: Tensor, *, generator: Any = None) -> Tensor:
     if generator is not None:
         return NotImplemented
-    acc = torch.float32 if x.dtype in HALVES else x.dtype
+    acc = wide_dtype(x.dtype)
     return to(below(x, to(x, acc)), x.dtype)
 
 

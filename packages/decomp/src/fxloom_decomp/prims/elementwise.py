@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from fxloom_decomp.prims.operands import (
-    HALVES,
     Number,
     aligned,
     broadcast,
@@ -28,11 +27,10 @@ from fxloom_decomp.prims.operands import (
     is_number,
     placed,
     to,
-    wide,
     widened,
 )
 from fxloom_decomp.prims.registry import prims_rule
-from fxloom_decomp.registry import Rule
+from fxloom_decomp.registry import Rule, wide_dtype
 from fxloom_interfaces.prims import PRIMS, Prim, p
 from fxloom_ops.wide_numbers import takes_wide_number
 
@@ -81,7 +79,7 @@ def round_decimals(x: Tensor, *, decimals: int) -> Tensor:
         return NotImplemented
     if decimals == 0:
         return p.round(x)
-    scale = full_like(x, float(10 ** abs(decimals)), wide(x.dtype))
+    scale = full_like(x, float(10 ** abs(decimals)), wide_dtype(x.dtype))
     y = widened(x)
     scaled = p.round(p.mul(y, scale) if decimals > 0 else p.div(y, scale))
     return to(p.div(scaled, scale) if decimals > 0 else p.mul(scaled, scale), x.dtype)
@@ -142,7 +140,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 def _arithmetic(name: str, prim: Prim, x: Any, y: Any, dtype: torch.dtype) -> Tensor:
     """A prim of two operands. A number beside half-precision tensors is taken unrounded where eager's kernel does so."""
-    if dtype in HALVES:
+    if wide_dtype(dtype) != dtype:
         device = str(device_of([x, y]))
         if any(is_number(value) and takes_wide_number(name, place, device) for place, value in enumerate((x, y))):
             held = [value if is_number(value) else to(value, dtype) for value in (x, y)]

@@ -16,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxloom_decomp.registry import common_dtype
+from fxloom_decomp.registry import common_dtype, wide_dtype
 from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.prims import p
 from fxloom_interfaces.promotion import as_element
 
-HALVES = (torch.float16, torch.bfloat16)
 #: a number as operators take one: plain or symbolic
 Number = Any
 
@@ -31,13 +30,8 @@ def to(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype else p.convert(x, dtype)
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type in which formulas of half-precision numbers are computed."""
-    return torch.float32 if dtype in HALVES else dtype
-
-
 def widened(x: Tensor) -> Tensor:
-    return to(x, wide(x.dtype))
+    return to(x, wide_dtype(x.dtype))
 
 
 def is_real(dtype: torch.dtype) -> bool:

@@ -26,10 +26,10 @@ from fxloom_decomp.prims.operands import (
     product,
     reshaped,
     to,
-    wide,
     widened,
 )
 from fxloom_decomp.prims.registry import prims_rule
+from fxloom_decomp.registry import wide_dtype
 from fxloom_interfaces.prims import Prim, p
 
 aten = torch.ops.aten
@@ -183,7 +183,7 @@ def mean_dim(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: torch.dtype |
     result = dtype or x.dtype
     if not result.is_floating_point:
         return NotImplemented  # eager refuses it
-    acc = to(to(x, result), wide(result))
+    acc = to(to(x, result), wide_dtype(result))
     total = folded(p.sum, acc, dim, keepdim)
     count = product([x.shape[axis] for axis in axes_of(x, dim)])
     return to(p.div(total, full_like(total, count)), result)

@@ -7,10 +7,9 @@ Invariant: this module knows none of the families that register here (see `table
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 
-from fxloom_decomp.registry import Op, Rule
+from fxloom_decomp.registry import Op, Rule, place_of
 from fxloom_interfaces.errors import InternalError
 
 PRIMS_REGISTRY: dict[Op, Rule] = {}
@@ -22,12 +21,8 @@ def prims_rule(*ops: Op) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         for op in ops:
             if op in PRIMS_REGISTRY:
-                raise InternalError("decomp", f"two rules to prims for {op}: {_place(PRIMS_REGISTRY[op])} and {_place(rule)}")
+                raise InternalError("decomp", f"two rules to prims for {op}: {place_of(PRIMS_REGISTRY[op])} and {place_of(rule)}")
             PRIMS_REGISTRY[op] = rule
         return rule
 
     return register
-
-
-def _place(rule: Rule) -> str:
-    return f"{inspect.getsourcefile(rule)}:{rule.__code__.co_firstlineno}"
