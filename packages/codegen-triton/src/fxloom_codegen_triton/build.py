@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from fxloom_codegen_triton.grouped import emit_writer
 from fxloom_codegen_triton.grouped_launch import GroupedLauncher
 from fxloom_codegen_triton.launch import Launcher
 from fxloom_codegen_triton.modules import interpreting, load_module, module_text
@@ -22,9 +23,13 @@ def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore) -> Buil
     """Callables for all sources. ToolchainError when Triton is missing or refuses a kernel."""
     module, cached = load_module(sources, store)
     kernels = [source for source in sources if "template" not in source.details]
-    launchers = {
-        source.name: (GroupedLauncher if "sets" in source.details else Launcher)(getattr(module, source.name), source) for source in kernels
-    }
+    write = None
+    if any("grouped" in source.details for source in kernels):
+        write = load_module([emit_writer("write_words")], store)[0].write_words
+    launchers: dict[str, Launcher | GroupedLauncher] = {}
+    for source in kernels:
+        function = getattr(module, source.name)
+        launchers[source.name] = GroupedLauncher(function, source, write) if "grouped" in source.details else Launcher(function, source)
     runs = 0 if interpreting() else _compile_all(list(launchers.values()))
     templates = {
         source.name: TEMPLATES[source.details["template"]].launcher(module, source) for source in sources if "template" in source.details

@@ -60,10 +60,10 @@ def _compile(function: Any, source: KernelSource, whole: bool) -> Any:
 
     details = source.details
     names = function.arg_names
-    if "sets" in details:  # a grouped kernel: integers, set by set
+    if "grouped" in details:  # a table and its number of rows
         constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
         constants["ALIGNMENT"] = ALIGNMENT
-        types = [*["i64"] * (len(details["buffers"]) + len(details["sizes"])), "i32"] * details["sets"]
+        types = ["*i64", "i32"]
     else:
         constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
         types = [f"*{_pointee(dtype)}" for dtype in details["buffers"]] + ["i32"] * len(details["sizes"])

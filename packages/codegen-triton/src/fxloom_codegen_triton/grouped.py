@@ -1,13 +1,13 @@
-"""One kernel on many sets of arguments: Triton functions that take the addresses of a few dozen sets each.
+"""One kernel on many sets of arguments: a Triton function that finds each program's set in a table in the GPU's memory.
 
-In: an elementwise kernel or a fold whose extents are sizes. Out: the source of a function. Its arguments are, set by set, addresses,
-sizes and `end`, the number of the program behind the set's last one. A program finds its set by halving (`if program < end_15: ...`)
-and goes on with that set's addresses as pointers. Addresses come as integers among the launch's parameters, so that a launch copies
-nothing, asks the driver about no pointer, and can be recorded as it is.
+In: an elementwise kernel or a fold whose extents are sizes. Out: the source of a function `name(table, sets)`. A row of the table
+has what one set is called with: addresses, sizes and `end`, the number of the program behind the set's last one. A program searches
+for the first row whose `end` is greater than its own number and goes on with that row's addresses as pointers. (Arguments of the
+launch instead of a table end in the local memory of every thread: the compiler reads all of them before it looks which it needs.)
 
 Two forms of a function are compiled: for sets whose addresses and numbers of elements (along rows, of a fold) are multiples of
-ALIGNMENT, and for all others; the address of a number that all points read doesn't count. How sets are shared out over launches
-stands in `grouped_launch`.
+ALIGNMENT, and for all others; the address of a number that all points read doesn't count. How the table is written and how sets are
+shared out over launches stands in `grouped_launch`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,20 @@ from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.expr import free_symbols, print_expr, product, symbol
 from fxloom_interfaces.program import Axis, Kernel, Load, Store
 
-#: Arguments of a launch, 8 bytes each: CUDA takes 4 KiB of them on every GPU.
-_MAX_ARGUMENTS = 480
-_MAX_SETS = 64
+#: Words that one launch of the table's writer takes, 8 bytes each: CUDA takes 4 KiB of arguments on every GPU.
+WORDS = 480
 
 #: Elements in a program.
 _TILE = 1024
 
 
 def emit_grouped_kernel(kernel: Kernel, name: str) -> KernelSource:
-    """The source of `kernel` for several sets of arguments. details: those of `emit_kernel`, and how many sets a launch takes."""
-    in_set = len(kernel.arguments) + len(kernel.sizes)
-    sets = max(1, min(_MAX_SETS, _MAX_ARGUMENTS // (in_set + 1)))
+    """The source of `kernel` for several sets of arguments. details: those of `emit_kernel`, and which accesses have to be aligned."""
     if kernel.inner:
         tiles = choose_tiles(kernel)
     else:
         tiles = Tiles(_TILE if kernel.outer else 1, 0, 4 if kernel.outer else 1, False)
-    text, helpers, _ = _GroupedEmitter(kernel, name, tiles, sets).emit()
+    text, helpers, _ = _GroupedEmitter(kernel, name, tiles).emit()
     details = {
         "outer_count": print_expr(product([axis.size for axis in kernel.outer])),
         "sizes": kernel.sizes,
@@ -46,7 +43,7 @@ def emit_grouped_kernel(kernel: Kernel, name: str) -> KernelSource:
         "num_warps": tiles.num_warps,
         "helpers": helpers,
         "checks": False,
-        "sets": sets,
+        "grouped": True,
         "vector_count": print_expr(product([axis.size for axis in kernel.inner or kernel.outer])),
         "aligned": tuple(position for position, buffer in enumerate(kernel.arguments) if buffer.name in _tiled(kernel)),
     }
@@ -60,17 +57,27 @@ def _tiled(kernel: Kernel) -> frozenset[str]:
     return frozenset(access.buffer for access in accesses if free_symbols(access.index) & axes)
 
 
+def emit_writer(name: str) -> KernelSource:
+    """The source of `name(table, first, *words)`, which writes WORDS integers to the table, from its word `first` on."""
+    words = [f"word_{number}" for number in range(WORDS)]
+    writer = SourceWriter()
+    writer.line(f"@triton.jit(do_not_specialize=range(1, {WORDS + 2}))")
+    writer.line(f"def {name}(table, first, {', '.join(words)}):")
+    with writer.indent():
+        for number, word in enumerate(words):
+            writer.line(f"tl.store(table + first + {number}, {word})")
+    return KernelSource(name, "triton", writer.text(), {"helpers": ()})
+
+
 class _GroupedEmitter(KernelEmitter):
-    def __init__(self, kernel: Kernel, name: str, tiles: Tiles, sets: int) -> None:
+    def __init__(self, kernel: Kernel, name: str, tiles: Tiles) -> None:
         super().__init__(kernel, name, tiles)
-        self.sets = sets
         self.index_dtype = "tl.int64"
-        self.chosen = [*(f"{buffer.name}_address" for buffer in kernel.arguments), *kernel.sizes]
 
     def emit(self) -> tuple[str, tuple[str, ...], bool]:
         writer = self.writer
         with writer.indent():
-            self.choose(0, self.sets)
+            self.find_set()
             self.make_pointers()
             self.prologue()
             for stage in self.kernel.stages:
@@ -79,29 +86,29 @@ class _GroupedEmitter(KernelEmitter):
         head.comment(f"{' '.join(self.kernel.title) or 'kernel'}, on several sets of arguments")
         for buffer in self.kernel.arguments:
             head.comment(f"{buffer}")
-        arguments = [f"{name}_{number}" for number in range(self.sets) for name in (*self.chosen, "end")]
-        head.line(f"@triton.jit(do_not_specialize=range({len(arguments)}))")
+        head.line('@triton.jit(do_not_specialize=["sets"])')
         tiles = ["OUTER_TILE", *(["INNER_TILE"] if self.kernel.inner else []), "ALIGNMENT"]
-        head.line(f"def {self.name}({', '.join([*arguments, *(f'{tile}: tl.constexpr' for tile in tiles)])}):")
+        head.line(f"def {self.name}(table, sets, {', '.join(f'{tile}: tl.constexpr' for tile in tiles)}):")
         return head.text() + writer.text(), tuple(self.helpers), False
 
-    def choose(self, first: int, last: int) -> None:
-        """Assign the arguments of this program's set, one of those from `first` up to `last`; and the number of the set's first program."""
-        line = self.writer.line
-        if first == 0 and last == self.sets:
-            line("program = tl.program_id(0)")
-        if last - first == 1:
-            for name in self.chosen:
-                line(f"{name} = {name}_{first}")
-            line(f"begin = {f'end_{first - 1}' if first else 'program * 0'}")
-            return
-        middle = (first + last) // 2
-        line(f"if program < end_{middle - 1}:")
-        with self.writer.indent():
-            self.choose(first, middle)
-        line("else:")
-        with self.writer.indent():
-            self.choose(middle, last)
+    def find_set(self) -> None:
+        """Assign the arguments of this program's set, and the number of the set's first program."""
+        line, indent = self.writer.line, self.writer.indent
+        arguments = [*(f"{buffer.name}_address" for buffer in self.kernel.arguments), *self.kernel.sizes]
+        width = len(arguments) + 1
+        line("program = tl.program_id(0)")
+        line("first = sets * 0")
+        line("last = sets")
+        line("while first < last:")
+        with indent():
+            line("middle = (first + last) // 2")
+            line(f"behind = tl.load(table + middle * {width} + {width - 1}) <= program")
+            line("first = tl.where(behind, middle + 1, first)")
+            line("last = tl.where(behind, last, middle)")
+        line(f"row = table + first * {width}")
+        for place, name in enumerate(arguments):
+            line(f"{name} = tl.load(row + {place})")
+        line("begin = tl.load(row - 1, first > 0, other=0)  # the end of the set before")
 
     def make_pointers(self) -> None:
         """Pointers from the addresses of the program's set."""

@@ -1,8 +1,12 @@
 """A grouped kernel as a callable: `launcher([*buffers, *sizes, *buffers, *sizes, ...])` on the current stream of the buffers' device.
 
-In: the function of the generated module and its `KernelSource`; buffers are tensors, sizes ints. Out: launches, each of at most so many
-sets as the function takes. Sets whose addresses and numbers of elements are multiples of ALIGNMENT are launched apart from the others,
-by another form of the function, compiled when the first such set comes. How the sets are shared out is kept until addresses change.
+In: the function of the generated module, its `KernelSource`, and the function that writes tables; buffers are tensors, sizes ints. Out:
+at most two launches: sets whose addresses and numbers of elements are multiples of ALIGNMENT are launched apart from the others, by
+another form of the function, compiled when the first such set comes.
+
+A launch reads its sets in a table in the GPU's memory. The table is written by kernels too, whose arguments are its words: so nothing
+is copied from the host, and a CUDA graph can record it. It is kept until addresses or the stream change; one that a graph
+records belongs to the graph, which writes it at each replay.
 """
 
 from __future__ import annotations
@@ -11,7 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from fxloom_codegen_triton.compiler_options import options_here
+from fxloom_codegen_triton.grouped import WORDS
 from fxloom_codegen_triton.launch import ALIGNMENT, LOADING, refusal, run_on
 from fxloom_codegen_triton.modules import interpreting
 from fxloom_interfaces.codegen import KernelSource
@@ -22,23 +29,34 @@ _ADDRESS, _NUMBER = 1 << 40, 17
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One launch. arguments: of all sets that the function takes, the last one repeated where there are fewer."""
+    """One launch. words: of its table, set by set."""
 
     grid: tuple[int, int, int]
-    arguments: tuple[int, ...]
+    sets: int
+    words: tuple[int, ...]
     alignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The launches of a call with their tables, written on a stream of a device."""
+
+    values: tuple[int, ...]
+    device: int
+    stream: int
+    launches: tuple[tuple[_Part, torch.Tensor], ...]
 
 
 class GroupedLauncher:
     """See the module's docstring."""
 
-    def __init__(self, function: Any, source: KernelSource) -> None:
+    def __init__(self, function: Any, source: KernelSource, write: Any) -> None:
         details = source.details
         self.function = function
+        self.write = write
         self.name = source.name
         self.buffers = len(details["buffers"])
         self.sizes: tuple[str, ...] = details["sizes"]
-        self.sets: int = details["sets"]
         self.aligned: tuple[int, ...] = details["aligned"]  # positions of the buffers whose alignment counts
         self.outer_tile: int = details["outer_tile"]
         self.tiles = tuple(tile for tile in (details["outer_tile"], details["inner_tile"]) if tile)
@@ -46,45 +64,70 @@ class GroupedLauncher:
         # products of sizes: of points that programs share, and of those along which vectors run
         self._outer_count = compile(details["outer_count"], f"<{self.name}>", "eval")
         self._vector_count = compile(details["vector_count"], f"<{self.name}>", "eval")
-        self._compiled: dict[tuple[int, int], Any] = {}  # by device, which a form is loaded on, and alignment
-        self._last: tuple[tuple[int, ...], list[_Part]] | None = None
+        # by device, which a form is loaded on, and alignment; 0 is the function that writes tables
+        self._compiled: dict[tuple[int, int], Any] = {}
+        self._last: _Prepared | None = None
 
     def compile(self) -> None:
         """Compile for aligned sets. ToolchainError when Triton refuses."""
         self.keywords.update(options_here())
         self._form(ALIGNMENT)
+        self._form(0)
 
     def _form(self, alignment: int) -> Any:
         """The form for the current device."""
-        import torch
-
         key = (torch.cuda.current_device(), alignment)
         form = self._compiled.get(key)
         if form is None:
-            arguments = [*[_ADDRESS] * (self.buffers + len(self.sizes)), _NUMBER] * self.sets
             try:
-                form = self.function.warmup(*arguments, *self.tiles, alignment, grid=(1,), **self.keywords)
+                if alignment:
+                    form = self.function.warmup(torch.int64, _NUMBER, *self.tiles, alignment, grid=(1,), **self.keywords)
+                else:
+                    form = self.write.warmup(torch.int64, _NUMBER, *[_ADDRESS] * WORDS, grid=(1,), **{**self.keywords, "num_warps": 1})
             except Exception as error:
                 raise refusal(self.name, error) from error
             self._compiled[key] = form
         return form
 
     def __call__(self, arguments: Sequence[Any]) -> None:
-        index = arguments[0].get_device()
+        first = arguments[0]
         values = tuple([value if type(value) is int else value.data_ptr() for value in arguments])
-        last = self._last  # another thread may replace it
-        if last is None or last[0] != values:
-            last = self._last = (values, self._parts(values))
-        run_on(index, self._launch, last[1])
+        run_on(first.get_device(), self._launch, first.device, values)
 
-    def _launch(self, parts: Sequence[_Part]) -> None:
-        for part in parts:
+    def _launch(self, device: torch.device, values: tuple[int, ...]) -> None:
+        if interpreting():
+            for part, table in self._prepare(device, 0, values).launches:
+                self.function[part.grid](table, part.sets, *self.tiles, part.alignment, **self.keywords)
+            return
+        stream = torch.cuda.current_stream().cuda_stream
+        recording = torch.cuda.is_current_stream_capturing()
+        prepared = self._last  # another thread may replace it
+        if recording or prepared is None or (prepared.values, prepared.device, prepared.stream) != (values, device.index, stream):
+            prepared = self._prepare(device, stream, values)
+            if not recording:
+                self._last = prepared
+        for part, table in prepared.launches:
+            self._loaded(part.alignment, part.grid)(table, part.sets, *self.tiles, part.alignment)
+
+    def _loaded(self, alignment: int, grid: tuple[int, int, int]) -> Any:
+        with LOADING:
+            return self._form(alignment)[grid]
+
+    def _prepare(self, device: torch.device, stream: int, values: tuple[int, ...]) -> _Prepared:
+        return _Prepared(values, device.index, stream, tuple((part, self._table(device, part.words)) for part in self._parts(values)))
+
+    def _table(self, device: torch.device, words: tuple[int, ...]) -> torch.Tensor:
+        """The words in the GPU's memory."""
+        rounds = -(-len(words) // WORDS)
+        table = torch.empty(rounds * WORDS, dtype=torch.int64, device=device)
+        words += (0,) * (rounds * WORDS - len(words))
+        for start in range(0, len(words), WORDS):
+            here = words[start : start + WORDS]
             if interpreting():
-                self.function[part.grid](*part.arguments, *self.tiles, part.alignment, **self.keywords)
-                continue
-            with LOADING:
-                run = self._form(part.alignment)[part.grid]
-            run(*part.arguments, *self.tiles, part.alignment)
+                self.write[(1,)](table, start, *here)
+            else:
+                self._loaded(0, (1, 1, 1))(table, start, *here)
+        return table
 
     def _parts(self, values: tuple[int, ...]) -> list[_Part]:
         """The launches that cover all sets that have elements."""
@@ -99,17 +142,12 @@ class GroupedLauncher:
             aligned = along % ALIGNMENT == 0 and all(one[position] % ALIGNMENT == 0 for position in self.aligned)
             if count:
                 kinds[ALIGNMENT if aligned else 1].append((one, -(-count // self.outer_tile)))
-        return [
-            self._part(sets[at : at + self.sets], alignment)
-            for alignment, sets in kinds.items()
-            for at in range(0, len(sets), self.sets)
-        ]
+        return [self._part(sets, alignment) for alignment, sets in kinds.items() if sets]
 
     def _part(self, sets: list[tuple[tuple[int, ...], int]], alignment: int) -> _Part:
-        arguments: list[int] = []
+        words: list[int] = []
         end = 0
         for one, programs in sets:
             end += programs
-            arguments += [*one, end]
-        arguments += [*sets[-1][0], end] * (self.sets - len(sets))
-        return _Part((end, 1, 1), tuple(arguments), alignment)
+            words += [*one, end]
+        return _Part((end, 1, 1), len(sets), tuple(words), alignment)
