@@ -3,7 +3,7 @@
 import torch
 
 from fxloom_dynamo import optimize
-from fxloom_dynamo.evaluation.reports import ENDINGS
+from fxloom_dynamo.evaluation.frame_reports import ENDINGS
 
 
 class Count:

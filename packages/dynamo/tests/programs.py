@@ -12,7 +12,7 @@ import torch
 
 from fxloom_dynamo.code_cache.callables import compile_callable
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.evaluation.reports import ENDINGS
+from fxloom_dynamo.evaluation.frame_reports import ENDINGS
 from fxloom_interfaces.dialects.torch_dialect import verify
 
 

@@ -55,7 +55,7 @@ def compile_calls(cls: type, config: CaptureConfig) -> type:
 def _compiled(function: Callable[..., Any], config: CaptureConfig) -> Callable[..., Any]:
     # Not at the top, as in `misses`; the evaluator is loaded here, before a frame needs it.
     import fxloom_dynamo.evaluation.attempts  # noqa: F401
-    from fxloom_dynamo.evaluation.reporting import report_uncaptured
+    from fxloom_dynamo.evaluation.break_events import report_uncaptured
 
     root = getattr(function, "__code__", None)
     if isinstance(root, types.CodeType) and root.co_flags & GENERATORS:  # a call of it makes an object, no frame

@@ -20,7 +20,7 @@ import torch.fx
 
 from fxloom_dynamo.code_cache.callables import compile_callable, compile_calls
 from fxloom_dynamo.config import Backend, CaptureConfig
-from fxloom_dynamo.evaluation.reports import ENDINGS, Break, FrameReport
+from fxloom_dynamo.evaluation.frame_reports import ENDINGS, Break, FrameReport
 from fxloom_dynamo.guard.entries import CapturedFrame
 from fxloom_dynamo.guard.guards import Guard
 from fxloom_interfaces import telemetry

@@ -11,7 +11,7 @@ import types
 from fxloom_dynamo.breaks import CATALOGUE
 from fxloom_dynamo.bytecode.source_lines import source_line
 from fxloom_dynamo.config import CaptureConfig
-from fxloom_dynamo.evaluation.reports import Break
+from fxloom_dynamo.evaluation.frame_reports import Break
 from fxloom_interfaces import telemetry
 from fxloom_interfaces.errors import Site, Unsupported
 
