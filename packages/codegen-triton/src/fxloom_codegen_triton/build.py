@@ -10,10 +10,10 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from fxloom_codegen_triton.grouped import emit_writer
 from fxloom_codegen_triton.grouped_launch import GroupedLauncher
 from fxloom_codegen_triton.launch import Launcher
 from fxloom_codegen_triton.modules import interpreting, load_module, module_text
+from fxloom_codegen_triton.table_writer import emit_writer
 from fxloom_codegen_triton.templates import TEMPLATES
 from fxloom_interfaces.artifacts import ArtifactStore
 from fxloom_interfaces.codegen import BuiltKernels, KernelSource

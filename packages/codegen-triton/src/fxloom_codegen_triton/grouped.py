@@ -20,9 +20,6 @@ from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.expr import free_symbols, print_expr, product, symbol
 from fxloom_interfaces.program import Axis, Kernel, Load, Store
 
-#: Words that one launch of the table's writer takes, 8 bytes each: CUDA takes 4 KiB of arguments on every GPU.
-WORDS = 480
-
 #: Elements in a program.
 _TILE = 1024
 
@@ -55,18 +52,6 @@ def _tiled(kernel: Kernel) -> frozenset[str]:
     axes = {symbol(axis.name) for axis in (*kernel.outer, *kernel.inner)}
     accesses = [i for i in kernel.instructions() if isinstance(i, (Load, Store))]
     return frozenset(access.buffer for access in accesses if free_symbols(access.index) & axes)
-
-
-def emit_writer(name: str) -> KernelSource:
-    """The source of `name(table, first, *words)`, which writes WORDS integers to the table, from its word `first` on."""
-    words = [f"word_{number}" for number in range(WORDS)]
-    writer = SourceWriter()
-    writer.line(f"@triton.jit(do_not_specialize=range(1, {WORDS + 2}))")
-    writer.line(f"def {name}(table, first, {', '.join(words)}):")
-    with writer.indent():
-        for number, word in enumerate(words):
-            writer.line(f"tl.store(table + first + {number}, {word})")
-    return KernelSource(name, "triton", writer.text(), {"helpers": ()})
 
 
 class _GroupedEmitter(KernelEmitter):

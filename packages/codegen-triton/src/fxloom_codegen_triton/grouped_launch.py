@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from fxloom_codegen_triton.compiler_options import options_here
-from fxloom_codegen_triton.grouped import WORDS
 from fxloom_codegen_triton.launch import ALIGNMENT, LOADING, refusal, run_on
 from fxloom_codegen_triton.modules import interpreting
+from fxloom_codegen_triton.table_writer import WORDS
 from fxloom_interfaces.codegen import KernelSource
 
 #: an address, for the types of arguments; and a small number with none of the properties that Triton specialises on

@@ -24,8 +24,8 @@ from fxloom_dynamo.bytecode.continuations import continuation_count, first_own, 
 from fxloom_dynamo.codegen.replacement import ReplacementCode
 from fxloom_dynamo.config import CaptureConfig
 from fxloom_dynamo.evaluation.aliasing_guards import guard_object_aliasing, guard_tensor_aliasing
-from fxloom_dynamo.evaluation.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.evaluation.break_events import place_of, report_break, report_uncaptured, warn_of_eager
+from fxloom_dynamo.evaluation.evaluator import BreakHere, Evaluator
 from fxloom_dynamo.evaluation.frame_reports import ENDINGS, FAILS, RAISES, Break, FrameReport
 from fxloom_dynamo.evaluation.skip_policy import reason_to_skip, skip_machinery
 from fxloom_dynamo.evaluation.tensor_reach import may_use_tensors
