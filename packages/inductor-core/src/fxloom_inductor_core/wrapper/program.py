@@ -18,9 +18,10 @@ from fxloom_inductor_core.memory.liveness import dying_buffers, last_uses, settl
 from fxloom_inductor_core.memory.overwrites import new_values, overwrites
 from fxloom_inductor_core.memory.reuse import MemoryPlan
 from fxloom_inductor_core.options import InductorOptions
-from fxloom_inductor_core.scheduler.grouping import Batch, batches, written_over
+from fxloom_inductor_core.scheduler.grouping import Batch, General, batches, written_over
 from fxloom_inductor_core.scheduler.groups import Group
 from fxloom_inductor_core.scheduler.kernels import FusedKernel, make_kernel
+from fxloom_inductor_core.scheduler.offsets import share_offsets
 from fxloom_interfaces.codegen import Codegen
 from fxloom_interfaces.errors import InternalError
 from fxloom_interfaces.expr import normalize, symbol
@@ -92,6 +93,8 @@ class _Planner:
         self.codegens = codegens
         self.steps: list[Step] = []
         self.kernels: dict[str, tuple[str, Kernel]] = {}
+        self.digests: dict[int, str] = {}  # number of a group that is launched alone -> digest of its kernel
+        self.sharing: dict[str, dict[str, General]] = {}  # device -> digest of a kernel -> what is launched in its place
         self.devices: dict[str, str] = {}
         self.views: dict[tuple[str, Layout], str] = {}
         self.memory = MemoryPlan(graph.layouts, options.reuse_memory, donated)
@@ -114,6 +117,7 @@ class _Planner:
         fused = list(itertools.compress(fused, wanted))
         steps = batches(self.groups, fused, self.codegens, self._may_come_early, self.outputs)
         self.overwrites = overwrites(self.graph, self.new_values, steps)
+        self._share_offsets(steps)
         touched = [
             [name for group, kernel in zip(step.groups, step.fused, strict=True) for name in self._touched(group, kernel)] for step in steps
         ]
@@ -211,11 +215,28 @@ class _Planner:
     def _launch(self, group: Group, fused: FusedKernel, dying: list[str]) -> None:
         if not self._allocate(group, fused, dying):
             return
-        name = self._kernel_name(fused.kernel, group.device)
+        digest = self.digests[group.number]
+        general = self.sharing[group.device].get(digest)
+        if general is None:
+            general = General(fused.kernel, tuple(symbol(s) for s in fused.kernel.sizes))
+        else:
+            digest = general.kernel.digest()
+        name = self._kernel_name(general.kernel, group.device, digest)
         for size in fused.kernel.sizes:
             if size not in self.graph.sizes and size not in self.graph.unbacked:
                 raise InternalError("inductor.plan", f"kernel {name} takes the size {size}, which nothing tells")
-        self.steps.append(Launch(name, fused.buffers, tuple(symbol(s) for s in fused.kernel.sizes)))
+        self.steps.append(Launch(name, fused.buffers, general.sizes))
+
+    def _share_offsets(self, steps: Sequence[Batch]) -> None:
+        """Find the kernels that differ in offsets alone, of those that are launched one by one."""
+        kernels: dict[str, dict[str, Kernel]] = {}
+        for step in steps:
+            for group, fused in zip(step.groups, step.fused, strict=True):
+                if step.general is None and fused is not None:
+                    digest = self.digests[group.number] = fused.kernel.digest()
+                    kernels.setdefault(group.device, {}).setdefault(digest, fused.kernel)
+        for device, found in kernels.items():
+            self.sharing[device] = share_offsets(found, self.codegens[device.split(":")[0]].capabilities.max_arguments)
 
     def _grouped_launch(self, step: Batch, dying: list[str]) -> None:
         if step.general is None:
@@ -237,7 +258,7 @@ class _Planner:
         self.steps[first:] = self._numbers_at_once(self.steps[first:])
         dying[:] = [buffer for buffer in dying if buffer in alone or buffer in shared]
         if sets:
-            name = self._kernel_name(kernel, step.groups[0].device, grouped=True)
+            name = self._kernel_name(kernel, step.groups[0].device, kernel.digest(), grouped=True)
             self.steps.append(GroupedLaunch(name, tuple(sets)))
 
     def _numbers_at_once(self, steps: Sequence[Step]) -> list[Step]:
@@ -267,8 +288,8 @@ class _Planner:
                     return False
         return True
 
-    def _kernel_name(self, kernel: Kernel, device: str, *, grouped: bool = False) -> str:
-        key = f"{device} {kernel.digest()}{' grouped' if grouped else ''}"
+    def _kernel_name(self, kernel: Kernel, device: str, digest: str, *, grouped: bool = False) -> str:
+        key = f"{device} {digest}{' grouped' if grouped else ''}"
         if key not in self.kernels:
             words = "_".join(kernel.title)[:48].rstrip("_")
             name = f"fused_{words}_{len(self.kernels)}"
