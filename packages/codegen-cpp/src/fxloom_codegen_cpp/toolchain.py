@@ -36,6 +36,10 @@ _FLAGS = (
     "-w",
 )
 
+#: The choice of pointers and counters for a loop takes GCC more than linear time in the loads and stores: seconds for a hundred, where
+#: there aren't so many registers anyway. Loops with more than so many are left as they are.
+_GCC_FLAGS = ("--param=iv-max-considered-uses=64",)
+
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
@@ -78,8 +82,8 @@ def _describe(command: tuple[str, ...]) -> Toolchain:
     flags = [*_FLAGS] if wished else [*_FLAGS, "-march=native"]
     if "clang" in identity:
         flags = [f if f != "-fopenmp" else "-fopenmp=libgomp" for f in flags]
-    elif "avx512f" in isa:
-        flags.append("-mprefer-vector-width=512")
+    else:
+        flags += [*(["-mprefer-vector-width=512"] if "avx512f" in isa else []), *_GCC_FLAGS]
     link: list[str] = []
     if not _openmp_in_process():
         link.append("-lgomp")
