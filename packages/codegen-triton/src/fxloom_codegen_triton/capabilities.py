@@ -26,5 +26,8 @@ CAPABILITIES = Capabilities(
     max_scratch_nbytes=PERSISTENT_NUMEL,  # of elements of one byte, so that such rows always stay in registers
     two_pass_numel=PERSISTENT_NUMEL,
     parallelism=132 * 8,
+    enough_rows=132 * 2,
+    column_tile=64,
+    uneven_chunks=True,
     templates=frozenset(TEMPLATES),
 )

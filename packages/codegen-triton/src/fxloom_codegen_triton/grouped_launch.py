@@ -17,7 +17,9 @@ from typing import Any
 
 import torch
 
+from fxloom_codegen_triton._torch_private import current_stream
 from fxloom_codegen_triton.compiler_options import options_here
+from fxloom_codegen_triton.driver_launch import DriverLaunch, driver_launch
 from fxloom_codegen_triton.launch import ALIGNMENT, LOADING, refusal, run_on
 from fxloom_codegen_triton.modules import interpreting
 from fxloom_codegen_triton.table_writer import WORDS
@@ -66,6 +68,7 @@ class GroupedLauncher:
         self._vector_count = compile(details["vector_count"], f"<{self.name}>", "eval")
         # by device, which a form is loaded on, and alignment; 0 is the function that writes tables
         self._compiled: dict[tuple[int, int], Any] = {}
+        self._launches: dict[tuple[int, int], DriverLaunch | None] = {}
         self._last: _Prepared | None = None
 
     def compile(self) -> None:
@@ -99,7 +102,7 @@ class GroupedLauncher:
             for part, table in self._prepare(device, 0, values).launches:
                 self.function[part.grid](table, part.sets, *self.tiles, part.alignment, **self.keywords)
             return
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = current_stream(device.index)
         recording = torch.cuda.is_current_stream_capturing()
         prepared = self._last  # another thread may replace it
         if recording or prepared is None or (prepared.values, prepared.device, prepared.stream) != (values, device.index, stream):
@@ -107,16 +110,28 @@ class GroupedLauncher:
             if not recording:
                 self._last = prepared
         for part, table in prepared.launches:
-            self._loaded(part.alignment, part.grid)(table, part.sets, *self.tiles, part.alignment)
+            self._run(part.alignment, part.grid, stream, table, part.sets)
 
-    def _loaded(self, alignment: int, grid: tuple[int, int, int]) -> Any:
+    def _run(self, alignment: int, grid: tuple[int, int, int], stream: int, table: torch.Tensor, *words: int) -> None:
+        """Launch a form on a table; by Triton where the driver's launch won't do."""
+        key = (table.get_device(), alignment)
         with LOADING:
-            return self._form(alignment)[grid]
+            form = self._form(alignment)
+            if key not in self._launches:
+                self._launches[key] = driver_launch(self.name, form, 1 + len(words))
+            launch = self._launches[key]
+        if launch is not None:
+            launch(grid[0], stream, (table.data_ptr(), *words))
+            return
+        with LOADING:
+            run = form[grid]
+        run(table, *words, *(*self.tiles, alignment) if alignment else ())
 
     def _prepare(self, device: torch.device, stream: int, values: tuple[int, ...]) -> _Prepared:
-        return _Prepared(values, device.index, stream, tuple((part, self._table(device, part.words)) for part in self._parts(values)))
+        launches = tuple((part, self._table(device, stream, part.words)) for part in self._parts(values))
+        return _Prepared(values, device.index, stream, launches)
 
-    def _table(self, device: torch.device, words: tuple[int, ...]) -> torch.Tensor:
+    def _table(self, device: torch.device, stream: int, words: tuple[int, ...]) -> torch.Tensor:
         """The words in the GPU's memory."""
         rounds = -(-len(words) // WORDS)
         table = torch.empty(rounds * WORDS, dtype=torch.int64, device=device)
@@ -126,7 +141,7 @@ class GroupedLauncher:
             if interpreting():
                 self.write[(1,)](table, start, *here)
             else:
-                self._loaded(0, (1, 1, 1))(table, start, *here)
+                self._run(0, (1, 1, 1), stream, table, start, *here)
         return table
 
     def _parts(self, values: tuple[int, ...]) -> list[_Part]:

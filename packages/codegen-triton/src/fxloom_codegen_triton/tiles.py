@@ -12,6 +12,10 @@ from fxloom_codegen_triton.capabilities import PERSISTENT_NUMEL
 from fxloom_interfaces.expr import bounds, is_static, product, stride_of, symbol
 from fxloom_interfaces.program import Kernel, Load, Store
 
+#: Elements of a fold of columns whose rows stay in registers: with short rows a tile spans enough columns for whole sectors.
+_SHORT_ROW = 64
+_SMALL_NUMEL = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
@@ -33,14 +37,23 @@ def choose_tiles(kernel: Kernel) -> Tiles:
         small = is_static(numel) and int(numel) < 1 << 17
         return Tiles(256 if small else 1024, 0, 4, False)
     inner_count = product([axis.size for axis in kernel.inner])
+    columns = _rows_are_strided(kernel)
+    if columns and not _is_small(kernel):
+        return Tiles(64, 32, 8, False)
     if is_static(inner_count) and int(inner_count) <= PERSISTENT_NUMEL:
         inner_tile = max(_power_of_two(int(inner_count)), 1)
         outer_tile = max(1, min(64, 2048 // inner_tile))
         tile = outer_tile * inner_tile
         return Tiles(outer_tile, inner_tile, 4 if tile <= 2048 else 8 if tile <= 8192 else 16, True)
-    if _rows_are_strided(kernel):
+    if columns:
         return Tiles(64, 32, 8, False)
     return Tiles(1, 2048, 8, False)
+
+
+def _is_small(kernel: Kernel) -> bool:
+    """Whether it costs less to read whole sectors of memory for single elements than to have few programs, each with a long loop."""
+    inner, numel = (product([axis.size for axis in axes]) for axes in (kernel.inner, (*kernel.outer, *kernel.inner)))
+    return is_static(numel) and (int(inner) <= _SHORT_ROW or int(numel) <= _SMALL_NUMEL)
 
 
 def _power_of_two(n: int) -> int:

@@ -44,6 +44,9 @@ class Capabilities:
     scatters: modes of scatters it can emit and the dtypes they work on, as "add float32"; "assign" is the mode None.
     ordered_scatters: points that meet at an element do so in row-major order of the axes, so that results don't vary.
     parallelism: independent outer points wanted to fill the device (for splitting reductions).
+    enough_rows: outer points from which on a reduction is left whole; 0: as many as `parallelism`.
+    column_tile: outer points that share a processor where they lie side by side in memory and what is folded does not.
+    uneven_chunks: a reduction may be split in chunks the last of which is shorter, at the cost of a mask.
     max_arguments: most launch arguments of a kernel; of a grouped one, most arguments in a set.
     vector_nbytes: width of a vector register, 0 where the notion does not apply.
     templates: template kinds it offers.
@@ -61,6 +64,9 @@ class Capabilities:
     two_pass_numel: int = 1 << 16
     max_scan_numel: int | None = None
     parallelism: int = 1
+    enough_rows: int = 0
+    column_tile: int = 1
+    uneven_chunks: bool = False
     max_arguments: int = 64
     vector_nbytes: int = 0
     templates: frozenset[str] = frozenset()

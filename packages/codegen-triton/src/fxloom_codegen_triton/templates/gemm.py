@@ -16,7 +16,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
 from fxloom_codegen_triton.compiler_options import options_here
-from fxloom_codegen_triton.launch import run_on
 from fxloom_codegen_triton.modules import load_module
 from fxloom_codegen_triton.templates.template import Template
 from fxloom_interfaces.codegen import KernelSource
@@ -137,6 +136,8 @@ class TunedMatmul:
         self.milliseconds: dict[Any, dict[str, float]] = {}
 
     def __call__(self, *operands: torch.Tensor, out: torch.Tensor) -> None:
+        from fxloom_codegen_triton.launch import run_on  # it imports torch
+
         run_on(out.get_device(), self._run, operands, out)
 
     def _run(self, operands: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:

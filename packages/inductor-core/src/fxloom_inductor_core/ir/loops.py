@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from fxloom_interfaces.expr import Expr, free_symbols, simplify, substitute
+from fxloom_interfaces.expr import Expr, free_symbols, simplify, stride_of, substitute
 from fxloom_interfaces.program import (
     Accumulate,
     IndexValue,
@@ -57,6 +57,14 @@ class Loop:
     def reads(self) -> list[tuple[str, Expr]]:
         """(buffer, index) of every load, in order."""
         return [(i.buffer, i.index) for i in self.instructions if isinstance(i, Load)]
+
+    def folds_columns(self) -> bool:
+        """Whether most loads step through memory along the outer axes, and not along the inner ones."""
+        if not self.outer or not self.inner:
+            return False
+        (outer, _), (inner, _) = self.outer[-1], self.inner[-1]
+        indices = [index for _, index in self.reads() if not isinstance(index, int)]
+        return sum((stride_of(index, outer) == 1) - (stride_of(index, inner) == 1) for index in indices) > 0
 
     def symbols(self) -> list[str]:
         """Names of all symbols in extents and indices, axes among them."""

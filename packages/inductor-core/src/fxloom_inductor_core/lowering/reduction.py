@@ -2,13 +2,13 @@
 
 In: lowered tensors, dims, the dtype of the result. Out: lowered tensors, whose loops are added to the graph. Invariant: elements are
 converted first, as in eager, and folded in a type at least as wide; a fold of no elements gives the identity. A fold over few outer
-points but many elements is split in two (rows first), for parallelism and for accuracy.
+points but many elements is split in two (`split`), for parallelism and for accuracy.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,8 @@ import torch
 from fxloom_inductor_core.ir.tensors import AnyTensor, Index, Tensor
 from fxloom_inductor_core.lowering.promote import elementwise
 from fxloom_inductor_core.lowering.registry import lowering
+from fxloom_inductor_core.lowering.split import Split, folds_columns, split_fold
+from fxloom_interfaces.codegen import Capabilities
 from fxloom_interfaces.dtypes import dtype_info, dtype_name, is_float, opmath
 from fxloom_interfaces.expr import Expr, product
 from fxloom_interfaces.ops import ReductionKind
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 _SPLITTABLE = ("sum", "prod", "max", "min", "any", "all")
-_MIN_SPLIT_NUMEL = 1 << 13
 
 
 def fold(
@@ -42,7 +43,7 @@ def fold(
     result: int = 0,
 ) -> Tensor | Any:
     """Fold `load` (default: x's elements) over dims of x."""
-    if kind not in cx.codegens[_device_type(x.device)].capabilities.reductions:
+    if kind not in _able(cx, x).reductions:
         return NotImplemented
     rank = len(x.size)
     gone = sorted({d % rank for d in dims}) if rank else []
@@ -64,58 +65,58 @@ def fold(
             full[d] = i
         return tuple(full)
 
-    split = _split(cx, x, size, reduced, kind)
+    split = split_fold(_able(cx, x), size, reduced, folds_columns(x, gone)) if kind in _SPLITTABLE else None
     if split is None:
-        return cx.reduce(
-            kind,
-            size,
-            reduced,
-            dtype,
-            acc_dtype,
-            x.device,
-            lambda ops, index: read(ops, place(index[: len(size)], index[len(size) :])),
-            result=result,
-        )
-    chunks, rest, unsplit = split
-    halfway = cx.reduce(
-        kind,
-        (*size, *chunks),
-        rest,
-        acc_dtype if dtype != "bool" else "bool",
-        acc_dtype,
-        x.device,
-        lambda ops, index: read(ops, place(index[: len(size)], unsplit(index[len(size) :]))),
-    )
-    return cx.reduce(kind, size, chunks, dtype, acc_dtype, x.device, halfway.load)
+        body = lambda ops, index: read(ops, place(index[: len(size)], index[len(size) :]))  # noqa: E731
+        return cx.reduce(kind, size, reduced, dtype, acc_dtype, x.device, body, result=result)
+    halfway_dtype = acc_dtype if dtype != "bool" else "bool"
+
+    def element(ops: Any, outer: Index, position: Index) -> Any:
+        inside = split.inside(ops, position, reduced)
+        if inside is None:
+            return read(ops, place(outer, position))
+        return ops.masked(inside, lambda: read(ops, place(outer, position)), _identity(kind, acc_dtype))
+
+    halfway = fold_chunks(cx, x, split, size, kind, halfway_dtype, acc_dtype, element)
+    return cx.reduce(kind, size, split.chunks, dtype, acc_dtype, x.device, halfway)
 
 
-def _split(
-    cx: LoweringContext, x: AnyTensor, size: Index, reduced: Index, kind: str
-) -> tuple[Index, Index, Callable[[Index], Index]] | None:
-    """(chunk axes, axes folded first, (chunk + folded index) -> index of the reduced dims); None to fold in one go."""
-    wanted = cx.codegens[_device_type(x.device)].capabilities.parallelism
-    outer, inner = product(size), product(reduced)
-    if kind not in _SPLITTABLE or not isinstance(outer, int) or not isinstance(inner, int):
-        return None
-    if outer >= wanted or inner < _MIN_SPLIT_NUMEL:
-        return None
-    if len([e for e in reduced if e != 1]) > 1:
-        lead = next(n for n, e in enumerate(reduced, 1) if e != 1)
-        return reduced[:lead], reduced[lead:], lambda index: index
-    if len(reduced) != 1:
-        return None
-    extent = reduced[0]
-    if not isinstance(extent, int):
-        return None
-    for chunk in (4096, 2048, 1024, 512, 3072, 1536, 768, 1000, 500, 100, 64, 32):
-        if extent % chunk == 0 and extent // chunk > 1:
-            return (extent // chunk,), (chunk,), partial(_unsplit, chunk)
-    return None
+def fold_chunks(
+    cx: LoweringContext, x: AnyTensor, split: Split, size: Index, kind: ReductionKind, dtype: str, acc_dtype: str,
+    element: Callable[[Any, Index, Index], Any], result: int = 0,
+) -> Callable[[Any, Index], Any]:  # fmt: skip
+    """What reads the folds of the chunks, at (position in `size` + chunk). element: of a position in `size` and one in the fold's axes."""
+    chunks = len(split.chunks)
+    lead = len(size)
+    if split.columns:
+
+        def body(ops: Any, index: Index) -> Any:
+            inner = split.place((*index[:chunks], *index[chunks + lead :]))
+            return element(ops, index[chunks : chunks + lead], inner)
+
+        stored = cx.reduce(kind, (*split.chunks, *size), split.rest, dtype, acc_dtype, x.device, body, result=result)
+        return lambda ops, index: stored.load(ops, (*index[lead:], *index[:lead]))
+    body = lambda ops, index: element(ops, index[:lead], split.place(index[lead:]))  # noqa: E731
+    return cx.reduce(kind, (*size, *split.chunks), split.rest, dtype, acc_dtype, x.device, body, result=result).load
 
 
-def _unsplit(chunk: int, index: Index) -> Index:
-    """(number of chunk, position in it) as a position."""
-    return (index[0] * chunk + index[1],)
+def _identity(kind: str, dtype: str) -> bool | int | float:
+    """What changes no fold of the kind."""
+    match kind:
+        case "any":
+            return False
+        case "all":
+            return True
+        case "sum" | "prod":
+            return int(kind == "prod")
+    if is_float(dtype):
+        return -math.inf if kind == "max" else math.inf
+    info = torch.iinfo(getattr(torch, dtype))
+    return info.min if kind == "max" else info.max
+
+
+def _able(cx: LoweringContext, x: AnyTensor) -> Capabilities:
+    return cx.codegens[_device_type(x.device)].capabilities
 
 
 def _fold_of_none(cx: LoweringContext, x: AnyTensor, gone: list[int], keepdim: bool, kind: str, dtype: str) -> Tensor | Any:
@@ -292,9 +293,12 @@ def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: b
     count = product(x.size[d % len(x.size)] for d in chosen)
     if x.base.body is not None and x.cost.ops:
         cx.realize(x)  # read twice
-    capabilities = cx.codegens[_device_type(x.device)].capabilities
+    capabilities = _able(cx, x)
     wide = _converted(x, acc)
-    if not isinstance(count, int) or count <= capabilities.two_pass_numel:
+    moments = None
+    if isinstance(count, int) and count > capabilities.two_pass_numel:
+        moments = _moments(cx, x, chosen, keepdim, acc)
+    if moments is None:
         total = fold(cx, x, chosen, True, "sum", dtype=acc, acc_dtype=acc, load=wide)
         if total is NotImplemented:
             return NotImplemented
@@ -309,14 +313,45 @@ def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: b
         mean_total = total if keepdim else _without_ones(total, chosen)
         mean_out = _divided(cx, mean_total, count, x.dtype)
     else:
-        if "welford" not in capabilities.reductions:
-            return NotImplemented
-        mean_acc = fold(cx, x, chosen, keepdim, "welford", dtype=acc, acc_dtype=acc, load=wide, result=0)
-        squares = fold(cx, x, chosen, keepdim, "welford", dtype=acc, acc_dtype=acc, load=wide, result=1)
-        if mean_acc is NotImplemented or squares is NotImplemented:
-            return NotImplemented
+        mean_acc, squares = moments
         mean_out = elementwise(cx, [mean_acc], lambda ops, m: m, dtype=x.dtype, compute=acc, ops=0)
     return _normalized(cx, squares, count, correction, x.dtype), mean_out
+
+
+def _moments(cx: LoweringContext, x: Any, dims: Sequence[int], keepdim: bool, acc: str) -> tuple[Any, Any] | None:
+    """(mean, sum of squared deviations) by Welford; None to take two passes, which chunks of unequal lengths need."""
+    able = _able(cx, x)
+    gone = sorted({d % len(x.size) for d in dims})
+    reduced = tuple(x.size[d] for d in gone)
+    size = tuple(1 if d in gone else e for d, e in enumerate(x.size))
+    if "welford" not in able.reductions:
+        return None
+    if split_fold(able, size, reduced, folds_columns(x, gone)) is None:
+        mean = fold(cx, x, dims, keepdim, "welford", dtype=acc, acc_dtype=acc, load=_converted(x, acc), result=0)
+        squares = fold(cx, x, dims, keepdim, "welford", dtype=acc, acc_dtype=acc, load=_converted(x, acc), result=1)
+        return None if mean is NotImplemented or squares is NotImplemented else (mean, squares)
+    split = split_fold(able, size, reduced, folds_columns(x, gone), even=True)
+    if split is None:
+        return None
+    wide = _converted(x, acc)
+    number, length = product(split.chunks), product(split.rest)
+
+    def element(ops: Any, outer: Index, position: Index) -> Any:
+        at = list(outer)
+        for d, i in zip(gone, position, strict=True):
+            at[d] = i
+        return wide(ops, tuple(at))
+
+    means, parts = (fold_chunks(cx, x, split, size, "welford", acc, acc, element, result) for result in (0, 1))
+    mean = _divided(cx, cx.reduce("sum", size, split.chunks, acc, acc, x.device, means), number, acc)
+    rank = len(size)
+
+    def deviation(ops: Any, index: Index) -> Any:  # of a chunk: from its own mean, and of that mean from the mean of all
+        difference = ops.sub(means(ops, index), mean.load(ops, index[:rank]))
+        return ops.add(parts(ops, index), ops.mul(ops.constant(length, acc), ops.mul(difference, difference)))
+
+    squares = cx.reduce("sum", size, split.chunks, acc, acc, x.device, deviation)
+    return (mean, squares) if keepdim else (_without_ones(mean, gone), _without_ones(squares, gone))
 
 
 def _without_ones(total: Tensor, dims: Sequence[int]) -> Any:

@@ -60,8 +60,9 @@ def scans_stay_alone(merge: Merge) -> bool:
 
 def keeps_parallelism(merge: Merge) -> bool:
     """With few rows only what folds the same rows may share the loop: an elementwise loop would run on few processors."""
-    outer = product(merge.space.outer)
-    if merge.space.inner is None or not isinstance(outer, int) or outer >= merge.capabilities.parallelism:
+    outer, able = product(merge.space.outer), merge.capabilities
+    together = able.column_tile if any(member.traits.folds_columns for member in merge.members) else 1
+    if merge.space.inner is None or not isinstance(outer, int) or outer >= (able.enough_rows or able.parallelism) * together:
         return True
     total = product((*merge.space.outer, *merge.space.inner))
     if not isinstance(total, int) or total <= _SMALL_NUMEL:

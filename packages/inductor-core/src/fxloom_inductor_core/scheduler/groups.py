@@ -35,7 +35,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is asked of a loop again and again, read off its instructions once. masked: buffers that some load reads under a mask."""
+    """What is asked of a loop again and again, read off its instructions once.
+
+    masked: buffers that some load reads under a mask. folds_columns: most of what it folds lies side by side for different points.
+    """
 
     reads: frozenset[str]
     writes: frozenset[str]
@@ -43,12 +46,14 @@ class Traits:
     is_reduction: bool
     is_scan: bool
     is_scatter: bool
+    folds_columns: bool
 
     @staticmethod
     def of(loop: Loop) -> Traits:
         masked = frozenset(i.buffer for i in loop.instructions if isinstance(i, Load) and i.mask is not None)
         reads = frozenset(buffer for buffer, _ in loop.reads())
-        return Traits(reads, frozenset(loop.writes()), masked, loop.is_reduction, loop.is_scan, loop.base is not None)
+        columns = loop.is_reduction and loop.folds_columns()
+        return Traits(reads, frozenset(loop.writes()), masked, loop.is_reduction, loop.is_scan, loop.base is not None, columns)
 
 
 @dataclass(frozen=True, slots=True)

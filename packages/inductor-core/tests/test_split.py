@@ -1,0 +1,71 @@
+"""Folds that are cut in two: chunks cover every element once, and are as many as the device wants."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxloom_inductor_core.lowering.split import split_fold
+from fxloom_interfaces.codegen import Capabilities
+from fxloom_interfaces.expr import product as numel
+
+WIDE = Capabilities(parallelism=64, enough_rows=16, column_tile=8, uneven_chunks=True)
+PLAIN = Capabilities(parallelism=16)
+
+
+def positions(split, reduced):
+    """The positions in the fold's axes that the chunks visit, in order."""
+    for index in product(*(range(extent) for extent in (*split.chunks, *split.rest))):
+        at = split.place(index)
+        if split.cut is None or at[split.cut] < reduced[split.cut]:
+            yield tuple(at)
+
+
+@given(
+    st.lists(st.sampled_from([1, 2, 3, 7, 16, 25, 31, 64, 101, 512]), min_size=1, max_size=3),
+    st.sampled_from([1, 3, 16, 100]), st.booleans(), st.sampled_from([WIDE, PLAIN]), st.booleans(),
+)  # fmt: skip
+def test_chunks_cover_every_element_once(reduced, outer, columns, able, even):
+    if numel(reduced) > 1 << 16:
+        reduced = reduced[:2]
+    split = split_fold(able, (outer,), tuple(reduced), columns, even=even)
+    if split is None:
+        return
+    if even or not able.uneven_chunks:
+        assert split.cut is None
+    seen = list(positions(split, reduced))
+    assert seen == sorted(seen) or split.columns
+    assert sorted(seen) == list(product(*(range(extent) for extent in reduced)))
+
+
+@pytest.mark.parametrize(
+    ("outer", "reduced", "columns", "chunks"),
+    [
+        (64, (32, 56, 56), True, 64 * 8 // 64),  # channels-last: 8 channels in a program
+        (2, (32, 56, 56), False, 32),
+        (1, (1 << 16,), False, 16),
+        (1, (65_537,), False, 17),  # a prime: the last chunk is shorter
+        (4, (2, 1009, 16), False, 16),
+    ],
+)
+def test_few_points_are_split_among_processors(outer, reduced, columns, chunks):
+    split = split_fold(WIDE, (outer,), reduced, columns)
+    assert split is not None and numel(split.chunks) == chunks
+
+
+@pytest.mark.parametrize(
+    ("outer", "reduced"),
+    [(16, (1 << 16,)), (1, (4096,)), ("n", (1 << 16,)), (1, ("n",))],
+    ids=["enough points", "few elements", "points unknown", "elements unknown"],
+)
+def test_others_are_left_whole(outer, reduced):
+    from fxloom_interfaces.expr import symbol
+
+    named = lambda extent: symbol(extent) if isinstance(extent, str) else extent  # noqa: E731
+    assert split_fold(WIDE, (named(outer),), tuple(map(named, reduced)), False) is None
+
+
+def test_without_masks_a_prime_is_left_whole():
+    assert split_fold(PLAIN, (1,), (65_537,), False) is None
+    assert split_fold(WIDE, (1,), (65_537,), False, even=True) is None
