@@ -1,12 +1,12 @@
-"""Hugging Face and timm models, inference and one training step, compiled against eager and float64.
+"""Hugging Face and timm models and other programs, inference and one training step, compiled against eager and float64.
 
     python benchmarks/check_models.py                                           # tiny models on the CPU, float32
     python benchmarks/check_models.py --device cuda --dtypes float32,bfloat16 --size small --workers 8
-    python benchmarks/check_models.py --only bert,timm:convnext_tiny --modes train
+    python benchmarks/check_models.py --only bert,timm:convnext_tiny,program:nerf --modes train
 
 Models have random weights, made in the dtype of the run. `--size tiny` takes the configurations of capture_models.py (two
 layers of 32); `small` takes, for models of text, the library's own configurations with two layers of at most 1,024 and a
-longer input; `full` the library's own. timm's models are always whole. The measure of a tensor is the norm of its error against the
+longer input; `full` the library's own. timm's models are always whole; the programs of programs.py have three sizes. The measure of a tensor is the norm of its error against the
 same model in float64: at most twice eager's own, with a floor of a few ulp of the norm (`allowed`). In train mode values are compared
 without dropout, and another step with dropout must run and give finite gradients. Each model runs in a worker process that is started
 again when it dies; graphs, breaks and fallbacks are listed.
@@ -33,6 +33,7 @@ from typing import Any
 import capture_models
 import torch
 from capture_models import ARCHITECTURES, Architecture, flat_tensors, make
+from programs import PROGRAMS
 from workers import run_all, serve
 
 #: twenty-five kinds of Hugging Face models
@@ -45,6 +46,8 @@ TIMM = (
     "mixer_s32_224", "regnety_002", "densenet121", "deit_tiny_patch16_224", "coat_lite_tiny", "poolformer_s12", "levit_128s", "pit_ti_224", "ghostnet_100",
     "hrnet_w18_small", "repvgg_a0", "res2net50_26w_4s", "twins_svt_small", "dpn68", "cspdarknet53",
 )  # fmt: skip
+#: all, by the names that `build` takes
+MODELS = (*HUGGING_FACE, *(f"timm:{name}" for name in TIMM), *(f"program:{name}" for name in PROGRAMS))
 FLOOR_ULPS = 8.0
 
 
@@ -113,6 +116,8 @@ def build(name: str, size: str) -> tuple[torch.nn.Module, dict[str, Any]]:
         model = timm.create_model(name.removeprefix("timm:"), pretrained=False)
         batch = 8 if size == "full" else 2
         return model, {"x": torch.randn(batch, *model.default_cfg.get("input_size", (3, 224, 224)), generator=generator)}
+    if name.startswith("program:"):
+        return PROGRAMS[name.removeprefix("program:")](size)
     architecture = next(item for item in ARCHITECTURES if item.name == name)
     of_text = size != "tiny" and architecture.kind in ("causal", "masked", "seq2seq")
     capture_models.BATCH, capture_models.LENGTH = (4, 96) if of_text else (2, 12)
@@ -158,6 +163,14 @@ def as_dtype(value: Any, dtype: torch.dtype, device: str) -> Any:
     return value
 
 
+def loss_of(outputs: Any) -> torch.Tensor:
+    """The model's own loss, or the mean squares of all that it gives."""
+    loss = outputs.get("loss") if isinstance(outputs, dict) else None
+    if isinstance(loss, torch.Tensor):
+        return loss
+    return torch.stack([t.float().square().mean() if t.dtype != torch.float64 else t.square().mean() for t in flat_tensors(outputs) if t.requires_grad]).sum()
+
+
 def results(model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, Any], train: bool) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Outputs and, in train mode, gradients of the parameters and buffers."""
     arguments = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in inputs.items()}
@@ -168,10 +181,7 @@ def results(model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, 
             return flat_tensors(call(*positional, **arguments)), []
     model.zero_grad(set_to_none=True)
     outputs = call(*positional, **arguments)
-    loss = outputs.get("loss") if isinstance(outputs, dict) else None
-    if not isinstance(loss, torch.Tensor):
-        loss = torch.stack([t.float().square().mean() if t.dtype != torch.float64 else t.square().mean() for t in flat_tensors(outputs) if t.requires_grad]).sum()
-    loss.backward()
+    loss_of(outputs).backward()
     gradients = [p.grad if p.grad is not None else torch.zeros(()) for p in model.parameters()]
     return [t.detach() for t in flat_tensors(outputs)], [*gradients, *(buffer.clone() for buffer in model.buffers())]
 
@@ -213,42 +223,82 @@ def other_inputs(inputs: dict[str, Any], seed: int) -> dict[str, Any]:
     return made
 
 
+@dataclass
+class Reference:
+    """One input and what is right for it: outputs, and gradients and buffers, of the model in float64 (`exact`) and of eager."""
+
+    given: dict[str, Any]
+    exact: tuple[list[torch.Tensor], list[torch.Tensor]]
+    eager: tuple[list[torch.Tensor], list[torch.Tensor]]
+
+
+def references(
+    model: torch.nn.Module, eager: Callable[..., Any], inputs: list[dict[str, Any]], train: bool, dtype: torch.dtype, device: str
+) -> list[Reference]:
+    """What is right for each of `inputs`. eager: the call of the model to judge by. The model's state is as before afterwards."""
+    exact_model = copy.deepcopy(model).double()
+    if hasattr(exact_model, "set_experts_implementation"):
+        exact_model.set_experts_implementation("eager")  # grouped matrix products know no float64
+    state, exact_state = copy.deepcopy(model.state_dict()), copy.deepcopy(exact_model.state_dict())
+    found = []
+    for case in inputs:
+        given = {key: as_dtype(value, dtype, device) for key, value in case.items()}
+        exact = results(exact_model, exact_model, {key: as_dtype(value, torch.float64, device) for key, value in given.items()}, train)
+        plain = results(model, eager, given, train)
+        found.append(Reference(given, exact, plain))
+        if train:
+            exact_model.load_state_dict(exact_state)
+            model.load_state_dict(state)
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def judged(model: torch.nn.Module, call: Callable[..., Any], cases: list[Reference], train: bool, ulp: float = 0.0) -> tuple[float, str, float]:
+    """(largest error of a call over what is allowed, of which tensor, seconds of the first call), pooled over the cases.
+
+    ulp: the least that an ulp counts as, for what is float32 and was computed in less. The model's state is as before afterwards."""
+    state = copy.deepcopy(model.state_dict()) if train else {}
+    pools: dict[tuple[str, int], tuple[Errors, tuple[int, ...]]] = {}
+    scales, seconds = [], 0.0
+    for case in cases:
+        model.zero_grad(set_to_none=True)
+        start = time.perf_counter()
+        mine = results(model, call, case.given, train)
+        synchronize(mine[0])
+        seconds = seconds or time.perf_counter() - start
+        if train:
+            mine = ([t.clone() for t in mine[0]], [t.clone() for t in mine[1]])
+            model.load_state_dict(state)
+        for what, ours, theirs, exact in zip(("output", "gradient or buffer"), mine, case.eager, case.exact, strict=True):
+            if len(ours) != len(theirs):
+                return float("inf"), f"{len(ours)} {what}s, eager {len(theirs)}", seconds
+            if what != "output":
+                scales += [float(t.double().square().mean().sqrt()) for t in exact if t.is_floating_point() and t.numel()]
+            for number, parts in enumerate(zip(ours, theirs, exact, strict=True)):
+                pool = pools.setdefault((what, number), (Errors(), tuple(parts[0].shape)))[0]
+                pool.add(*parts)
+                pool.ulp = max(pool.ulp, ulp)
+    model.zero_grad(set_to_none=True)
+    scale = 1e-3 * sorted(scales)[len(scales) // 2] if scales else 0.0
+    found = [(pool.over_allowed(scale if what != "output" else 0.0), f"{what} {number} {shape}") for (what, number), (pool, shape) in pools.items()]
+    worst, which = max(found, default=(0.0, ""))
+    return worst, which, seconds
+
+
+def synchronize(tensors: list[torch.Tensor]) -> None:
+    if any(t.is_cuda for t in tensors):
+        torch.cuda.synchronize()
+
+
 def compare(
     plain: torch.nn.Module, backend: str, inputs: list[dict[str, Any]], train: bool, dtype: torch.dtype, device: str
 ) -> tuple[float, str, Callable[..., Any], float]:
     """(largest error over what is allowed, of which tensor, the compiled model, seconds of its first call), pooled over `inputs`."""
     import fxloom
 
-    exact_model = copy.deepcopy(plain).double()
-    if hasattr(exact_model, "set_experts_implementation"):
-        exact_model.set_experts_implementation("eager")  # grouped matrix products know no float64
-    state, exact_state = copy.deepcopy(plain.state_dict()), copy.deepcopy(exact_model.state_dict())
     fxloom.reset()
     compiled = fxloom.compile(plain, backend=backend)
-    pools: dict[tuple[str, int], tuple[Errors, tuple[int, ...]]] = {}
-    scales, seconds = [], 0.0
-    for case in inputs:
-        given = {key: as_dtype(value, dtype, device) for key, value in case.items()}
-        exact_model.load_state_dict(exact_state)
-        truth = results(exact_model, exact_model, {key: as_dtype(value, torch.float64, device) for key, value in given.items()}, train)
-        plain.load_state_dict(state)
-        eager = results(plain, plain, given, train)
-        plain.load_state_dict(state)
-        plain.zero_grad(set_to_none=True)
-        start = time.perf_counter()
-        mine = results(plain, compiled, given, train)
-        seconds = seconds or time.perf_counter() - start
-        for what, ours, theirs, exact in zip(("output", "gradient or buffer"), mine, eager, truth, strict=True):
-            if len(ours) != len(theirs):
-                return float("inf"), f"{len(ours)} {what}s, eager {len(theirs)}", compiled, seconds
-            if what != "output":
-                scales += [float(t.double().square().mean().sqrt()) for t in exact if t.is_floating_point() and t.numel()]
-            for number, parts in enumerate(zip(ours, theirs, exact, strict=True)):
-                pools.setdefault((what, number), (Errors(), tuple(parts[0].shape)))[0].add(*parts)
-    plain.load_state_dict(state)
-    scale = 1e-3 * sorted(scales)[len(scales) // 2] if scales else 0.0
-    found = [(pool.over_allowed(scale if what != "output" else 0.0), f"{what} {number} {shape}") for (what, number), (pool, shape) in pools.items()]
-    worst, which = max(found, default=(0.0, ""))
+    worst, which, seconds = judged(plain, compiled, references(plain, plain, inputs, train, dtype, device), train)
     return worst, which, compiled, seconds
 
 
@@ -320,7 +370,7 @@ def main() -> int:
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--modes", default="eval,train")
     parser.add_argument("--size", choices=("tiny", "small", "full"), default="tiny")
-    parser.add_argument("--only", default="", help="models, joined by commas; timm's as timm:NAME")
+    parser.add_argument("--only", default="", help="models, joined by commas; timm's as timm:NAME, other programs as program:NAME")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=240)
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no model is begun")
@@ -331,7 +381,7 @@ def main() -> int:
     if options.worker:
         work(options)
         return 0
-    names = options.only.split(",") if options.only else [*HUGGING_FACE, *[f"timm:{name}" for name in TIMM]]
+    names = options.only.split(",") if options.only else list(MODELS)
     cases = [(name, mode, dtype) for name in names for mode in options.modes.split(",") for dtype in options.dtypes.split(",")]
     found, left = run_all(cases, Outcome, sys.argv[1:], options, tell)
     device = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU"
