@@ -60,10 +60,10 @@ def contenders(model: nn.Module) -> dict[str, Any]:
     return {"eager": model, "torch.compile": torch.compile(model), "fxloom": fxloom.compile(model)}
 
 
-def peak_bytes(run: Callable[[], Tensor]) -> int:
-    """The largest sum of allocations less frees during a step, as the profiler reports them."""
+def peak_bytes(run: Callable[[], Any]) -> int:
+    """The largest sum of allocations less frees during a call, as the profiler reports them."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        run().backward()
+        run()
     now = peak = 0
     for event in sorted(profile.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
         if event.name() == "[memory]":
@@ -81,7 +81,7 @@ def measure_bytes(name: str, small: bool) -> dict[str, Any]:
         step(run).backward()  # compile
         row[contender] = kept_bytes(model, lambda run=run: step(run)) / 1e6  # type: ignore[misc]
         model.zero_grad(set_to_none=False)
-        row[f"{contender} peak"] = peak_bytes(lambda run=run: step(run)) / 1e6  # type: ignore[misc]
+        row[f"{contender} peak"] = peak_bytes(lambda run=run: step(run).backward()) / 1e6  # type: ignore[misc]
     return row
 
 
@@ -165,7 +165,9 @@ def main() -> int:
     if "tracing" in options.only:
         for name in options.models:
             taken = measure_tracing(name, options.small, min(options.rounds, 3))
-            print(f"tracing {name}: torch {taken['torch']:.2f} s, fxloom {taken['fxloom']:.2f} s, {taken['torch'] / taken['fxloom']:.1f} times")
+            print(
+                f"tracing {name}: torch {taken['torch']:.2f} s, fxloom {taken['fxloom']:.2f} s, {taken['torch'] / taken['fxloom']:.1f} times"
+            )
     return 0
 
 
