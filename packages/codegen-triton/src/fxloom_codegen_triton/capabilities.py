@@ -28,6 +28,7 @@ CAPABILITIES = Capabilities(
     parallelism=132 * 8,
     enough_rows=132 * 2,
     column_tile=64,
+    serial_numel=PERSISTENT_NUMEL,
     uneven_chunks=True,
     templates=frozenset(TEMPLATES),
 )

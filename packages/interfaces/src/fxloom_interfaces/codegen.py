@@ -46,6 +46,7 @@ class Capabilities:
     parallelism: independent outer points wanted to fill the device (for splitting reductions).
     enough_rows: outer points from which on a reduction is left whole; 0: as many as `parallelism`.
     column_tile: outer points that share a processor where they lie side by side in memory and what is folded does not.
+    serial_numel: elements that one processor may run through by itself rather than to start a second kernel.
     uneven_chunks: a reduction may be split in chunks the last of which is shorter, at the cost of a mask.
     max_arguments: most launch arguments of a kernel; of a grouped one, most arguments in a set.
     vector_nbytes: width of a vector register, 0 where the notion does not apply.
@@ -66,6 +67,7 @@ class Capabilities:
     parallelism: int = 1
     enough_rows: int = 0
     column_tile: int = 1
+    serial_numel: int = 1 << 12
     uneven_chunks: bool = False
     max_arguments: int = 64
     vector_nbytes: int = 0

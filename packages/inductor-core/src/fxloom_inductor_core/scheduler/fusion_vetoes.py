@@ -33,10 +33,6 @@ class Merge:
 
 FusionRule: TypeAlias = Callable[[Merge], bool]
 
-#: Elements of a loop nest with few rows up to which losing the parallelism of an elementwise loop costs less than a second kernel.
-_SMALL_NUMEL = 1 << 12
-
-
 def fits_in_one_launch(merge: Merge) -> bool:
     """The target takes so many arguments."""
     first, second = merge.first, merge.second
@@ -59,13 +55,13 @@ def scans_stay_alone(merge: Merge) -> bool:
 
 
 def keeps_parallelism(merge: Merge) -> bool:
-    """With few rows only what folds the same rows may share the loop: an elementwise loop would run on few processors."""
+    """With few long rows only what folds the same rows may share the loop: an elementwise loop would run on few processors."""
     outer, able = product(merge.space.outer), merge.capabilities
     together = able.column_tile if any(member.traits.folds_columns for member in merge.members) else 1
     if merge.space.inner is None or not isinstance(outer, int) or outer >= (able.enough_rows or able.parallelism) * together:
         return True
-    total = product((*merge.space.outer, *merge.space.inner))
-    if not isinstance(total, int) or total <= _SMALL_NUMEL:
+    row = product(merge.space.inner)
+    if isinstance(row, int) and row * together <= able.serial_numel:
         return True
     return not any(member.inside and not member.traits.is_reduction for member in merge.members)
 
