@@ -5,7 +5,7 @@ In: any such nest. Out: the fakes or symbolic numbers in it, in order, or a nest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -14,29 +14,33 @@ from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
 
 
-def values_of(nest: Any) -> Iterator[FakeTensor]:
+def values_of(nest: Any) -> list[FakeTensor]:
     """The values in a nest of tuples, lists and dicts, in order."""
-    return _leaves(nest, _VALUES)
+    found: list[FakeTensor] = []
+    _collect(nest, _VALUES, found)
+    return found
 
 
-def numbers_of(nest: Any) -> Iterator[Any]:
+def numbers_of(nest: Any) -> list[Any]:
     """The symbolic numbers in a nest of tuples, lists and dicts, in order."""
-    return _leaves(nest, SYMBOLIC)
+    found: list[Any] = []
+    _collect(nest, SYMBOLIC, found)
+    return found
 
 
 _VALUES = frozenset({FakeTensor})
 
 
-def _leaves(nest: Any, kinds: Container[type]) -> Iterator[Any]:
+def _collect(nest: Any, kinds: Container[type], found: list[Any]) -> None:
     kind = type(nest)
     if kind in kinds:
-        yield nest
+        found.append(nest)
     elif kind is tuple or kind is list:
         for item in nest:
-            yield from _leaves(item, kinds)
+            _collect(item, kinds, found)
     elif kind is dict:
         for item in nest.values():
-            yield from _leaves(item, kinds)
+            _collect(item, kinds, found)
 
 
 def replace_real_tensors(nest: Any, constant: Callable[[torch.Tensor], FakeTensor]) -> Any:

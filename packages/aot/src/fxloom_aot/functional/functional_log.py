@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -51,6 +51,11 @@ class Call:
     region: int
     checkpoint: int = 0
     checks: bool = False
+    #: values among the arguments
+    inputs: tuple[FakeTensor, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inputs = (*values_of(self.args), *values_of(self.kwargs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +306,9 @@ class FunctionalLog(TorchDispatchMode):
         return sorted(needed)
 
 
-def inputs_of(log: FunctionalLog, number: int) -> list[FakeTensor]:
+def inputs_of(log: FunctionalLog, number: int) -> tuple[FakeTensor, ...]:
     """The values that a call takes."""
-    call = log.calls[number]
-    return list(values_of([call.args, call.kwargs]))
+    return log.calls[number].inputs
 
 
 def has_effect(op: Op) -> bool:
