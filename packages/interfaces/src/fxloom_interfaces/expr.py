@@ -179,16 +179,31 @@ def product(sizes: Any) -> Expr:
     return result
 
 
+#: Programs have few different indices and many loops that use them, so what is asked of an expression is remembered. An entry holds a
+#: handful of nodes; the tables are large enough for the indices of one large program, and SymPy's own caches are as long.
+_REMEMBERED = 1 << 15
+
+
 def free_symbols(expr: Expr) -> frozenset[sympy.Symbol]:
     """Symbols of an expression; empty for ints."""
-    return frozenset() if isinstance(expr, int) else frozenset(expr.free_symbols)
+    return frozenset() if isinstance(expr, int) else _free_symbols(expr)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _free_symbols(expr: sympy.Expr) -> frozenset[sympy.Symbol]:
+    return frozenset(expr.free_symbols)
 
 
 def substitute(expr: Expr, mapping: Mapping[Any, Expr]) -> Expr:
     """`expr` with symbols replaced at once, re-simplified."""
     if isinstance(expr, int):
         return expr
-    return normalize(expr.xreplace({key: sympy.sympify(value) for key, value in mapping.items()}).expand())
+    return _substitute(expr, tuple(mapping.items()))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _substitute(expr: sympy.Expr, mapping: tuple[tuple[Any, Expr], ...]) -> Expr:
+    return normalize(expr.xreplace({key: sympy.sympify(value) for key, value in mapping}).expand())
 
 
 def affine(expr: Expr) -> tuple[dict[sympy.Symbol, Expr], Expr] | None:
@@ -276,13 +291,18 @@ def _multiply(a: tuple[int | None, int | None], b: tuple[int | None, int | None]
 
 def simplify(expr: Expr, extents: Mapping[Any, Expr]) -> Expr:
     """`expr` with the divisions and remainders removed that the extents of its symbols make needless."""
-    if isinstance(expr, int) or not expr.has(FloorDiv, Mod):
+    if isinstance(expr, int) or not _divides(expr):
         return expr
     return normalize(_simplify(expr, extents))
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def _divides(expr: sympy.Expr) -> bool:
+    return bool(expr.has(FloorDiv, Mod))
+
+
 def _simplify(expr: sympy.Expr, extents: Mapping[Any, Expr]) -> sympy.Expr:
-    if not expr.args or not expr.has(FloorDiv, Mod):
+    if not expr.args or not _divides(expr):
         return expr
     args = [_simplify(arg, extents) for arg in expr.args]
     if not isinstance(expr, (FloorDiv, Mod)):

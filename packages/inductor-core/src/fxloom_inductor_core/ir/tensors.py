@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fxloom_inductor_core.ir.cost import NOTHING, BodyCost
@@ -49,6 +50,7 @@ def span(size: Sequence[Expr], stride: Sequence[Expr]) -> Expr:
     return normalize(last + 1)
 
 
+@lru_cache(maxsize=1 << 14)
 def flat_index(index: Index, strides: Index, offset: Expr = 0) -> Expr:
     """offset + sum(index * stride), skipping what is visibly zero."""
     total: Expr = offset

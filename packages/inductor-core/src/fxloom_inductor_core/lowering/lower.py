@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -63,6 +64,7 @@ class _GraphLowering:
         self.cx = cx
         self.rules = rules
         self._uses: dict[torch.fx.Node, int] = {}
+        self._unsupported: dict[torch.fx.Node, str] = {}  # node -> what no kernel can hold of its results
         self._float_names: dict[str, str] = {}  # symbols of floats -> names of the inputs that hold them
         self._on_several_devices = False  # there are tensors on several devices
         self._scalar_copies: dict[tuple[Operand, str], Tensor] = {}
@@ -231,15 +233,24 @@ class _GraphLowering:
         """What no kernel can hold of the tensors among the node's arguments and results, in words; empty where there is nothing."""
         found = ""
         for part in (node, *node.all_input_nodes):
-            for fake in tree_leaves(meta.get_fake(part)) if meta.has_fake(part) else ():
-                if not isinstance(fake, torch.Tensor):
-                    continue
-                name, device = dtype_name(fake.dtype), str(fake.device)
-                if self.cx.in_kernels(name, device):
-                    continue
-                if not fake.dtype.is_complex:
-                    return f"{name} on {device}, which kernels don't have"
-                found = _COMPLEX
+            if part not in self._unsupported:
+                self._unsupported[part] = self._unsupported_in(meta.get_fake(part)) if meta.has_fake(part) else ""
+            if self._unsupported[part] not in ("", _COMPLEX):
+                return self._unsupported[part]
+            found = found or self._unsupported[part]
+        return found
+
+    def _unsupported_in(self, nest: Any) -> str:
+        found = ""
+        for fake in tree_leaves(nest):
+            if not isinstance(fake, torch.Tensor):
+                continue
+            name, device = dtype_name(fake.dtype), str(fake.device)
+            if self.cx.in_kernels(name, device):
+                continue
+            if not fake.dtype.is_complex:
+                return f"{name} on {device}, which kernels don't have"
+            found = _COMPLEX
         return found
 
     def _device_if_mixed(self, node: torch.fx.Node, arguments: Any) -> str | None:
@@ -318,9 +329,9 @@ def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
 
 
 def _is_view(node: torch.fx.Node) -> bool:
-    target = node.target
-    if target is operator.getitem:
-        return True
-    return isinstance(target, torch._ops.OpOverload) and any(
-        r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns
-    )
+    return node.target is operator.getitem or isinstance(node.target, torch._ops.OpOverload) and _returns_view(node.target)
+
+
+@cache
+def _returns_view(op: torch._ops.OpOverload) -> bool:
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)

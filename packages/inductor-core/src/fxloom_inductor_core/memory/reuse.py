@@ -8,7 +8,7 @@ and what a call returned never are.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -31,7 +31,7 @@ class MemoryPlan:
         self.reuse = reuse
         self.donated = donated
         self.results: set[str] = set()  # what calls returned
-        self._names: dict[str, list[str]] = {}  # buffer -> other names of its memory
+        self._names: dict[str, deque[str]] = {}  # buffer -> other names of its memory, the latest owner first
         self._owned: dict[str, None] = {}
         self._shared: set[str] = set()
         self._pool: dict[Memory, list[str]] = {}
@@ -57,13 +57,19 @@ class MemoryPlan:
 
     def add_name(self, buffer: str) -> str:
         """A new name of the buffer's memory, for a view of it."""
-        names = self._names.setdefault(buffer, [])
+        names = self._names.setdefault(buffer, deque())
         names.append(f"{buffer}_view{len(names)}")
         return names[-1]
 
     def names(self, buffer: str) -> list[str]:
         """All names of the buffer's memory."""
-        return [buffer, *self._names.get(buffer, [])]
+        return [buffer, *self._names.get(buffer, ())]
+
+    def _hand_down(self, old: str, new: str) -> None:
+        """The names of `old` become further names of `new`, which has its memory now."""
+        names = self._names.pop(old, None) or deque()
+        names.appendleft(old)
+        self._names[new] = names
 
     def allocate(self, buffer: str, take_over: str | None = None) -> Allocate:
         """Memory for the buffer: that of the dead buffer `take_over`, of another dead one, or new."""
@@ -74,17 +80,17 @@ class MemoryPlan:
         if reuse is None and self.reuse and self._pool.get(memory):
             reuse = self._pool[memory].pop()
         if reuse is not None:  # the old names hold the memory as well: they go when the new one does
-            self._names[buffer] = [reuse, *self._names.pop(reuse, [])]
+            self._hand_down(reuse, buffer)
         self._owned[buffer] = None
         return Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, reuse)
 
-    def go_on(self, buffer: str, base: str, dying: list[str]) -> Allocate:
+    def go_on(self, buffer: str, base: str, dying: dict[str, None]) -> Allocate:
         """The memory of `base`, which dies here, with what it holds; it is taken out of `dying`."""
         if base not in dying or not self.is_own(base):
             raise InternalError("inductor.memory", f"{buffer} is written on top of {base}, which something else may read")
-        dying.remove(base)
+        del dying[base]
         layout = self.layouts[buffer]
-        self._names[buffer] = [base, *self._names.pop(base, [])]
+        self._hand_down(base, buffer)
         self._owned[buffer] = None
         return Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, base)
 
@@ -93,7 +99,7 @@ class MemoryPlan:
         layout = self.layouts[buffer]
         return Allocate(buffer, layout.device, layout.dtype, layout.size, layout.stride, given)
 
-    def in_place(self, buffer: str, pairs: Sequence[tuple[str, str]], dying: list[str]) -> str | None:
+    def in_place(self, buffer: str, pairs: Sequence[tuple[str, str]], dying: dict[str, None]) -> str | None:
         """The dying buffer whose memory `buffer` may take over while it is read; it is taken out of `dying`.
 
         pairs: (read, written) buffers of a kernel that reads each element before it writes it.
@@ -105,11 +111,11 @@ class MemoryPlan:
                 continue
             memory = self.memory(read)
             if memory == self.memory(buffer) and memory[1] != 0:
-                dying.remove(read)
+                del dying[read]
                 return read
         return None
 
-    def release(self, dying: Sequence[str]) -> Free | None:
+    def release(self, dying: Iterable[str]) -> Free | None:
         """Keep the memory of dying buffers for later ones that fit it, and free the rest."""
         gone: list[str] = []
         for buffer in dying:

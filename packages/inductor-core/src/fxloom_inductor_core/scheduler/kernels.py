@@ -8,7 +8,7 @@ that is cheap, and becomes scratch if not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -136,7 +136,7 @@ class _Builder:
     ) -> None:
         made = map_exprs(instruction, symbols, self.extents)
         match made:
-            case Load(result=result, buffer=buffer, index=index, mask=mask):
+            case Load(result, buffer, index, dtype, mask):
                 where = None if mask is None else values[mask]
                 forwarded = self.forward.get((buffer, index))
                 if forwarded is not None and where is None:
@@ -147,14 +147,14 @@ class _Builder:
                         values[result] = self._again(forwarded, start)
                         return
                 stage = self._stage_for(start, made, [] if where is None else [where], load=True)
-                values[result] = self._value(replace(made, mask=where), stage)
+                values[result] = self._value(Load(result, buffer, index, dtype, where), stage)
             case Constant(result=result):
                 values[result] = self._value(made, self._first())
             case IndexValue(result=result):
                 values[result] = self._value(made, self._stage_for(start, made, []))
-            case Compute(result=result, args=args):
-                operands = tuple(values[a] for a in args)
-                values[result] = self._value(replace(made, args=operands), self._stage_for(start, made, list(operands)))
+            case Compute(result, op, args, dtype):
+                operands = tuple([values[a] for a in args])
+                values[result] = self._value(Compute(result, op, operands, dtype), self._stage_for(start, made, operands))
             case Indirect():
                 self._indirect(made, start, values, symbols)
             case Reduce(results=results, kind=kind, value=value, dtype=dtype):
@@ -230,7 +230,7 @@ class _Builder:
         at = self.stage_of_value[value]
         return at == start or at % 2 != 0
 
-    def _stage_for(self, start: int, made: Instruction, operands: list[int], load: bool = False) -> int:
+    def _stage_for(self, start: int, made: Instruction, operands: Sequence[int], load: bool = False) -> int:
         """The stage an instruction of a member that starts at `start` runs in: outside the inner loop if nothing varies there."""
         if not self.inner:
             return 0
@@ -252,8 +252,7 @@ class _Builder:
 
     def _value(self, made: Load | Constant | IndexValue | Compute, stage: int) -> int:
         """The number of the value that `made` gives, whatever number it has: an earlier one where it is made already."""
-        # constants by their text: 0.0 == -0.0, and NaN is not itself
-        key: Any = ("constant", repr(made.value), made.dtype) if isinstance(made, Constant) else replace(made, result=-1)
+        key = _content(made)
         found = self.known.get((key, None))
         if found is None and stage % 2 == 0:
             found = self.known.get((key, stage))
@@ -261,7 +260,7 @@ class _Builder:
             return int(found)
         number = self._number(stage)
         self.known[(key, stage if stage % 2 == 0 else None)] = number
-        self.made[number] = replace(made, result=number)
+        self.made[number] = _numbered(made, number)
         self._emit(stage, self.made[number])
         return number
 
@@ -452,6 +451,27 @@ def _renamed(axes: Axes, prefix: str) -> Axes:
     return tuple((symbol(f"{prefix}{n}"), e) for n, (_, e) in enumerate(axes))
 
 
+def _content(made: Load | Constant | IndexValue | Compute) -> Hashable:
+    """What is equal where the same value is made."""
+    match made:
+        case Load(_, buffer, index, dtype, mask):
+            return "load", buffer, index, dtype, mask
+        case Compute(_, op, args, dtype):
+            return "compute", op, args, dtype
+        case IndexValue(_, expr, dtype):
+            return "index", expr, dtype
+    return "constant", repr(made.value), made.dtype  # by its text: 0.0 == -0.0, and NaN is not itself
+
+
+def _numbered(made: Load | Constant | IndexValue | Compute, number: int) -> Load | Constant | IndexValue | Compute:
+    match made:  # spelled out: `replace` takes longer than all else here
+        case Load(_, buffer, index, dtype, mask):
+            return Load(number, buffer, index, dtype, mask)
+        case Compute(_, op, args, dtype):
+            return Compute(number, op, args, dtype)
+    return replace(made, result=number)
+
+
 def _renumbered(
     instruction: Instruction, numbers: dict[int, int], buffers: Mapping[str, str], symbols: dict[str, str]
 ) -> Instruction:
@@ -462,25 +482,14 @@ def _renumbered(
 
     rename = {value_symbol(a): value_symbol(b) for a, b in symbols.items()}
     match instruction:
-        case Load(mask=mask, index=index):
+        case Load(result, buffer, index, dtype, mask):
             where = None if mask is None else numbers[mask]
-            return replace(
-                instruction,
-                result=new(instruction.result),
-                buffer=buffers[instruction.buffer],
-                index=substitute(index, rename),
-                mask=where,
-            )
-        case Store(index=index):
-            return replace(
-                instruction,
-                buffer=buffers[instruction.buffer],
-                index=substitute(index, rename),
-                value=numbers[instruction.value],
-            )
-        case Compute(args=args):
-            operands = tuple(numbers[a] for a in args)
-            return replace(instruction, result=new(instruction.result), args=operands)
+            return Load(new(result), buffers[buffer], substitute(index, rename), dtype, where)
+        case Store(buffer, index, value, mode):
+            return Store(buffers[buffer], substitute(index, rename), numbers[value], mode)
+        case Compute(result, op, args, dtype):
+            operands = tuple([numbers[a] for a in args])
+            return Compute(new(result), op, operands, dtype)
         case Reduce(results=results):
             value = numbers[instruction.value]
             return replace(instruction, results=tuple(new(r) for r in results), value=value)

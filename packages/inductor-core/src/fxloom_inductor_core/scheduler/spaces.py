@@ -8,7 +8,8 @@ Invariant: rewriting keeps the order of iteration (row-major) and the number of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import sympy
@@ -72,7 +73,8 @@ def express(coarse: Axes, fine: Sequence[tuple[sympy.Symbol, Expr]]) -> dict[sym
     return mapping
 
 
-def linear_parts(expr: Expr, axes: frozenset[sympy.Symbol]) -> tuple[dict[sympy.Symbol, Expr], frozenset[sympy.Symbol]]:
+@lru_cache(maxsize=1 << 14)
+def linear_parts(expr: Expr, axes: frozenset[sympy.Symbol]) -> tuple[Mapping[sympy.Symbol, Expr], frozenset[sympy.Symbol]]:
     """({axis: its stride}, axes that occur in some other way than times a stride)."""
     strides: dict[sympy.Symbol, Expr] = {}
     tangled: set[sympy.Symbol] = set()
@@ -129,7 +131,7 @@ def collapse(axes: Axes, exprs: Iterable[Expr]) -> tuple[Axes, dict[sympy.Symbol
 def _mergeable(
     outer: tuple[sympy.Symbol, Expr],
     inner: tuple[sympy.Symbol, Expr],
-    parts: Iterable[tuple[dict[sympy.Symbol, Expr], frozenset[sympy.Symbol]]],
+    parts: Iterable[tuple[Mapping[sympy.Symbol, Expr], frozenset[sympy.Symbol]]],
 ) -> bool:
     for strides, tangled in parts:
         if outer[0] in tangled or inner[0] in tangled:

@@ -131,7 +131,7 @@ class _Planner:
                 if group.call is not None and group.call.aliases:
                     self.memory.share(group.call.reads())
         for number, step in enumerate(steps):
-            dead = dying.get(number, [])
+            dead = dict.fromkeys(dying.get(number, ()))
             if step.general is not None:
                 self._grouped_launch(step, dead)
             elif step.fused[0] is not None:
@@ -212,7 +212,7 @@ class _Planner:
 
     # ---------------------------------------------------------------------------------------------------- steps
 
-    def _launch(self, group: Group, fused: FusedKernel, dying: list[str]) -> None:
+    def _launch(self, group: Group, fused: FusedKernel, dying: dict[str, None]) -> None:
         if not self._allocate(group, fused, dying):
             return
         digest = self.digests[group.number]
@@ -238,12 +238,12 @@ class _Planner:
         for device, found in kernels.items():
             self.sharing[device] = share_offsets(found, self.codegens[device.split(":")[0]].capabilities.max_arguments)
 
-    def _grouped_launch(self, step: Batch, dying: list[str]) -> None:
+    def _grouped_launch(self, step: Batch, dying: dict[str, None]) -> None:
         if step.general is None:
             raise AssertionError("a batch of one is launched as it is")
         reads = Counter(buffer for fused in step.fused if fused is not None for buffer in fused.buffers)
-        shared = [buffer for buffer in dying if reads[buffer] > 1]  # nobody may write to what others read
-        alone = [buffer for buffer in dying if reads[buffer] == 1]
+        alone = {buffer: None for buffer in dying if reads[buffer] == 1}  # nobody may write to what others read
+        mine = list(alone)
         sets = []
         first = len(self.steps)
         for group, fused, general in zip(step.groups, step.fused, step.general, strict=True):
@@ -256,7 +256,9 @@ class _Planner:
             kernel, gone = written_over(kernel, pairs[0]), set(pairs[0].values())
             sets = [(tuple(b for at, b in enumerate(names) if at not in gone), sizes) for names, sizes in sets]
         self.steps[first:] = self._numbers_at_once(self.steps[first:])
-        dying[:] = [buffer for buffer in dying if buffer in alone or buffer in shared]
+        for buffer in mine:
+            if buffer not in alone:
+                del dying[buffer]
         if sets:
             name = self._kernel_name(kernel, step.groups[0].device, kernel.digest(), grouped=True)
             self.steps.append(GroupedLaunch(name, tuple(sets)))
@@ -274,7 +276,7 @@ class _Planner:
         made: list[Step] = [AllocateNumbers(tuple(names), device, dtype) for (device, dtype), names in several.items()]
         return [*made, *(step for step in steps if not (isinstance(step, Allocate) and step.name in gone))]
 
-    def _allocate(self, group: Group, fused: FusedKernel, dying: list[str]) -> bool:
+    def _allocate(self, group: Group, fused: FusedKernel, dying: dict[str, None]) -> bool:
         """Memory for what a kernel writes; False where it would only copy memory to itself."""
         for buffer in fused.buffers:
             if buffer in group.bases():
