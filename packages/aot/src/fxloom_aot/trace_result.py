@@ -44,6 +44,7 @@ class Program:
     """What was traced, and its functional log. inputs: what its flat inputs were like. values: the flat outputs in the log.
 
     autocast: by device type, whether it was on around the graph, and its dtype. starts_with_grad: grad mode there.
+    rewritten: another graph that computes the same was traced: the log is that of the other.
     """
 
     gm: torch.fx.GraphModule
@@ -53,6 +54,7 @@ class Program:
     values: Sequence[Any]
     autocast: Mapping[str, tuple[bool, torch.dtype]]
     starts_with_grad: bool
+    rewritten: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from fxloom.api import compile, compile_fx, cudagraph_mark_step_begin, explain, 
 from fxloom_dynamo.directives import is_compiling
 from fxloom_dynamo.guard.dynamic_shapes import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fxloom_dynamo.public_api.controls import allow_in_graph, assume_constant_result, disable, disallow_in_graph, graph_break, run, skip
+from fxloom_interfaces.passes import register_pass, unregister_pass
 
 __version__ = "0.1.0"
 
@@ -30,8 +31,10 @@ __all__ = [
     "mark_unbacked",
     "maybe_mark_dynamic",
     "plugins",
+    "register_pass",
     "reset",
     "run",
     "skip",
     "stats",
+    "unregister_pass",
 ]

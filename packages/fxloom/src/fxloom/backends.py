@@ -9,7 +9,7 @@ In: the options of `fxloom.compile`. Out: functions `(gm, example_inputs) -> cal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fxloom_interfaces import telemetry
@@ -85,6 +85,8 @@ def load_inductor() -> Backend:
 
     from fxloom_aot import MinCut, aot_graph
     from fxloom_decomp import table
+    from fxloom_inductor_core import prepare
+    from fxloom_interfaces.errors import GraphRejected
     from fxloom_interfaces.graph_text import readable, runnable
     from fxloom_ops.script_definitions import definitions
 
@@ -100,7 +102,7 @@ def load_inductor() -> Backend:
         if unknown:
             raise ConfigError(f"backend 'inductor' takes mode and options, got {', '.join(sorted(unknown))}")
         own, core = inductor_options(mode, options or {})
-        compiler = graph_compiler(mode, options or {})
+        compiler = graph_compiler(own, core, mode)
         if telemetry.wants_artifacts():
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_readable.py", readable(gm)))
             telemetry.emit(telemetry.ArtifactWritten("fx_graph_runnable.py", runnable(gm, definitions)))
@@ -108,16 +110,29 @@ def load_inductor() -> Backend:
         rules = table("inductor") if core.numerics != "exact" else {}  # the parts of an operator round more often than it does
         if own.eager_numbers:
             rules = {op: rule for op, rule in rules.items() if torch.Tag.nondeterministic_seeded not in op.tags}
-        return aot_graph(
-            gm, example_inputs, decompositions=rules, compiler=compiler, partitioner=partitioner, double_backward=own.double_backward
-        )
+        with telemetry.phase("inductor.passes"):
+            prepared = prepare(gm, core)
+        try:
+            return aot_graph(
+                prepared.gm, example_inputs, decompositions=rules, compiler=compiler, partitioner=partitioner,
+                double_backward=own.double_backward, differentiable=prepared.differentiable,
+            )  # fmt: skip
+        except GraphRejected as error:
+            node = prepared.captured(error.node)
+            if node is error.node:
+                raise
+            raise GraphRejected(node, error.reason, raises=error.raises) from error.__cause__
 
     return _declared(inductor)
 
 
 def inductor_options(mode: str | None, options: Mapping[str, Any]) -> tuple[InductorBackendOptions, InductorOptions]:
-    """What `mode` and `options` ask of the wiring here and of inductor-core. ConfigError for what neither knows."""
-    from fxloom_inductor_core import InductorOptions
+    """What `mode` and `options` ask of the wiring here and of inductor-core, with the passes that are registered now.
+
+    ConfigError for what neither knows.
+    """
+    from fxloom_inductor_core import InductorOptions, check_disabled
+    from fxloom_interfaces.passes import registered_passes
 
     if mode is not None and mode not in MODES:
         raise ConfigError(f"unknown mode {mode!r}{nearest(mode, list(MODES))}")
@@ -125,18 +140,22 @@ def inductor_options(mode: str | None, options: Mapping[str, Any]) -> tuple[Indu
     own = from_options(InductorBackendOptions, {name: value for name, value in options.items() if name in names})
     core: dict[str, Any] = {"templates": True} if mode is not None and mode.startswith("max-autotune") else {}
     core |= {name: value for name, value in options.items() if name not in names}
-    return own, from_options(InductorOptions, core)
+    given = from_options(InductorOptions, core)
+    found = replace(given, passes=(*registered_passes(), *given.passes))
+    check_disabled(found)
+    return own, found
 
 
-def graph_compiler(mode: str | None, options: Mapping[str, Any]) -> Callable[[torch.fx.GraphModule, GraphSignature], Any]:
-    """The compiler of aten-dialect graphs that `mode` and `options` ask for."""
+def graph_compiler(
+    own: InductorBackendOptions, core: InductorOptions, mode: str | None
+) -> Callable[[torch.fx.GraphModule, GraphSignature], Any]:
+    """The compiler of aten-dialect graphs that `mode` and the options ask for."""
     from fxloom.config import cache_root
     from fxloom_inductor_core import compile_graph
     from fxloom_interfaces.artifacts import FileStore
     from fxloom_interfaces.graph_text import readable
     from fxloom_interfaces.plugins import REPLAYERS, codegens_by_device
 
-    own, core = inductor_options(mode, options)
     codegens = codegens_by_device(own.codegen)
     store = FileStore(cache_root())
     replayer_name = own.replayer or ("cudagraphs" if mode in ("reduce-overhead", "max-autotune") else None)

@@ -38,7 +38,7 @@ class Stats:
     to be compiled, by kind: capture_fault, backend_failed (suppress_errors), recompile_limit, guard_fails, break_limit, plugin
     (left out), graph_raised (calls that ran from their start since a graph raised), graph_alone_raised (those where eager did not).
     fallback_reasons: the last cause of each. seconds: wall time by phase, inner phases included in outer ones.
-    replay_skips: reasons of replayers.
+    replay_skips: reasons of replayers. passes: changes that graph passes made, by name of the pass.
     """
 
     graphs: int = 0
@@ -52,6 +52,7 @@ class Stats:
     break_reasons: list[Break] = field(default_factory=list)
     recompile_reasons: list[str] = field(default_factory=list)
     replay_skips: list[str] = field(default_factory=list)
+    passes: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -71,6 +72,8 @@ class Stats:
                 self.compiles += 1
                 if reason:
                     self.recompile_reasons.append(f"{name}: {reason}")
+            case telemetry.PassRan(name=name, count=count):
+                self.passes[name] += count
             case telemetry.KernelsBuilt(plugin=plugin, names=names, compiler_runs=runs, cached=cached):
                 self.kernels[plugin] += len(names)
                 self.compiler_runs += runs

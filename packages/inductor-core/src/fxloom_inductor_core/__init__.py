@@ -1,10 +1,11 @@
 """From graphs in the aten dialect to programs of fused kernels and library calls.
 
-Public: `compile_graph`, `CompiledGraph`, `InductorOptions`. Subpackages: `lowering` makes `ir`, `scheduler` makes kernels of it,
+Public: `compile_graph`, `CompiledGraph`, `InductorOptions`; `prepare`, for the graph that they are made of. Subpackages: `lowering` makes `ir`, `scheduler` makes kernels of it,
 `memory` says where buffers lie, `wrapper` is the program and its printing, `compile` goes all the way.
 """
 
 from fxloom_inductor_core.compile import CompiledGraph, compile_graph
 from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.passes.before_aot import Prepared, check_disabled, prepare
 
-__all__ = ["CompiledGraph", "InductorOptions", "compile_graph"]
+__all__ = ["CompiledGraph", "InductorOptions", "Prepared", "check_disabled", "compile_graph", "prepare"]

@@ -1,4 +1,4 @@
-"""The way through inductor-core: passes -> lower -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper.
+"""The way through inductor-core: passes -> lower -> (passes of users) -> schedule -> plan -> emit (plugins) -> build (plugins) -> wrapper.
 
 In: a graph in the aten dialect, its signature, a code generator by device type. Out: `CompiledGraph`, a callable.
 Invariant: what comes out is a function of the graph, the signature, the options and the plugins alone.
@@ -18,7 +18,7 @@ from fxloom_inductor_core.ir.loops import Loop
 from fxloom_inductor_core.lowering.lower import lower
 from fxloom_inductor_core.memory.liveness import donated_inputs, yield_nbytes
 from fxloom_inductor_core.options import InductorOptions
-from fxloom_inductor_core.passes.pipeline import run_passes
+from fxloom_inductor_core.passes.pipeline import run_passes, run_user_passes
 from fxloom_inductor_core.scheduler.fusion import Scheduler
 from fxloom_inductor_core.scheduler.groups import Group
 from fxloom_inductor_core.wrapper.program import Planned, plan
@@ -107,6 +107,7 @@ def compile_graph(
     with telemetry.phase("inductor.lower"):
         trains = signature is not None and bool(signature.outputs_of(OutputKind.SAVED))
         graph = lower(gm, codegens, options, keep_ir=listening, trains=trains)
+    run_user_passes(graph, "loop_ir", options, None)
     _check_devices(graph, codegens)
     if listening:
         telemetry.emit(telemetry.ArtifactWritten("ir_pre_fusion.txt", _pre_fusion_text(graph)))

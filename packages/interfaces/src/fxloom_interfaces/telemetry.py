@@ -78,6 +78,15 @@ class FrameCompiled(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PassRan(Event):
+    """A graph pass changed something. point: where it ran (`fxloom_interfaces.passes.POINTS`); count: how many changes it made."""
+
+    name: str
+    point: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelsBuilt(Event):
     """Generated kernels of one graph became callable. cached: found in the artifact store, no compiler ran."""
 

@@ -38,16 +38,18 @@ def aot_graph(
     backward_compiler: Compiler | None = None,
     verify_graphs: bool = False,
     double_backward: bool = False,
+    differentiable: torch.fx.GraphModule | None = None,
 ) -> Callable[..., list[Any]]:
     """A callable with the flat inputs and outputs of `gm`, its graphs compiled by `compiler(gm, signature)`.
 
     partitioner: decides what is kept between forward and backward; `save_all` when None, `MinCut()` keeps the fewest bytes.
     Trains when grad mode is on and an output requires grad; gradients that are to be differentiated (`create_graph=True`) are
     made by eager's autograd nodes on what the call kept; with `double_backward` a call keeps all that eager's does, so that no value
-    is missing then. `compiler` returns a callable of one list (which it may clear)
+    is missing then. differentiable: computes what `gm` computes, by operators whose derivatives can be differentiated; where somebody
+    put one in `gm` whose can't, the graph before that. `compiler` returns a callable of one list (which it may clear)
     to the flat outputs. Raises GraphRejected for what can't be treated soundly.
     """
-    traced = trace_graph(gm, example_inputs, decompositions or {}, partitioner or save_all, double_backward)
+    traced = trace_graph(gm, example_inputs, decompositions or {}, partitioner or save_all, double_backward, differentiable)
     if verify_graphs:
         verify_traced(traced)
     return compile_traced(traced, compiler, backward_compiler)

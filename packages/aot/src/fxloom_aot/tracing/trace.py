@@ -48,10 +48,12 @@ def trace_graph(
     decompositions: Decompositions,
     partitioner: Partitioner = save_all,
     double_backward: bool = False,
+    differentiable: torch.fx.GraphModule | None = None,
 ) -> Traced:
     """See the module's docstring. Differentiates when grad mode is on and some output requires grad.
 
-    double_backward: keep all that eager keeps, so that gradients can always be differentiated again.
+    double_backward: keep all that eager keeps, so that gradients can always be differentiated again. differentiable: the graph
+    that further derivatives are taken of, in the place of `gm`.
     """
     grad_mode = torch.is_grad_enabled()  # leaving inference mode turns it on
     inference = torch.is_inference_mode_enabled()
@@ -59,7 +61,7 @@ def trace_graph(
         torch.inference_mode(False), torch.set_grad_enabled(grad_mode), saved_tensors_hooks_off(), absent_devices_as_captured(),
         anomaly_detection_off(),
     ):  # fmt: skip
-        tracer = _Tracer(gm, decompositions, partitioner, list(example_inputs), inference, double_backward)
+        tracer = _Tracer(gm, decompositions, partitioner, list(example_inputs), inference, double_backward, differentiable or gm)
         try:
             traced = tracer.trace()
         finally:
@@ -77,6 +79,7 @@ class _Tracer:
     examples: list[Any]
     inference: bool
     double_backward: bool
+    differentiable: torch.fx.GraphModule
     nodes: list[torch.fx.Node] = field(init=False)
     mode: FakeMode = field(init=False)
     recorder: Recorder = field(init=False)
@@ -128,8 +131,9 @@ class _Tracer:
             check_checkpoints(self.recorder.checkpoints, forward_entries)
             joint = Differentiation(self.recorder, self.state, maker, self.partitioner, self._rejecting)
             program = Program(
-                self.gm, like, self.decompositions, self.state.log, tuple(found.values), autocast_state(), torch.is_grad_enabled()
-            )
+                self.differentiable, like, self.decompositions, self.state.log, tuple(found.values), autocast_state(), torch.is_grad_enabled(),
+                self.differentiable is not self.gm,
+            )  # fmt: skip
             changed_fakes = [fake for fake in fakes if id(fake) in changed]
             further = self._saved_in_eager(program) if self.double_backward else []
             traced = joint.trace(found, outputs, changed_fakes, self._checks, further)

@@ -1,6 +1,6 @@
 """Removes calls whose results nobody uses, unless they are made for something else: what they raise, print, write or draw.
 
-In: a graph. Out: the same graph, edited, and whether a call is gone. Invariant: operators of other libraries always stay.
+In: a graph. Out: the same graph, edited, and how many calls are gone. Invariant: operators of other libraries always stay.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from fxloom_ops.schema import draws_numbers
 from fxloom_ops.value_checks import may_raise
 
 
-def remove_dead_calls(graph: torch.fx.Graph, options: InductorOptions) -> bool:
-    """Edits `graph`; True if a call is gone."""
+def remove_dead_calls(graph: torch.fx.Graph, options: InductorOptions) -> int:
+    """Edits `graph`; how many calls are gone."""
     dead = 0
     for node in reversed(list(graph.nodes)):  # users come before what they use
         if not node.users and node.op in ("call_function", "get_attr") and not _is_needed(node):
             graph.erase_node(node)
             dead += 1
-    return dead > 0
+    return dead
 
 
 def _is_needed(node: torch.fx.Node) -> bool:
