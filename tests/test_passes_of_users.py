@@ -97,7 +97,9 @@ def test_backward_graphs_go_through_passes_after_aot() -> None:
 
 def test_a_pass_over_loops_sees_them_before_they_are_scheduled() -> None:
     seen: list[int] = []
-    fxloom.compile(lambda x: x.sin().sum() + x, options={"passes": {"loop_ir": Pass("count", lambda graph: seen.append(len(graph.work)) or 0)}})(X)
+    fxloom.compile(
+        lambda x: x.sin().sum() + x, options={"passes": {"loop_ir": Pass("count", lambda graph: seen.append(len(graph.work)) or 0)}}
+    )(X)
     assert seen and seen[0] >= 2
 
 

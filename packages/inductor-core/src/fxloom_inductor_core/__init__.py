@@ -1,6 +1,7 @@
 """From graphs in the aten dialect to programs of fused kernels and library calls.
 
-Public: `compile_graph`, `CompiledGraph`, `InductorOptions`; `prepare`, for the graph that they are made of. Subpackages: `lowering` makes `ir`, `scheduler` makes kernels of it,
+Public: `compile_graph`, `CompiledGraph`, `InductorOptions`; `prepare` and `check_disabled`, for graphs before AOT. Subpackages:
+`passes` edit graphs, `lowering` makes `ir`, `scheduler` makes kernels of it,
 `memory` says where buffers lie, `wrapper` is the program and its printing, `compile` goes all the way.
 """
 

@@ -75,7 +75,9 @@ def registered_passes() -> tuple[Placed, ...]:
 def placed_passes(given: object) -> tuple[Placed, ...]:
     """`{point: [pass, ...]}`, or pairs, as pairs. ConfigError or PluginError for anything else."""
     if isinstance(given, Mapping):
-        pairs: Iterable[Any] = [(point, one) for point, some in given.items() for one in (some if isinstance(some, (list, tuple)) else [some])]
+        pairs: Iterable[Any] = [
+            (point, one) for point, some in given.items() for one in (some if isinstance(some, (list, tuple)) else [some])
+        ]
     elif isinstance(given, (list, tuple)):
         pairs = given
     else:

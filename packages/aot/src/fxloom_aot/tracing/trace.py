@@ -131,8 +131,8 @@ class _Tracer:
             check_checkpoints(self.recorder.checkpoints, forward_entries)
             joint = Differentiation(self.recorder, self.state, maker, self.partitioner, self._rejecting)
             program = Program(
-                self.differentiable, like, self.decompositions, self.state.log, tuple(found.values), autocast_state(), torch.is_grad_enabled(),
-                self.differentiable is not self.gm,
+                self.differentiable, like, self.decompositions, self.state.log, tuple(found.values), autocast_state(),
+                torch.is_grad_enabled(), self.differentiable is not self.gm,
             )  # fmt: skip
             changed_fakes = [fake for fake in fakes if id(fake) in changed]
             further = self._saved_in_eager(program) if self.double_backward else []

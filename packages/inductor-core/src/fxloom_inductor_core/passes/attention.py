@@ -25,8 +25,8 @@ it, one process; AVX-512 with bfloat16 instructions, and the same processor with
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,60 +34,18 @@ import torch.fx
 import torch.nn.functional as F
 
 from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.passes.attention_forms import FORBIDDING, Attention, Operand, Scores, attentions, grouped_heads, rank_of
 from fxloom_inductor_core.passes.bounds import lowest
-from fxloom_inductor_core.passes.patterns import Capture, Either, Match, Number, Op, Pattern, Through, find
+from fxloom_inductor_core.passes.constants import constant_value
+from fxloom_inductor_core.passes.gradient_layouts import lay_out_gradient
 from fxloom_inductor_core.passes.rewriting import Maker
-from fxloom_inductor_core.passes.torch_calls import may_have_effect, read_torch
+from fxloom_inductor_core.passes.torch_calls import is_unused, may_have_effect
 from fxloom_interfaces import meta
 from fxloom_shapes.fake.cpu_features import onednn_computes
 from fxloom_shapes.fake.sizes import statically_same_size
 
-#: scores that are filled in below this weigh nothing beside any other; `finfo.min` of float16 is
-_FORBIDDING = -6e4
 #: more query times key positions than this in half types: products by the processor's own instructions are faster
 _FEW_SCORES = 64 * 64
-
-_X = Capture("x")
-
-PRODUCT = Op("matmul", Capture("a"), Capture("b"))
-EINSUM = Op("einsum", Capture("equation"), Capture("a"), Capture("b"))
-#: of scores, by what it does to them; the scores are `x`
-SCALED = Op(("mul", "mul_"), _X, Number("factor"), commutative=True)
-DIVIDED = Op(("div", "div_"), _X, Number("divisor"))
-MASKED = Op(("add", "add_"), _X, Capture("mask"), commutative=True)
-BIASED_PRODUCT = Op("baddbmm", Capture("bias"), Capture("a"), Capture("b"), Number("beta"), Number("alpha"))
-FILLED = Either(Op(("masked_fill", "masked_fill_"), _X, Capture("forbidden"), Capture("value")), Op("where", Capture("forbidden"), Capture("value"), _X))
-KEPT = Op("where", Capture("allowed"), _X, Capture("value"))
-CAST = Op("cast", _X)
-WEIGHTS = Through("cast", Either(Op("dropout", Through("cast", Op("softmax", Capture("scores"), Capture("dim"))), Number("p")), Op("softmax", Capture("scores"), Capture("dim"))))
-REPEATED = Op("view", Op("view", Op("view", Capture("heads"))))
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A tensor with its axes in another order: axis i is axis order[i] of the node."""
-
-    node: torch.fx.Node
-    order: tuple[int, ...]
-
-    def sizes(self) -> tuple[Any, ...]:
-        shape = meta.get_fake(self.node).shape
-        return tuple(shape[axis] for axis in self.order)
-
-    def last_stride(self) -> Any:
-        return meta.get_fake(self.node).stride(self.order[-1])
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What goes into the softmax: q @ k.T * scale, plus `added` masks, with `filled` places (mask, value, mask forbids) put in last."""
-
-    match: Match
-    q: Operand
-    k: Operand
-    scale: float
-    added: tuple[torch.fx.Node, ...] = ()
-    filled: tuple[tuple[torch.fx.Node, float, bool], ...] = ()
 
 
 def fuse_attention(graph: torch.fx.Graph, options: InductorOptions, made_for: dict[torch.fx.Node, torch.fx.Node]) -> int:
@@ -97,118 +55,8 @@ def fuse_attention(graph: torch.fx.Graph, options: InductorOptions, made_for: di
     fused = 0
     for node in list(graph.nodes):
         if node.op in ("call_function", "call_method"):
-            fused += any(_fuse(found, made_for) for found in _attentions(node))
+            fused += any(_fuse(found, made_for) for found in attentions(node))
     return fused
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """One attention. order: of the result's axes, among (batch..., query, channel). nodes: all that goes."""
-
-    root: torch.fx.Node
-    scores: Scores
-    v: Operand
-    order: tuple[int, ...]
-    dropout: float
-    nodes: tuple[torch.fx.Node, ...]
-
-
-def _attentions(root: torch.fx.Node) -> Iterator[Attention]:
-    """The ways in which `root` is the product of weights and values."""
-    for weights, v, order, outer in _products(root, Match(read_torch)):
-        if order is None or v is None:
-            continue
-        if weights.order != tuple(range(len(weights.order))):
-            continue
-        for found in WEIGHTS.matches(weights.node, outer):
-            if found["dim"] != len(weights.order) - 1:
-                continue
-            for scores in _scores(found["scores"], replace(found, captures={})):
-                attention = Attention(root, scores, v, order, float(found.get("p", 0.0)), scores.match.nodes)
-                if scores.match.is_closed():
-                    yield attention
-
-
-def _products(node: torch.fx.Node, found: Match) -> Iterator[tuple[Operand, Operand | None, tuple[int, ...] | None, Match]]:
-    """`node` as batches of matrix products: both factors as (batch..., rows, inner), (batch..., inner, columns); and the result's order."""
-    for match in PRODUCT.matches(node, replace(found, captures={})):
-        a, b = match["a"], match["b"]
-        if isinstance(a, torch.fx.Node) and isinstance(b, torch.fx.Node):
-            rank = _rank(a)
-            if rank == _rank(b) and rank >= 2:
-                yield _plain(a), _plain(b), tuple(range(rank)), match
-    for match in EINSUM.matches(node, replace(found, captures={})):
-        orders = _einsum_orders(match["equation"])
-        if orders is not None:
-            yield Operand(match["a"], orders[0]), Operand(match["b"], orders[1]), orders[2], match
-
-
-def _einsum_orders(equation: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-    """An equation of two factors as a batched product of the first with the second: the order of axes of both, and of the result."""
-    if "." in equation or "->" not in equation or equation.count(",") != 1:
-        return None
-    given, out = equation.split("->")
-    a, b = given.split(",")
-    if any(len(set(letters)) != len(letters) for letters in (a, b, out)):
-        return None
-    batch = [letter for letter in out if letter in a and letter in b]
-    rows, columns = [x for x in out if x in a and x not in b], [x for x in out if x in b and x not in a]
-    inner = [letter for letter in a if letter in b and letter not in out]
-    if len(rows) != 1 or len(columns) != 1 or len(inner) != 1 or len(a) != len(batch) + 2 or len(b) != len(a) or len(out) != len(a):
-        return None
-    result = [*batch, *rows, *columns]
-    return (
-        tuple(a.index(letter) for letter in [*batch, *rows, *inner]),
-        tuple(b.index(letter) for letter in [*batch, *inner, *columns]),
-        tuple(result.index(letter) for letter in out),
-    )
-
-
-def _scores(value: Any, found: Match, depth: int = 0) -> Iterator[Scores]:
-    """The ways in which `value` is scores."""
-    if not isinstance(value, torch.fx.Node) or depth > 8:
-        return
-    for a, b, order, match in _products(value, found):
-        if order == tuple(range(len(order or ()))) and b is not None:
-            yield Scores(match, a, Operand(b.node, (*b.order[:-2], b.order[-1], b.order[-2])), 1.0)
-    for match in BIASED_PRODUCT.matches(value, replace(found, captures={})):
-        a, b, beta = match["a"], match["b"], match["beta"]
-        if isinstance(a, torch.fx.Node) and isinstance(b, torch.fx.Node) and beta in (0, 1):
-            added = (match["bias"],) if beta == 1 else ()
-            yield Scores(match, _plain(a), Operand(b, (0, 2, 1)), float(match["alpha"]), added)
-    for step in (SCALED, DIVIDED, MASKED, FILLED, KEPT, CAST):
-        for match in step.matches(value, replace(found, captures={})):
-            for inner in _scores(match["x"], match, depth + 1):
-                changed = _after(step, match, inner)
-                if changed is not None and statically_same_size(_shape(match["x"]), _shape(value)):
-                    yield changed
-
-
-def _after(step: Pattern, match: Match, scores: Scores) -> Scores | None:
-    """The scores when one step more is done to them; None for an order of steps that no mask can say."""
-    if step is CAST:
-        return scores if _is_wide(match.nodes[-1], scores) else None
-    if step in (SCALED, DIVIDED):
-        if scores.added or scores.filled:
-            return None
-        factor = match.get("factor")
-        scale = float(factor) if factor is not None else _reciprocal(match["divisor"])
-        return None if scale is None else replace(scores, scale=scores.scale * scale)
-    if step is MASKED:
-        mask = match["mask"]
-        return replace(scores, added=(*scores.added, mask)) if isinstance(mask, torch.fx.Node) and not scores.filled else None
-    value = _number(match["value"], match)
-    mask = match.get("forbidden", match.get("allowed"))
-    if value is None or not value <= _FORBIDDING or not isinstance(mask, torch.fx.Node) or meta.get_fake(mask).dtype is not torch.bool:
-        return None
-    return replace(scores, filled=(*scores.filled, (mask, value, step is FILLED)))
-
-
-def _is_wide(cast: torch.fx.Node, scores: Scores) -> bool:
-    """Whether a cast of scores loses nothing: not to fewer bits than they had."""
-    dtype = meta.get_fake(cast).dtype
-    given = meta.get_fake(scores.q.node).dtype
-    return bool(dtype.is_floating_point and torch.promote_types(dtype, given) is dtype)
 
 
 def _fuse(found: Attention, made_for: dict[torch.fx.Node, torch.fx.Node]) -> bool:
@@ -223,8 +71,13 @@ def _fuse(found: Attention, made_for: dict[torch.fx.Node, torch.fx.Node]) -> boo
         return False
     make = Maker(found.root, made_for)
     rank = len(q.order)
-    query, key, value = (_in_four(make, operand) for operand in (q, k, v))
+    for operation, number in scores.symbolic:
+        q = replace(q, node=make(operation, q.node, number))
+    trains = meta.get_fake(found.root).requires_grad
+    query, key, value = (_in_four(make, operand, trains, operand is k) for operand in (q, k, v))
     mask, dead = _mask(make, scores, rank, meta.get_fake(q.node).dtype)
+    if trains and mask is not None and any(value > -math.inf for _, value, _ in scores.filled):
+        query, mask = _even_rows(make, query, mask)
     options: dict[str, Any] = {"attn_mask": mask, "dropout_p": found.dropout, "is_causal": False, "scale": scores.scale}
     if groups > 1:
         options["enable_gqa"] = True
@@ -250,7 +103,7 @@ def _replace(found: Attention, out: torch.fx.Node) -> None:
     graph = found.root.graph
     for node in sorted(set(found.nodes), reverse=True):
         for user in list(node.users):
-            if not user.users:
+            if is_unused(user):
                 graph.erase_node(user)
         if not node.users:
             graph.erase_node(node)
@@ -273,7 +126,9 @@ def _fits(found: Attention) -> bool:
     batches = [size[:-2] for size in sizes]
     if not all(statically_same_size(batches[0], batch) for batch in batches[1:]):
         return False
-    if not statically_same_size((sizes[0][-1], sizes[1][-2]), (sizes[1][-1], sizes[2][-2])) or not statically_same_size((sizes[0][-1],), (sizes[2][-1],)):
+    if not statically_same_size((sizes[0][-1], sizes[1][-2]), (sizes[1][-1], sizes[2][-2])) or not statically_same_size(
+        (sizes[0][-1],), (sizes[2][-1],)
+    ):
         return False
     if any(_may_be_empty(extent) for size in sizes for extent in size):
         return False
@@ -285,13 +140,39 @@ def _fits(found: Attention) -> bool:
     masks = [*found.scores.added, *[mask for mask, _, _ in found.scores.filled]]
     if trains and any(meta.get_fake(mask).requires_grad for mask in masks):
         return False  # the fused kernels give no derivative of a mask
+    if trains and not _leaves_every_row(found.scores):
+        return False
     return is_faster(fakes[0].device.type, dtype, sizes[0][-2], sizes[1][-2], trains, found.dropout)
+
+
+def _leaves_every_row(scores: Scores) -> bool:
+    """Whether it is known enough of the masks for derivatives to be eager's: no row is forbidden by a large number that is added.
+
+    Derivatives of the fused operator come from the logarithm of a row's sum, which is lost beside a large number; and where every
+    score of a row was filled with -inf, eager's are partly NaN and partly 0.
+    """
+    large = [mask for mask in scores.added if lowest(mask) <= FORBIDDING]
+    if len(large) + len(scores.filled) > 1:
+        return False  # together they may forbid what neither does
+    for mask in large:
+        value = constant_value(mask)
+        if value is None:
+            return False
+        best = value.double().amax(-1)
+        if not bool(((best > FORBIDDING) | (best == -math.inf)).all()):
+            return False
+    for mask, number, forbids in scores.filled:
+        if number == -math.inf:
+            value = constant_value(mask)
+            if value is None or bool((value if forbids else ~value).all(-1).any()):
+                return False
+    return True
 
 
 def is_faster(device: str, dtype: torch.dtype, queries: Any, keys: Any, trains: bool, dropout: float) -> bool:
     """Whether fused attention beats the separate kernels; measured, see the module's docstring."""
-    if device == "cuda":
-        return dtype is not torch.float64
+    if device == "cuda":  # not measured: other types have no fused kernel that rounds as products do
+        return dtype in (torch.bfloat16, torch.float16) and not torch.are_deterministic_algorithms_enabled()
     if device != "cpu" or dropout > 0.0:
         return False  # the CPU's kernel drops nothing
     if dtype in (torch.float32, torch.float64):
@@ -340,17 +221,24 @@ def _broadcasts(mask: torch.fx.Node, full: tuple[Any, ...]) -> bool:
     if not isinstance(mask, torch.fx.Node) or not meta.has_fake(mask):
         return False
     fake = meta.get_fake(mask)
-    if not isinstance(fake, torch.Tensor) or not 1 <= fake.dim() <= len(full) or not (fake.dtype is torch.bool or fake.dtype.is_floating_point):
+    if (
+        not isinstance(fake, torch.Tensor)
+        or not 1 <= fake.dim() <= len(full)
+        or not (fake.dtype is torch.bool or fake.dtype.is_floating_point)
+    ):
         return False
     rest = full[len(full) - fake.dim() :]
-    return all((type(extent) is int and extent == 1) or statically_same_size((extent,), (whole,)) for extent, whole in zip(fake.shape, rest, strict=True))
+    return all(
+        (type(extent) is int and extent == 1) or statically_same_size((extent,), (whole,))
+        for extent, whole in zip(fake.shape, rest, strict=True)
+    )
 
 
 def _without_repeats(k: Operand, v: Operand, found: Attention) -> tuple[Operand, Operand, int]:
     """Keys and values before they were repeated for the heads of each group, and how often they were; as they are, and 1, otherwise."""
     if meta.get_fake(found.root).device.type != "cpu" or len(k.order) != 4 or v.order != (0, 1, 2, 3):
         return k, v, 1
-    keys, values = _heads(k), _heads(v)
+    keys, values = grouped_heads(k), grouped_heads(v)
     if keys is None or values is None or keys[1] != values[1]:
         return k, v, 1
     if not _nothing_happens_between((next(iter(keys[0].node.users)), next(iter(values[0].node.users))), found.root):
@@ -358,63 +246,16 @@ def _without_repeats(k: Operand, v: Operand, found: Attention) -> tuple[Operand,
     return keys[0], values[0], keys[1]
 
 
-def _heads(operand: Operand) -> tuple[Operand, int] | None:
-    """What was repeated along the heads, each head's repetitions next to each other, and how often."""
-    swapped = _swapped(operand.node) if operand.order == (0, 1, 3, 2) else operand.node
-    if swapped is None:
-        return None
-    for match in find(REPEATED, swapped, read_torch):
-        merged, expanded, split = match.nodes
-        heads = match["heads"]
-        base, wide, shape = _shape(heads), _shape(expanded), _shape(merged)
-        if len(base) != 4 or len(wide) != 5 or len(shape) != 4 or type(wide[2]) is not int:
-            continue
-        if expanded.target not in ("expand", torch.broadcast_to) or merged.target not in ("reshape", "view", "flatten", torch.reshape, torch.flatten):
-            continue
-        if not _inserts_axis(split, 2) or type(base[1]) is not int:
-            continue
-        repeated = (base[0], base[1] * wide[2], base[2], base[3])
-        if statically_same_size(wide, (*base[:2], wide[2], *base[2:])) and statically_same_size(shape, repeated) and meta.get_fake(heads).stride(-1) == 1:
-            return Operand(heads, (0, 1, 2, 3)), wide[2]
-    if swapped.target in (torch.repeat_interleave, "repeat_interleave"):
-        args = swapped.args
-        heads = args[0]
-        times = args[1] if len(args) > 1 else swapped.kwargs.get("repeats")
-        dim = args[2] if len(args) > 2 else swapped.kwargs.get("dim")
-        if type(times) is int and dim in (1, -3) and isinstance(heads, torch.fx.Node) and _rank(heads) == 4 and meta.get_fake(heads).stride(-1) == 1:
-            return Operand(heads, (0, 1, 2, 3)), times
-    return None
-
-
-def _swapped(node: torch.fx.Node) -> torch.fx.Node | None:
-    """What `node` is with its last two axes exchanged."""
-    args = node.args
-    if node.target in ("transpose", torch.transpose, "swapaxes", torch.swapaxes, "swapdims") and len(args) == 3:
-        axes = [axis % 4 for axis in args[1:] if type(axis) is int]
-        return args[0] if sorted(axes) == [2, 3] and isinstance(args[0], torch.fx.Node) else None
-    if node.target in ("permute", torch.permute) and isinstance(args[0], torch.fx.Node):
-        order = args[1] if len(args) == 2 and isinstance(args[1], (list, tuple)) else args[1:]
-        return args[0] if [axis % 4 for axis in order] == [0, 1, 3, 2] else None
-    return None
-
-
-def _inserts_axis(node: torch.fx.Node, place: int) -> bool:
-    """Whether a call does nothing but insert an axis of one element at `place`."""
-    if node.target in ("unsqueeze", torch.unsqueeze):
-        return node.args[1:] == (place,) or node.kwargs.get("dim") == place
-    index = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], tuple) else ()
-    whole = slice(None, None, None)
-    return len(index) > place and index[place] is None and all(item == whole for at, item in enumerate(index) if at != place)
-
-
 # --- what is made ---
 
 
-def _in_four(make: Maker, operand: Operand) -> torch.fx.Node:
-    """The tensor as (batch, heads, positions, channels)."""
+def _in_four(make: Maker, operand: Operand, trains: bool, swapped: bool) -> torch.fx.Node:
+    """The tensor as (batch, heads, positions, channels). swapped: it was a factor with its last two axes the other way round."""
     node = operand.node
     if operand.order != tuple(range(len(operand.order))):
         node = make(torch.permute, node, operand.order)
+    if trains:
+        node = make(lay_out_gradient, node, swapped)
     if len(operand.order) == 3:
         return make(torch.unsqueeze, node, 1)
     if len(operand.order) == 2:
@@ -450,11 +291,17 @@ def _mask(make: Maker, scores: Scores, rank: int, dtype: torch.dtype) -> tuple[t
     return mask, dead
 
 
+def _even_rows(make: Maker, query: torch.fx.Node, mask: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node]:
+    """Query and mask where rows that are filled with one number all over weigh all keys alike, and give no gradient, without it."""
+    even = make(torch.all, make(torch.eq, mask, torch.finfo(meta.get_fake(mask).dtype).min), -1, keepdim=True)
+    return make(torch.mul, query, make(torch.logical_not, even)), make(torch.where, even, 0.0, mask)
+
+
 def _mask_in_four(make: Maker, mask: torch.fx.Node, rank: int) -> torch.fx.Node:
     """A mask with four axes."""
     if meta.get_fake(mask).requires_grad:
         mask = make("detach", mask)
-    missing = rank - _rank(mask)
+    missing = rank - rank_of(mask)
     for _ in range(missing):
         mask = make(torch.unsqueeze, mask, 0)
     if rank == 3:
@@ -462,32 +309,3 @@ def _mask_in_four(make: Maker, mask: torch.fx.Node, rank: int) -> torch.fx.Node:
     if rank == 2:
         return make(torch.unsqueeze, make(torch.unsqueeze, mask, 0), 0)
     return mask
-
-
-# --- reading ---
-
-
-def _plain(node: torch.fx.Node) -> Operand:
-    return Operand(node, tuple(range(_rank(node))))
-
-
-def _rank(node: torch.fx.Node) -> int:
-    fake = meta.get_fake(node) if meta.has_fake(node) else None
-    return fake.dim() if isinstance(fake, torch.Tensor) else -1
-
-
-def _shape(node: torch.fx.Node) -> tuple[Any, ...]:
-    return tuple(meta.get_fake(node).shape)
-
-
-def _reciprocal(divisor: float) -> float | None:
-    return 1.0 / divisor if divisor else None
-
-
-def _number(value: Any, match: Match) -> float | None:
-    """A number, or what a tensor without axes is filled with."""
-    if isinstance(value, torch.fx.Node):
-        for found in find(Through(("cast", "view"), Op("full", Capture("value"))), value, match.reader):
-            value = found["value"]
-            break
-    return float(value) if type(value) in (int, float) else None

@@ -18,6 +18,7 @@ import torch.fx
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_inductor_core.passes.attention import fuse_attention
 from fxloom_inductor_core.passes.pipeline import GRAPH_PASSES, note, run_user_passes
+from fxloom_inductor_core.passes.torch_calls import use_plain_calls
 from fxloom_interfaces.config import nearest
 from fxloom_interfaces.dialects.torch_dialect import verify
 from fxloom_interfaces.errors import ConfigError
@@ -29,6 +30,7 @@ TorchPass: TypeAlias = Callable[[torch.fx.Graph, InductorOptions, Nodes], int]
 
 #: over torch graphs, in the order in which they run, behind those of users
 TORCH_PASSES: list[TorchPass] = [
+    use_plain_calls,  # before what looks for forms of plain calls
     fuse_attention,
 ]
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from fxloom_inductor_core.passes.torch_calls import read_torch
+from fxloom_inductor_core.passes.torch_calls import may_be_written, read_torch
 from fxloom_interfaces import meta
 
 _ANY = (-math.inf, math.inf)
@@ -38,7 +38,7 @@ def _bounds(value: Any, depth: int) -> tuple[float, float]:
         whole = (float(info.min), float(info.max)) if info is not None else _ANY
     else:
         whole = _ANY
-    call = read_torch(value) if depth and not _may_be_written(value) else None
+    call = read_torch(value) if depth and not may_be_written(value) else None
     if call is None:
         return whole
     args = call.args
@@ -68,17 +68,6 @@ def _bounds(value: Any, depth: int) -> tuple[float, float]:
     finfo = torch.finfo(fake.dtype)
     low, high = found
     return (low if low >= finfo.min else -math.inf, high if high <= finfo.max else math.inf)
-
-
-def _may_be_written(node: torch.fx.Node) -> bool:
-    """Whether some call may write to the memory of `node`: calls that are not known may, or may make views that are written."""
-    for user in node.users:
-        call = read_torch(user)
-        if user.op == "output":
-            continue
-        if call is None or call.target.endswith("_") or (call.target in ("view", "cast") and _may_be_written(user)):
-            return True
-    return False
 
 
 def _hull(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:

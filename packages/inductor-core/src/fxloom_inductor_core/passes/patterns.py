@@ -57,10 +57,10 @@ class Match:
     def covering(self, node: torch.fx.Node) -> Match:
         return replace(self, nodes=(*self.nodes, node))
 
-    def is_closed(self) -> bool:
-        """True when nothing outside of the match uses a node in it, but for the root; calls that nobody uses don't count."""
+    def is_closed(self, ignored: Callable[[torch.fx.Node], bool] = lambda user: False) -> bool:
+        """True when nothing outside of the match uses a node in it, but for the root. ignored: users that don't count."""
         inside = set(self.nodes)
-        return all(user in inside or not user.users for node in self.nodes[1:] for user in node.users)
+        return all(user in inside or ignored(user) for node in self.nodes[1:] for user in node.users)
 
 
 class Pattern:

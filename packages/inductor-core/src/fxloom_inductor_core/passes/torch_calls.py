@@ -1,8 +1,8 @@
 """How calls of the torch dialect read: one name for the many spellings of a torch function.
 
 In: a node: a call of a torch function, of a Python operator or of a tensor's method. Out: a `Call` of a name with arguments in one
-order, for the functions that patterns ask for; None for all others. Invariant: a call that reads as NAME gives what NAME means, and a
-call that writes to its first argument reads as `NAME_`: it may stand for the plain one where nothing else sees what it is written to.
+order, for the functions that patterns ask for; None for all others. Invariant: a call that reads as NAME gives what NAME means, and
+writes to nothing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,26 @@ _BINARY: dict[str, tuple[Any, ...]] = {
     "div": (torch.div, torch.divide, torch.true_divide, operator.truediv, "div", "divide", "true_divide", "__truediv__"),
     "add": (torch.add, operator.add, "add", "__add__", "__radd__"),
     "sub": (torch.sub, torch.subtract, operator.sub, "sub", "subtract", "__sub__"),
-    "mul_": (operator.imul, "mul_", "multiply_", "__imul__"),
-    "div_": (operator.itruediv, "div_", "divide_", "true_divide_", "__itruediv__"),
-    "add_": (operator.iadd, "add_", "__iadd__"),
 }
-_CASTS = ("to", "float", "half", "bfloat16", "double", "type", "type_as", torch.Tensor.to, torch.Tensor.float, torch.Tensor.type_as)
+_CASTS = (
+    "to",
+    "float",
+    "half",
+    "bfloat16",
+    "double",
+    "bool",
+    "int",
+    "long",
+    "type",
+    "type_as",
+    torch.Tensor.to,
+    torch.Tensor.float,
+    torch.Tensor.type_as,
+)
 _VIEWS = frozenset(
     {
-        "view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "transpose", "permute", "contiguous", "clone", "flatten", "detach",
-        "swapaxes", "swapdims", "movedim", "view_as", "reshape_as", "repeat",
+        "view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "transpose", "permute", "contiguous", "clone", "flatten",
+        "detach", "swapaxes", "swapdims", "movedim", "view_as", "reshape_as", "repeat",
         torch.reshape, torch.unsqueeze, torch.squeeze, torch.transpose, torch.permute, torch.clone, torch.flatten, torch.swapaxes,
         torch.broadcast_to, torch.movedim, torch.detach,
     }
@@ -54,7 +65,9 @@ _FILLED: dict[Any, Callable[[tuple[Any, ...], dict[str, Any]], Any]] = {
 def _binary(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Call | None]:
     def read(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         given = _arguments(args, kwargs, ("input", "other"))
-        if given is None or any(kwargs.get(other, neutral) != neutral for other, neutral in (("alpha", 1), ("rounding_mode", None), ("out", None))):
+        if given is None or any(
+            kwargs.get(other, neutral) != neutral for other, neutral in (("alpha", 1), ("rounding_mode", None), ("out", None))
+        ):
             return None
         return Call(name, given)
 
@@ -77,12 +90,9 @@ def _dropout(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any])
     return None if given is None or given[3] or given[2] is not True else Call("dropout", given[:2])
 
 
-def _masked_fill(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Call | None]:
-    def read(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        given = _arguments(args, kwargs, ("input", "mask", "value"))
-        return None if given is None else Call(name, given)
-
-    return read
+def _masked_fill(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    given = _arguments(args, kwargs, ("input", "mask", "value"))
+    return None if given is None else Call("masked_fill", given)
 
 
 def _where(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
@@ -141,7 +151,9 @@ def _unary(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Call |
     return read
 
 
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...], defaults: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
+def _arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...], defaults: tuple[Any, ...] = ()
+) -> tuple[Any, ...] | None:
     """Arguments by position, given by name or left out; None where one without a default is missing."""
     found = list(args[: len(names)])
     missing = object()
@@ -163,8 +175,7 @@ _READERS: dict[Any, Callable[[torch.fx.Node, tuple[Any, ...], dict[str, Any]], C
     **{target: _binary(name) for name, targets in _BINARY.items() for target in targets},
     **dict.fromkeys((F.softmax, torch.softmax, torch.special.softmax, "softmax"), _softmax),
     **dict.fromkeys((F.dropout, torch.dropout), _dropout),
-    **dict.fromkeys((torch.masked_fill, "masked_fill"), _masked_fill("masked_fill")),
-    "masked_fill_": _masked_fill("masked_fill_"),
+    **dict.fromkeys((torch.masked_fill, "masked_fill"), _masked_fill),
     **dict.fromkeys((torch.where, "where"), _where),
     **dict.fromkeys((torch.einsum,), _einsum),
     **dict.fromkeys((torch.baddbmm, "baddbmm"), _baddbmm),
@@ -185,9 +196,11 @@ def read_torch(node: torch.fx.Node) -> Call | None:
     return None if reader is None else reader(node, node.args, dict(node.kwargs))
 
 
-_WRITING_OPERATORS = frozenset(value for name, value in vars(operator).items() if name.startswith("i") and hasattr(operator, f"__{name}__")) - {
-    operator.index, operator.inv, operator.invert
-}  # fmt: skip
+#: `+=` and its like
+_WRITING_OPERATORS = frozenset(
+    getattr(operator, f"i{name}")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
+)
 
 
 def may_have_effect(node: torch.fx.Node) -> bool:
@@ -203,4 +216,85 @@ def may_have_effect(node: torch.fx.Node) -> bool:
         return True
     module, name = getattr(node.target, "__module__", None) or "", getattr(node.target, "__name__", "")
     known = module.split(".")[0] in ("torch", "_operator", "operator", "math", "builtins") or isinstance(node.target, torch._ops.OpOverload)
-    return not known or name.endswith("_") or node.target in _WRITING_OPERATORS or (isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable)
+    return (
+        not known
+        or name.endswith("_")
+        or node.target in _WRITING_OPERATORS
+        or (isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable)
+    )
+
+
+def is_unused(node: torch.fx.Node) -> bool:
+    """Whether nobody would miss a call: nothing uses its result, and it does nothing else."""
+    return not node.users and node.op != "output" and not may_have_effect(node)
+
+
+#: writing function, operator or method -> what gives the result that it writes
+_PLAIN: dict[Any, Any] = {
+    operator.imul: operator.mul, operator.itruediv: operator.truediv, operator.iadd: operator.add, operator.isub: operator.sub,
+    **{f"{name}_": name for name in ("mul", "multiply", "div", "divide", "true_divide", "add", "sub", "subtract", "masked_fill")},
+}  # fmt: skip
+#: calls whose result is memory that nothing else sees
+_FRESH = frozenset({"matmul", "mul", "div", "add", "sub", "softmax", "masked_fill", "where", "einsum", "baddbmm"})
+
+
+def use_plain_calls(graph: torch.fx.Graph, options: object, made_for: dict[torch.fx.Node, torch.fx.Node]) -> int:
+    """Edits `graph`: arithmetic that is written over a fresh result becomes a result of its own. How often; `made_for` gets the nodes.
+
+    That is the same where nobody has a view of what was written: those who use it, use it before, or get the new result.
+    """
+    changes = 0
+    for node in list(graph.nodes):
+        target = node.args[0] if node.args else None
+        if node.target not in _PLAIN or not isinstance(target, torch.fx.Node) or not _is_tensor(target) or not _is_tensor(node):
+            continue
+        made = read_torch(target)
+        if made is None or made.target not in _FRESH or not _keeps_type(node, target):
+            continue
+        if any(user is not node and (_is_view_or_unknown(user)) for user in target.users):
+            continue
+        plain = _PLAIN[node.target]
+        with graph.inserting_before(node):
+            new = graph.create_node(node.op, plain, node.args, dict(node.kwargs))
+        meta.set_fake(new, meta.get_fake(node))
+        meta.copy_origin(node, new)
+        made_for[new] = made_for.get(node, node)
+        node.replace_all_uses_with(new)
+        target.replace_all_uses_with(new, lambda user: new < user and user is not node)  # noqa: B023  # called at once
+        graph.erase_node(node)
+        changes += 1
+    return changes
+
+
+def _keeps_type(node: torch.fx.Node, target: torch.fx.Node) -> bool:
+    """Whether the plain call gives the dtype and sizes of what is written."""
+    fake = meta.get_fake(target)
+    others = [meta.get_fake(other) for other in node.all_input_nodes if other is not target and _is_tensor(other)]
+    shapes = all(other.dim() <= fake.dim() for other in others)
+    return shapes and all(other.dtype in (fake.dtype, torch.bool) or other.dim() == 0 for other in others)
+
+
+def _is_view_or_unknown(user: torch.fx.Node) -> bool:
+    call = read_torch(user)
+    return (call is None and user.target not in _PLAIN) or (call is not None and call.target in ("view", "cast"))
+
+
+#: calls that are read for nothing else here, and whose result is not memory of an argument
+_OTHERS = frozenset(
+    {
+        operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_, operator.or_, operator.neg,
+        torch.all, torch.any, "all", "any", "eq", "ne", "lt", "le", "gt", "ge", "sum", "cumsum", torch.diff, torch.log,
+        F.scaled_dot_product_attention,
+    }
+)  # fmt: skip
+
+
+def may_be_written(node: torch.fx.Node) -> bool:
+    """Whether some call may write to the memory of `node`: calls that are not known may, or may make views that are written."""
+    for user in node.users:
+        if user.op == "output" or user.target in _OTHERS:
+            continue
+        call = read_torch(user)
+        if call is None or (call.target in ("view", "cast") and may_be_written(user)):
+            return True
+    return False
