@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fxloom_codegen_triton.capabilities import PERSISTENT_NUMEL
-from fxloom_interfaces.expr import bounds, is_static, product, stride_of, symbol
+from fxloom_interfaces.expr import bounds, free_symbols, is_static, product, stride_of, symbol
 from fxloom_interfaces.program import Kernel, Load, Store
 
 #: Elements of a fold of columns whose rows stay in registers: with short rows a tile spans enough columns for whole sectors.
@@ -61,10 +61,11 @@ def _power_of_two(n: int) -> int:
 
 
 def _rows_are_strided(kernel: Kernel) -> bool:
-    """Whether most loads are contiguous along the outer axes and not along the inner ones."""
+    """Whether most loads that the inner axes move are contiguous along the outer ones."""
     votes = 0
+    folded = {symbol(axis.name) for axis in kernel.inner}
     for instruction in kernel.instructions():
-        if isinstance(instruction, Load) and kernel.outer:
+        if isinstance(instruction, Load) and kernel.outer and not folded.isdisjoint(free_symbols(instruction.index)):
             inner = stride_of(instruction.index, symbol(kernel.inner[-1].name))
             outer = stride_of(instruction.index, symbol(kernel.outer[-1].name))
             votes += (outer == 1) - (inner == 1)

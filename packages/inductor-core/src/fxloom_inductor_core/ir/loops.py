@@ -59,11 +59,12 @@ class Loop:
         return [(i.buffer, i.index) for i in self.instructions if isinstance(i, Load)]
 
     def folds_columns(self) -> bool:
-        """Whether most loads step through memory along the outer axes, and not along the inner ones."""
+        """Whether most loads that the inner axes move step through memory along the outer ones."""
         if not self.outer or not self.inner:
             return False
         (outer, _), (inner, _) = self.outer[-1], self.inner[-1]
-        indices = [index for _, index in self.reads() if not isinstance(index, int)]
+        folded = {symbol for symbol, _ in self.inner}
+        indices = [index for _, index in self.reads() if not folded.isdisjoint(free_symbols(index))]
         return sum((stride_of(index, outer) == 1) - (stride_of(index, inner) == 1) for index in indices) > 0
 
     def symbols(self) -> list[str]:

@@ -1,8 +1,8 @@
 """Lowerings of reads whose index is data (`embedding`, `index`, `gather`), and of writes into a slice or one position of an axis.
 
 In: a context and the node's tensors and indices. Out: a tensor that is not stored yet, or NotImplemented for a call of eager's
-kernel. Such a read stops the kernel where the index is out of range, as in eager; what is read from is realized first. Writes
-whose index is data are in `scatter`.
+kernel. Such a read stops the kernel where the index is out of range, as in eager; what is read from is realized first, unless few
+elements of it are taken. Writes whose index is data are in `scatter`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fxloom_inductor_core.lowering.promote import broadcast_index, broadcast_siz
 from fxloom_inductor_core.lowering.registry import lowering
 from fxloom_inductor_core.lowering.view import expand_to
 from fxloom_interfaces.dtypes import is_integer
+from fxloom_interfaces.expr import product
 from fxloom_ops.choices import CHOOSE_CLASS
 from fxloom_shapes.fake.sizes import clip, wrapped
 
@@ -105,7 +106,8 @@ def _gathered(cx: LoweringContext, x: Any, dim: int, index: Any, error: str) -> 
     if any(e == 0 for e in x.size):
         return NotImplemented
     dim = dim % len(x.size) if x.size else 0
-    cx.realize(x)
+    if not _takes_few(index.size, x.size):
+        cx.realize(x)
 
     def body(ops: Any, at: Index) -> Any:
         extent = x.size[dim] if x.size else 1
@@ -113,6 +115,12 @@ def _gathered(cx: LoweringContext, x: Any, dim: int, index: Any, error: str) -> 
         return x.load(ops, (*at[:dim], row, *at[dim + 1 :]) if x.size else ())
 
     return cx.compute(index.size, x.dtype, x.device, body, [x, index], ops=2)
+
+
+def _takes_few(size: Index, source: Index) -> bool:
+    """Whether so few elements are taken that computing these takes less than storing all, as of the scores of a batch of classes."""
+    taken, there = product(size), product(source)
+    return isinstance(taken, int) and isinstance(there, int) and taken * 16 <= there
 
 
 @lowering(aten._unsafe_masked_index.default)
