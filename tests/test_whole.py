@@ -43,7 +43,7 @@ def test_debug_folder_is_whole_and_its_scripts_run(tmp_path: Path) -> None:
     run(MLP, FXLOOM_CACHE_DIR=str(tmp_path / "cache"), FXLOOM_DEBUG="1", FXLOOM_DEBUG_DIR=str(tmp_path / "debug"))
     (folder,) = (tmp_path / "debug").glob("run_*/graph_*")
     names = {path.name for path in folder.iterdir()}
-    wanted = "fx_graph_readable.py fx_graph_runnable.py fx_graph_transformed.py ir_pre_fusion.txt ir_post_fusion.txt output_code.py"
+    wanted = "fx_graph_readable.py fx_graph_runnable.py fx_graph_transformed.py ir_pre_fusion.txt ir_post_fusion.txt output_code.py kept_apart.txt"
     assert names >= {*wanted.split(), "kernels.cpp", "guards.txt", "bytecode_before.txt", "bytecode_after.txt"}
     assert "linear" in (folder / "fx_graph_readable.py").read_text()
     assert "aten.addmm" in (folder / "fx_graph_transformed.py").read_text()

@@ -182,3 +182,16 @@ def test_info_asks_this_processor() -> None:
 def test_public_names_are_there_and_lead_somewhere() -> None:
     assert [name for name in fxloom.__all__ if not hasattr(fxloom, name)] == []
     assert set(fxloom.__all__) >= {"compile", "config", "explain", "export", "exc", "stats", "reset", "compile_fx", "plugins", "list_backends"}
+
+
+def test_reasons_of_kernels_that_were_not_fused() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(x + 1)
+        return (torch.exp(h @ w) * h).sum()
+
+    inputs = torch.randn(8, 8), torch.randn(8, 8, requires_grad=True)
+    explained = fxloom.explain_fusion(program)
+    found = explained(*inputs)
+    assert [pair.reason for pair in found][:1] == ["aten.mm runs between them"]
+    assert explained(*inputs) == found, "compiled anew, with the same result"
+    assert fxloom.explain_fusion(lambda x: torch.softmax(x * 2, -1))(torch.randn(4, 4)) == ()

@@ -3,7 +3,18 @@
 import torch as torch  # first: the extensions find torch's libraries through it
 
 from fxloom import config, exc
-from fxloom.api import compile, compile_fx, cudagraph_mark_step_begin, explain, export, list_backends, plugins, reset, stats
+from fxloom.api import (
+    compile,
+    compile_fx,
+    cudagraph_mark_step_begin,
+    explain,
+    explain_fusion,
+    export,
+    list_backends,
+    plugins,
+    reset,
+    stats,
+)
 from fxloom_dynamo.directives import is_compiling
 from fxloom_dynamo.guard.dynamic_shapes import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from fxloom_dynamo.public_api.controls import allow_in_graph, assume_constant_result, disable, disallow_in_graph, graph_break, run, skip
@@ -22,6 +33,7 @@ __all__ = [
     "disallow_in_graph",
     "exc",
     "explain",
+    "explain_fusion",
     "export",
     "graph_break",
     "is_compiling",

@@ -149,6 +149,29 @@ def explain(fn: Callable[..., Any]) -> Callable[..., fxloom_dynamo.Capture]:
     return functools.partial(fxloom_dynamo.capture, fn)
 
 
+def explain_fusion(fn: Callable[..., Any], **options: Any) -> Callable[..., tuple[telemetry.KernelsKeptApart, ...]]:
+    """`explain_fusion(fn)(*args)` compiles `fn` anew, runs it once, and lists the pairs of kernels that could have been one: each has the
+    names `first` and `second`, as in `output_code.py`, a `reason` in words, and a `count`; each prints as a line.
+
+    options: as `compile` takes them. Of a function that is trained the kernels of its backward pass are among them. What other threads
+    compile meanwhile is listed too.
+    """
+
+    @functools.wraps(fn)
+    def explained(*args: Any, **kwargs: Any) -> tuple[telemetry.KernelsKeptApart, ...]:
+        found: list[telemetry.KernelsKeptApart] = []
+
+        def keep(event: telemetry.Event) -> None:
+            if isinstance(event, telemetry.KernelsKeptApart):
+                found.append(event)
+
+        with telemetry.listen(keep, artifacts=True):
+            compile(fn, **options)(*args, **kwargs)
+        return tuple(found)
+
+    return explained
+
+
 def export(fn: Callable[..., Any]) -> Callable[..., fxloom_dynamo.Capture]:
     """`export(fn)(*args)` runs `fn` once and gives its one whole graph (`.graph`) and guards; `exc.Unsupported` where it breaks."""
     return functools.partial(fxloom_dynamo.export, fn)

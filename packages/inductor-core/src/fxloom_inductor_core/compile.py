@@ -21,6 +21,7 @@ from fxloom_inductor_core.options import InductorOptions
 from fxloom_inductor_core.passes.pipeline import run_passes, run_user_passes
 from fxloom_inductor_core.scheduler.fusion import Scheduler
 from fxloom_inductor_core.scheduler.groups import Group
+from fxloom_inductor_core.scheduler.kept_apart import as_text, kept_apart
 from fxloom_inductor_core.wrapper.program import Planned, plan
 from fxloom_inductor_core.wrapper.python import parts_of, print_runnable, print_wrapper
 from fxloom_interfaces import telemetry
@@ -112,12 +113,17 @@ def compile_graph(
     if listening:
         telemetry.emit(telemetry.ArtifactWritten("ir_pre_fusion.txt", _pre_fusion_text(graph)))
     with telemetry.phase("inductor.schedule"):
-        groups = Scheduler(graph, codegens, options).run()
+        scheduler = Scheduler(graph, codegens, options)
+        groups = scheduler.run()
     with telemetry.phase("inductor.plan"):
         donated, early = donated_inputs(graph, signature), yield_nbytes(graph, signature, options)
         planned = plan(graph, groups, codegens, options, signature, donated, early)
     if listening:
         telemetry.emit(telemetry.ArtifactWritten("ir_post_fusion.txt", planned.program.text()))
+        apart = kept_apart(scheduler, groups, planned.kernel_names)
+        telemetry.emit(telemetry.ArtifactWritten("kept_apart.txt", as_text(apart)))
+        for pair in apart:
+            telemetry.emit(pair)
     return _finish(graph, groups, planned, codegens, store)
 
 

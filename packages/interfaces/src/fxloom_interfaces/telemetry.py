@@ -115,6 +115,23 @@ class FellBack(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class KernelsKeptApart(Event):
+    """Two kernels of one graph that read or write the same memory were not made one. For listeners that take artifacts only.
+
+    first, second: names, the one that runs first in front. reason: in words. count: how often such a pair occurs in the graph.
+    """
+
+    first: str
+    second: str
+    reason: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.first}, {self.second}{times}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaySkipped(Event):
     """A replayer ran the callable instead of a recording."""
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import TypeAlias
 
@@ -23,14 +24,16 @@ import sympy
 from fxloom_inductor_core.ir.graph import ExternCall, LoweredGraph, Work
 from fxloom_inductor_core.ir.loops import Loop, exprs_of, map_exprs
 from fxloom_inductor_core.options import InductorOptions
-from fxloom_inductor_core.scheduler.fusion_vetoes import FUSION_VETOES, Merge
+from fxloom_inductor_core.scheduler.fusion_vetoes import FUSION_VETOES, Merge, reason_of
 from fxloom_inductor_core.scheduler.groups import Group, Member, Space, Traits
 from fxloom_inductor_core.scheduler.spaces import Axes, collapse, linear_parts, refine
 from fxloom_interfaces.codegen import Capabilities, Codegen
-from fxloom_interfaces.expr import Expr, product, simplify, substitute
+from fxloom_interfaces.expr import Expr, free_symbols, product, simplify, substitute
 from fxloom_interfaces.program import Load, Store
 
 IndexTable: TypeAlias = "dict[str, list[Expr]]"
+#: says in words why two groups are no kernel; made only when somebody asks
+Refusal: TypeAlias = "Callable[[], str]"
 
 
 def normalize_loop(loop: Loop) -> Loop:
@@ -102,7 +105,11 @@ class Scheduler:
             group = self._single(position, work)
             self._register(group)
             if group.call is None and self.options.fuse:
-                self._grow(group)
+                self._grow(group, self._partners)
+        if self.options.fuse:
+            for group in list(self.groups.values()):  # merges of others may have made room
+                if group.number in self.groups and group.call is None:
+                    self._grow(group, self._producers)
         return self._sorted()
 
     def _single(self, position: int, work: Work) -> Group:
@@ -173,25 +180,34 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------- merging
 
-    def _grow(self, group: Group) -> None:
-        """Merge `group`, just added, into earlier groups for as long as that works."""
+    def _grow(self, group: Group, partners: Callable[[Group], Iterator[Group]]) -> None:
+        """Merge `group` into its partners for as long as that works."""
         merged = True
         while merged:
             merged = False
-            for other in self._partners(group):
+            for other in partners(group):
                 if self._try_merge(other, group):
                     group, merged = other, True
                     break
 
-    def _partners(self, group: Group) -> Iterator[Group]:
-        """Groups of loops that `group` depends on through no third one: those it reads from, then those that read what it reads;
-        the latest first."""
-        apart = 0
-        for number in group.before:
-            apart |= self.ancestors[number]
+    def _producers(self, group: Group) -> Iterator[Group]:
+        """Groups of loops that `group` reads from, and depends on through no third one; the latest first."""
+        apart = self._behind(group)
         for number in sorted(group.before, reverse=True):
             if not apart >> number & 1 and self.groups[number].call is None:
                 yield self.groups[number]
+
+    def _behind(self, group: Group) -> int:
+        """The groups that `group` depends on through others."""
+        behind = 0
+        for number in group.before:
+            behind |= self.ancestors[number]
+        return behind
+
+    def _partners(self, group: Group) -> Iterator[Group]:
+        """Of `group`, which nothing depends on yet: those it reads from, then those that read what it reads; the latest first."""
+        yield from self._producers(group)
+        apart = self._behind(group)
         fusions = self._capabilities(group.device).fusions
         if "horizontal" not in fusions:
             return
@@ -218,26 +234,68 @@ class Scheduler:
     def _try_merge(self, first: Group, second: Group) -> bool:
         """Merge `second` into `first`, one of its partners, if they can be one kernel."""
         self.attempts += 1
-        if first.device != second.device or len(first.members) + len(second.members) > self.options.max_fused_nodes:
+        found = self._one_kernel(first, second)
+        if not isinstance(found, Merge):
             return False
-        if self._depends_through_third(first, second):
-            return False
+        self._merge(found)
+        return True
+
+    def _one_kernel(self, first: Group, second: Group) -> Merge | Refusal:
+        """How `second` can run in the loops of `first`; else why it can't."""
+        if first.device != second.device:
+            return lambda: f"one runs on {first.device}, the other on {second.device}"
+        if len(first.members) + len(second.members) > self.options.max_fused_nodes:
+            return lambda: f"together they have more than {self.options.max_fused_nodes} loops (the option max_fused_nodes)"
+        between = self._between(second, first)
+        if between is not None:
+            return lambda: f"{self._described(between)} runs between them"
         capabilities = self._capabilities(first.device)
         depends = first.number in second.before
+        refusal: Refusal | None = None
         for space, members in self._candidates(first, second, depends):
             merge = Merge(first, second, space, members, depends, capabilities)
-            if not all(rule(merge) for rule in FUSION_VETOES):
-                continue
-            if self._indices_agree(space, members, {**first.writes, **second.writes}):
-                self._merge(first, second, space, members)
-                return True
-        return False
+            refused = self._refused(merge)
+            if refused is None:
+                return merge
+            refusal = refusal or refused
+        return refusal or (lambda: f"one loops over {first.space}, the other over {second.space}: no loop nest is both")
 
-    def _depends_through_third(self, group: Group, other: Group) -> bool:
-        bit = other.number
-        if not self.ancestors[group.number] >> bit & 1:
-            return False
-        return any(self.ancestors[number] >> bit & 1 for number in group.before if number != bit)
+    def _refused(self, merge: Merge) -> Refusal | None:
+        for rule in FUSION_VETOES:
+            if not rule(merge):
+                return partial(reason_of, rule)
+        return self._misread(merge.space, merge.members, {**merge.first.writes, **merge.second.writes})
+
+    def _between(self, first: Group, second: Group) -> Group | None:
+        """A third group by way of which `second` depends on `first`."""
+        bit = first.number
+        if self.ancestors[second.number] >> bit & 1:
+            for number in second.before:
+                if number != bit and self.ancestors[number] >> bit & 1:
+                    return self.groups[number]
+        return None
+
+    def _described(self, group: Group) -> str:
+        if group.call is not None:
+            return group.call.op
+        names = dict.fromkeys(self.graph.op_names.get(origin, origin) for member in group.members for origin in member.loop.origins)
+        return f"the kernel of {', '.join(names)}"
+
+    def why_apart(self, first: Group, second: Group) -> str:
+        """After `run`: why two groups of loops are not one kernel, in words. first: the one that runs first."""
+        if not self.options.fuse:
+            return "nothing is fused (the option fuse)"
+        between = self._between(first, second)
+        if between is not None:
+            return f"{self._described(between)} runs between them"
+        if first.number not in second.before:
+            fusions, both = self._capabilities(first.device).fusions, [buffer for buffer in second.reads if buffer in first.reads]
+            if "horizontal" not in fusions:
+                return "neither reads the other, and the target fuses only what does"
+            if "grouped" in fusions and all(map(self._is_number_of_many, both)):
+                return "all that they share is a number"
+        found = self._one_kernel(first, second)
+        return found() if not isinstance(found, Merge) else f"there were {_REFUSALS} groups in between that read the same memory"
 
     def _candidates(self, first: Group, second: Group, depends: bool) -> Iterator[tuple[Space, list[Member]]]:
         """Ways to run both groups in one loop: as they are, then with the axes of a lone elementwise loop reordered to those
@@ -303,11 +361,11 @@ class Scheduler:
             self._indices[key] = (reads, writes)
         return self._indices[key]
 
-    def _indices_agree(self, space: Space, members: Sequence[Member], made: Container[str]) -> bool:
-        """True when what members read of the buffers that they make is read where it was written. made: those buffers."""
+    def _misread(self, space: Space, members: Sequence[Member], made: Container[str]) -> Refusal | None:
+        """None when what members read of the buffers that they make is read where it was written. made: those buffers."""
         readers = [(member, buffer) for member in members for buffer in sorted(member.traits.reads) if buffer in made]
         if not readers:
-            return True
+            return None
         taken = {buffer for _, buffer in readers}
         written: dict[str, tuple[Expr, Member]] = {}
         for member in members:
@@ -317,16 +375,16 @@ class Scheduler:
         for member, buffer in readers:
             index, writer = written[buffer]
             if buffer in member.traits.masked or any(read != index for read in self._tables(member, space)[0][buffer]):
-                return False
+                return partial("{} is read at other places than where it is written".format, buffer)
             at_inner_points = writer.inside and not writer.traits.is_reduction
-            if at_inner_points and not member.inside:
-                return False
-            if not at_inner_points and not isinstance(index, int) and index.free_symbols & inner:
-                return False
-        return True
+            varies = not isinstance(index, int) and bool(free_symbols(index) & inner)
+            if (at_inner_points and not member.inside) or (varies and not at_inner_points):
+                return partial("one has a {} for each element of a row, the other one for the whole row".format, buffer)
+        return None
 
-    def _merge(self, first: Group, second: Group, space: Space, members: list[Member]) -> None:
-        """Let `first` take over `second`."""
+    def _merge(self, merge: Merge) -> None:
+        """Let the first group take over the second."""
+        first, second, space, members = merge.first, merge.second, merge.space, merge.members
         for group in (first, second):
             self._list_as_reader(group, listed=False)
         both = (first.number, second.number)

@@ -2,7 +2,7 @@
 
 In: a `Merge`, two groups and how they would run together. Out: True from every rule of `FUSION_VETOES`, or they stay apart. These are
 rules of the target and of speed. That values are read where they were written, and that no cycle arises, is not decided by rules:
-`fusion` sees to it.
+`fusion` sees to it. The first line of a rule's docstring is what users read as the reason where it refuses (`kept_apart`).
 """
 
 from __future__ import annotations
@@ -34,28 +34,35 @@ class Merge:
 FusionRule: TypeAlias = Callable[[Merge], bool]
 
 def fits_in_one_launch(merge: Merge) -> bool:
-    """The target takes so many arguments."""
+    """Together they have more arguments than the target takes."""
     first, second = merge.first, merge.second
     buffers = {**first.reads, **first.writes, **second.reads, **second.writes}
     return len(buffers) + len(first.sizes | second.sizes) <= merge.capabilities.max_arguments
 
 
 def scatters_stay_alone(merge: Merge) -> bool:
-    """What several points write to is complete only when the kernel has ended, and points that meet may have to run in order."""
+    """One of them scatters: what several points write to is complete only when the kernel has ended.
+
+    Points that meet may have to run in order, too.
+    """
     return not any(member.traits.is_scatter for member in merge.members)
 
 
 def target_fuses_pointwise(merge: Merge) -> bool:
+    """The target fuses no elementwise loops."""
     return merge.space.inner is not None or "pointwise" in merge.capabilities.fusions
 
 
 def scans_stay_alone(merge: Merge) -> bool:
-    """A scan runs over its axis in order."""
+    """One of them is a scan, which runs over its axis in order."""
     return merge.space.inner is None or not any(member.traits.is_scan for member in merge.members)
 
 
 def keeps_parallelism(merge: Merge) -> bool:
-    """With few long rows only what folds the same rows may share the loop: an elementwise loop would run on few processors."""
+    """There are few long rows: an elementwise loop within them would run on few processors.
+
+    Only what folds the same rows may share the loop.
+    """
     outer, able = product(merge.space.outer), merge.capabilities
     together = able.column_tile if any(member.traits.folds_columns for member in merge.members) else 1
     if merge.space.inner is None or not isinstance(outer, int) or outer >= (able.enough_rows or able.parallelism) * together:
@@ -67,11 +74,12 @@ def keeps_parallelism(merge: Merge) -> bool:
 
 
 def independent_folds_have_one_space(merge: Merge) -> bool:
-    """Loops with reductions that don't read one another share nothing but the loop: it has to be the same."""
+    """They fold over different extents, and neither reads the other: they share nothing but the loop, which has to be the same."""
     return merge.space.inner is None or merge.depends or merge.first.space == merge.second.space
 
 
 def target_fuses_with_reductions(merge: Merge) -> bool:
+    """The target fuses no elementwise loops with reductions of this kind."""
     if merge.space.inner is None or not merge.depends:
         return True
     ends_in_fold = any(member.traits.is_reduction for member in merge.first.members)
@@ -88,3 +96,9 @@ FUSION_VETOES: list[FusionRule] = [
     independent_folds_have_one_space,
     target_fuses_with_reductions,
 ]
+
+
+def reason_of(rule: FusionRule) -> str:
+    """Why two loops stay apart that the rule refuses, in words."""
+    text = (rule.__doc__ or getattr(rule, "__name__", "a rule refuses").replace("_", " ")).strip().splitlines()[0]
+    return text[:1].lower() + text[1:].rstrip(".")

@@ -26,6 +26,10 @@ class Space:
     outer: tuple[Expr, ...]
     inner: tuple[Expr, ...] | None
 
+    def __str__(self) -> str:
+        outer = " x ".join(map(str, self.outer)) or "one point"
+        return outer if self.inner is None else f"{outer} (folding {' x '.join(map(str, self.inner))})"
+
     def axes(self) -> tuple[Axes, Axes]:
         """(outer axes, inner axes) with the symbols that all groups use."""
         outer = tuple((symbol(f"x{n}"), e) for n, e in enumerate(self.outer))

@@ -50,11 +50,12 @@ _SMALL_NBYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The program, and how often each library and each fallback is called per run."""
+    """The program, and how often each library and each fallback is called per run. kernel_names: by the number of their group."""
 
     program: Program
     library_calls: tuple[tuple[str, int], ...]
     fallbacks: tuple[tuple[str, int], ...]
+    kernel_names: Mapping[int, str]
 
 
 def plan(
@@ -96,6 +97,7 @@ class _Planner:
         self.digests: dict[int, str] = {}  # number of a group that is launched alone -> digest of its kernel
         self.sharing: dict[str, dict[str, General]] = {}  # device -> digest of a kernel -> what is launched in its place
         self.devices: dict[str, str] = {}
+        self.kernel_names: dict[int, str] = {}  # number of a group -> kernel
         self.views: dict[tuple[str, Layout], str] = {}
         self.memory = MemoryPlan(graph.layouts, options.reuse_memory, donated)
         self.outputs = {o.buffer for o in graph.outputs if isinstance(o, Operand)}
@@ -157,6 +159,7 @@ class _Planner:
             program,
             tuple(sorted(Counter(c.op for c in calls if c.library and not c.check).items())),
             tuple(sorted(Counter(c.op for c in calls if not c.library).items())),
+            self.kernel_names,
         )
 
     def _fuse(self, group: Group) -> FusedKernel:
@@ -225,6 +228,7 @@ class _Planner:
         for size in fused.kernel.sizes:
             if size not in self.graph.sizes and size not in self.graph.unbacked:
                 raise InternalError("inductor.plan", f"kernel {name} takes the size {size}, which nothing tells")
+        self.kernel_names[group.number] = name
         self.steps.append(Launch(name, fused.buffers, general.sizes))
 
     def _share_offsets(self, steps: Sequence[Batch]) -> None:
@@ -261,6 +265,7 @@ class _Planner:
                 del dying[buffer]
         if sets:
             name = self._kernel_name(kernel, step.groups[0].device, kernel.digest(), grouped=True)
+            self.kernel_names.update((group.number, name) for group in step.groups)
             self.steps.append(GroupedLaunch(name, tuple(sets)))
 
     def _numbers_at_once(self, steps: Sequence[Step]) -> list[Step]:
