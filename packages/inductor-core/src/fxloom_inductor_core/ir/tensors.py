@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fxloom_inductor_core.ir.cost import NOTHING, BodyCost
+from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.expr import Expr, normalize, product
 from fxloom_interfaces.loop_ir import Body, Layout
 
@@ -165,6 +166,12 @@ def dim_order(layout: Layout) -> tuple[int, ...] | None:
 
 def numel(size: Index) -> Expr:
     return product(size)
+
+
+def nbytes(size: Index, dtype: str) -> int | None:
+    """Bytes of the elements; None where they depend on symbols."""
+    elements = product(size)
+    return elements * dtype_info(dtype).nbytes if isinstance(elements, int) else None
 
 
 def cost_of(tensor: AnyTensor) -> BodyCost:

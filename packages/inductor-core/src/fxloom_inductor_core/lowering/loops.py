@@ -28,6 +28,7 @@ from fxloom_inductor_core.ir.tensors import (
     cost_of,
     dim_order,
     flat_index,
+    nbytes,
     strides_in_order,
 )
 from fxloom_inductor_core.options import InductorOptions
@@ -38,6 +39,12 @@ from fxloom_interfaces.errors import GraphRejected
 from fxloom_interfaces.expr import Expr, free_symbols, symbol
 from fxloom_interfaces.loop_ir import Body, Buffer, Layout, Pointwise, Reduction, Scatter
 from fxloom_interfaces.ops import ReductionKind, StoreMode
+
+#: Operations that are hidden behind the reading of their operands.
+_CHEAP_OPS = 3
+
+#: What a tensor is computed from is next to nothing where it is so much smaller.
+_LITTLE = 64
 
 
 class TooManyArguments(GraphRejected):
@@ -126,6 +133,19 @@ class LoopBuilder(ABC):
         self.add(node, lambda: self._store_an_input(base))
         base.store_at(name, layout)
         base.cost = BodyCost(reads=frozenset([name]))
+
+    def is_dear(self, tensor: AnyTensor, uses: int) -> bool:
+        """Whether to compute a tensor at each of its uses takes longer than to store it once and to read it back."""
+        cost = tensor.base.cost
+        stored = nbytes(tensor.base.size, tensor.dtype)
+        reads = [nbytes(layout.size, layout.dtype) for layout in map(self.out.layouts.__getitem__, cost.reads)]
+        known = [read for read in reads if read is not None]
+        if stored is None or len(known) < len(reads):
+            return cost.ops > _CHEAP_OPS or len(reads) > 1
+        read = sum(known)
+        if read * _LITTLE <= stored:
+            return False
+        return cost.ops > _CHEAP_OPS or (len(reads) > 1 and uses * read > (1 + uses) * stored)
 
     def new_buffer(self, layout: Layout) -> str:
         """The name of a new buffer, which nothing fills yet."""

@@ -20,7 +20,7 @@ from fxloom_inductor_core.ir.cost import BodyCost
 from fxloom_inductor_core.ir.graph import NUMBER_COPY, LoweredGraph, Operand, with_strides_of
 from fxloom_inductor_core.ir.layouts import as_expr, fake_order, layout_of, order_or_plain, same_strides, stride_expr
 from fxloom_inductor_core.ir.numbers import Float
-from fxloom_inductor_core.ir.tensors import Index, Tensor, View
+from fxloom_inductor_core.ir.tensors import Tensor, View
 from fxloom_inductor_core.lowering.context import LoweringContext
 from fxloom_inductor_core.lowering.exact import is_exact
 from fxloom_inductor_core.lowering.load_all import rules
@@ -30,9 +30,9 @@ from fxloom_inductor_core.lowering.sizes import SIZE_OPS
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
-from fxloom_interfaces.dtypes import dtype_info, dtype_name
+from fxloom_interfaces.dtypes import dtype_name
 from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalError, refused
-from fxloom_interfaces.expr import Expr, print_expr, product
+from fxloom_interfaces.expr import Expr, print_expr
 from fxloom_interfaces.loop_ir import Layout
 from fxloom_interfaces.program import ProgramInput, SizeRef, TorchRef
 from fxloom_ops.value_checks import may_raise
@@ -55,10 +55,6 @@ def lower(
 ) -> LoweredGraph:
     """`gm` as loops and calls. keep_ir: keep the loops' bodies too, for printing. trains: values are kept for a backward graph."""
     return _GraphLowering(LoweringContext(codegens, options, keep_ir, trains), rules()).run(gm)
-
-
-#: What a tensor is computed from is next to nothing where it is so much smaller.
-_LITTLE = 64
 
 
 class _GraphLowering:
@@ -290,29 +286,11 @@ class _GraphLowering:
                 result.order = order
         cost = result.cost
         if (
-            (self._uses[node] > 1 and (cost.heavy or self._is_dear(result, self._uses[node])))
+            (self._uses[node] > 1 and (cost.heavy or self.cx.is_dear(result, self._uses[node])))
             or cost.ops > self.cx.options.inline_ops
             or len(cost.reads) > self.cx.options.inline_reads
         ):
             self.cx.realize(result)
-
-    def _is_dear(self, tensor: Tensor, uses: int) -> bool:
-        """Whether to compute a tensor at each of its uses takes longer than to store it once and to read it back."""
-        stored = self._nbytes(tensor.size, tensor.dtype)
-        layouts = [self.cx.out.layouts[name] for name in tensor.cost.reads]
-        reads = [self._nbytes(layout.size, layout.dtype) for layout in layouts]
-        known = [read for read in reads if read is not None]
-        if stored is None or len(known) < len(reads):
-            return tensor.cost.ops > 3 or len(reads) > 1
-        read = sum(known)
-        if read * _LITTLE <= stored:
-            return False
-        return tensor.cost.ops > 3 or (len(reads) > 1 and uses * read > (1 + uses) * stored)
-
-    def _nbytes(self, size: Index, dtype: str) -> int | None:
-        """None where it depends on symbols."""
-        numel = product(size)
-        return numel * dtype_info(dtype).nbytes if isinstance(numel, int) else None
 
     def _outputs(self, node: torch.fx.Node) -> None:
         values = node.args[0]

@@ -268,7 +268,7 @@ lowering(aten.argmin.default)(_position("argmin"))
 
 def _with_position(value_kind: ReductionKind, position_kind: ReductionKind) -> Callable[..., Any]:
     def rule(cx: LoweringContext, x: Any, dim: int, keepdim: bool = False) -> Any:
-        if x.base.body is not None and x.cost.heavy:
+        if x.base.body is not None and (x.cost.heavy or cx.is_dear(x, 2)):
             cx.realize(x)
         acc = opmath(x.dtype)
         values = fold(cx, x, _dims(x, dim), keepdim, value_kind, dtype=x.dtype, acc_dtype=acc, load=_converted(x, acc))
@@ -291,8 +291,8 @@ def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: b
     acc = opmath(x.dtype)
     chosen = _dims(x, dims)
     count = product(x.size[d % len(x.size)] for d in chosen)
-    if x.base.body is not None and x.cost.ops:
-        cx.realize(x)  # read twice
+    if x.base.body is not None and (x.cost.heavy or cx.is_dear(x, 2)):
+        cx.realize(x)
     capabilities = _able(cx, x)
     wide = _converted(x, acc)
     moments = None
