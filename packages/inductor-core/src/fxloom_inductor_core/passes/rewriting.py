@@ -7,6 +7,7 @@ through views is only replaced by one that is fresh, a call's own result that re
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -49,8 +50,10 @@ def fake_result(target: Callable[..., Any] | str, args: Any, kwargs: Any) -> Any
 
 
 def is_view(node: torch.fx.Node) -> bool:
-    """True for calls whose result is memory of an argument."""
+    """True for calls whose result is memory of an argument; an item of what a call returns counts as such."""
     target = node.target
+    if target is operator.getitem:
+        return True
     return (
         node.op == "call_function"
         and isinstance(target, torch._ops.OpOverload)
