@@ -32,7 +32,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
-import csv
 import gc
 import json
 import math
@@ -43,19 +42,17 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from check_models import MODELS, as_dtype, build, judged, loss_of, other_inputs, references, smooth, without_dropout
+from model_tables import PEER, Measured, Outcome, family, summary, told, write
 from training import peak_bytes
-from whole_way import geometric_mean
 from workers import run_all, serve
 
-PEER = "torch.compile"
 #: modes that are worth their seconds, by device and run; `freezing` is an option
 COMPILE_MODES = {
     ("cpu", "inference"): ("default", "freezing", "max-autotune"),
@@ -64,52 +61,6 @@ COMPILE_MODES = {
     ("cuda", "train"): ("default", "reduce-overhead", "max-autotune"),
 }
 Call = Callable[..., Any]
-
-
-@dataclass
-class Measured:
-    """One contender in one run. kind: correct, rounding, wrong, raised, refused (its mode), skipped (no time was left).
-
-    ms: median of a call. over_eager: eager's over its own, above 1 is faster; beside_torch: torch.compile's in the same mode over its
-    own. worst: largest error over what is allowed. graphs to calls: fxloom's only, kernels and library calls of forward and backward.
-    """
-
-    contender: str
-    compile_mode: str
-    kind: str = "correct"
-    text: str = ""
-    first_seconds: float | None = None
-    ms: float | None = None
-    over_eager: float | None = None
-    beside_torch: float | None = None
-    cpu_ms: float | None = None
-    peak_mb: float | None = None
-    reserved_mb: float | None = None
-    worst: float | None = None
-    graphs: int | None = None
-    breaks: int | None = None
-    kernels: int | None = None
-    calls: int | None = None
-    fallbacks: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        return self.contender if self.contender == "eager" else f"{self.contender} {self.compile_mode}"
-
-
-@dataclass
-class Outcome:
-    """One run. kind: done, raised, died, timeout. rows: of the contenders, `Measured` as dictionaries."""
-
-    model: str
-    mode: str
-    dtype: str
-    kind: str = "done"
-    text: str = ""
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    def measured(self) -> list[Measured]:
-        return [Measured(**row) for row in self.rows]
 
 
 # ---- contenders ---------------------------------------------------------------------------------------------------------------
@@ -238,6 +189,16 @@ class Run:
         call = self.around(compiled_by(contender, compile_mode, model))
         return judged(model, call, cases, self.train, torch.finfo(self.computed).eps if self.amp else 0.0)[0]
 
+    def settle(self) -> tuple[int, int] | None:
+        """Bytes of the GPU's memory that are allocated and reserved once gradients and garbage are gone."""
+        self.model.zero_grad(set_to_none=True)
+        gc.collect()
+        if not self.device.startswith("cuda"):
+            return None
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
     def step(self, call: Call, contender: str, compile_mode: str) -> Callable[[], None]:
         """One call as it is timed."""
         inputs = dict(self.given)
@@ -256,13 +217,12 @@ class Run:
         return run
 
 
-def memory(run: Callable[[], None], cuda: bool, before: tuple[int, int]) -> tuple[float, float | None]:
-    """(megabytes allocated at most during a call, megabytes reserved) beyond what was there `before`."""
-    if not cuda:
-        return round(peak_bytes(run) / 1e6, 3), None
-    settle()
+def memory(run: Run, step: Callable[[], None], before: tuple[int, int]) -> tuple[float, float | None]:
+    """(megabytes allocated at most during a call, megabytes reserved) beyond what was there `before`, new gradients included."""
+    if run.settle() is None:
+        return round(peak_bytes(step) / 1e6, 3), None
     torch.cuda.reset_peak_memory_stats()
-    run()
+    step()
     torch.cuda.synchronize()
     return tuple(
         round((now - then) / 1e6, 3)
@@ -270,25 +230,16 @@ def memory(run: Callable[[], None], cuda: bool, before: tuple[int, int]) -> tupl
     )  # type: ignore[return-value]
 
 
-def settle() -> tuple[int, int]:
-    """Bytes of the GPU's memory that are allocated and reserved once garbage is gone."""
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-
-
 def prepare(run: Run, row: Measured, deadline: float) -> Callable[[], None] | None:
     """Compile and judge one contender; what is returned is timed. None where there is nothing to time."""
-    cuda = run.device.startswith("cuda")
     if time.monotonic() > deadline:
         row.kind, row.text = "skipped", "no time was left for it"
         return None
-    before = settle() if cuda else (0, 0)
+    before = run.settle() or (0, 0)
     if row.contender == "eager":
         step = run.step(run.model, "eager", "")
         step()
-        row.peak_mb, row.reserved_mb = memory(step, cuda, before)
+        row.peak_mb, row.reserved_mb = memory(run, step, before)
         return step
     try:
         call = compiled_by(row.contender, row.compile_mode, run.model)
@@ -316,7 +267,7 @@ def prepare(run: Run, row: Measured, deadline: float) -> Callable[[], None] | No
         again, where, _ = run.judge(call)
         worst, which = max((worst, which), (again, f"fourth call: {where}"))
         row.worst = round(worst, 3)
-        row.peak_mb, row.reserved_mb = memory(step, cuda, before)
+        row.peak_mb, row.reserved_mb = memory(run, step, before)
         if worst > 1:
             row.kind, row.text = "wrong", f"{which}: {worst:.3g} of the allowed error"
     except Exception as error:
@@ -388,146 +339,13 @@ def measure(name: str, mode: str, dtype: str, options: argparse.Namespace) -> Ou
     return Outcome(name, mode, dtype, rows=[asdict(row) for row in rows])
 
 
-# ---- what is told -------------------------------------------------------------------------------------------------------------
+# ---- the command ------------------------------------------------------------------------------------------------------------
 
 
-def family(model: str) -> str:
-    return {"timm": "timm", "program": "programs"}.get(model.split(":")[0], "Hugging Face")
-
-
-def number(value: float | None, form: str = ".2f") -> str:
-    return "-" if value is None else format(value, form)
-
-
-def told(outcome: Outcome) -> str:
-    """A run in some lines."""
-    head = f"{outcome.model} {outcome.mode} {outcome.dtype}"
-    if outcome.kind != "done":
-        return f"{head}: {outcome.kind}: {outcome.text[:500]}"
-    lines = [head]
-    for row in outcome.measured():
-        if row.ms is None:
-            lines.append(f"    {row.label:32} {row.kind}: {row.text[:300]}")
-            continue
-        words = [f"{row.ms:9.3f} ms", f"over eager {number(row.over_eager)}", f"peak {number(row.peak_mb, '.4g')} MB"]
-        words += [f"reserved {row.reserved_mb:.0f} MB"] if row.reserved_mb is not None else []
-        words += [f"cpu {row.cpu_ms:.3f} ms"] if row.cpu_ms is not None else []
-        if row.contender != "eager":
-            words += [f"first {number(row.first_seconds)} s", row.kind]
-        if row.beside_torch is not None:
-            words.insert(2, f"beside torch.compile {row.beside_torch:.2f}")
-        if row.contender == "fxloom":
-            words.append(
-                f"graphs {row.graphs} breaks {row.breaks} kernels {row.kernels} calls {row.calls} fallbacks {sum(row.fallbacks.values())}"
-            )
-        lines.append(f"    {row.label:32} {', '.join(words)}" + (f": {row.text[:200]}" if row.text else ""))
-    return "\n".join(lines)
-
-
-def mean(values: list[float | None]) -> str:
-    """Geometric, of those that are there."""
-    there = [value for value in values if value]
-    return f"{geometric_mean(there):.3f}" if there else "-"
-
-
-def ratio(left: float | None, right: float | None) -> float | None:
-    return left / right if left and right else None
-
-
-def summary(outcomes: list[Outcome]) -> str:
-    """Geometric means by mode, dtype, set of models and compile mode, then the models that fall short."""
-    groups: dict[tuple[str, str, str, str], list[tuple[str, dict[str, Measured]]]] = defaultdict(list)
-    odd: list[str] = []
-    best: dict[tuple[str, str, str], list[float | None]] = defaultdict(list)
-    for outcome in outcomes:
-        head = f"{outcome.model} {outcome.mode} {outcome.dtype}"
-        if outcome.kind != "done":
-            odd.append(f"{head}: {outcome.kind}: {outcome.text[:160]}")
-            continue
-        rows = outcome.measured()
-        odd += [f"{head}, {row.label}: {row.kind}: {row.text[:160]}" for row in rows if row.kind in ("wrong", "raised", "skipped")]
-        eager = next(row for row in rows if row.contender == "eager")
-        for compile_mode in dict.fromkeys(row.compile_mode for row in rows if row.compile_mode):
-            found = {row.contender: row for row in rows if row.compile_mode == compile_mode} | {"eager": eager}
-            for models in (family(outcome.model), "all"):
-                groups[outcome.mode, outcome.dtype, models, compile_mode].append((outcome.model, found))
-        best[outcome.mode, outcome.dtype, family(outcome.model)].append(
-            max((row.over_eager or 0 for row in rows if row.contender == "fxloom"), default=None)
-        )
-    lines = []
-    for (mode, dtype, models, compile_mode), members in sorted(groups.items()):
-        pairs = [(found.get("fxloom"), found.get(PEER), found["eager"]) for _, found in members]
-        both = [(mine, peer) for mine, peer, _ in pairs if mine and peer and mine.ms and peer.ms]
-        head = f"{mode} {dtype} {models} ({len(members)}), {compile_mode}"
-        refused = [mine.text for mine, _, _ in pairs if mine and mine.kind == "refused"]
-        if refused:
-            lines += [
-                f"{head}: refused by fxloom: {refused[0]}; torch.compile over eager {mean([peer.over_eager for _, peer, _ in pairs if peer])}"
-            ]
-            continue
-        parts = [f"over eager {mean([mine.over_eager for mine, _, _ in pairs if mine])}"]
-        parts += [f"peak {mean([ratio(mine.peak_mb, eager.peak_mb) for mine, _, eager in pairs if mine])} of eager's"]
-        if both:
-            parts += [
-                f"torch.compile's {mean([peer.over_eager for _, peer in both])}",
-                f"beside it {mean([mine.beside_torch for mine, _ in both])}",
-                f"first call {mean([ratio(mine.first_seconds, peer.first_seconds) for mine, peer in both])} of its seconds",
-                f"peak {mean([ratio(mine.peak_mb, peer.peak_mb) for mine, peer in both])}",
-                f"reserved {mean([ratio(mine.reserved_mb, peer.reserved_mb) for mine, peer in both])}",
-                f"cpu time {mean([ratio(mine.cpu_ms, peer.cpu_ms) for mine, peer in both])}",
-            ]
-        lines.append(f"{head}: {', '.join(parts)}")
-    lines += [
-        f"{mode} {dtype} {models}, fxloom's best mode of each model: over eager {mean(ratios)}"
-        for (mode, dtype, models), ratios in sorted(best.items())
-    ]
-    for (mode, dtype, models, compile_mode), members in sorted(groups.items()):
-        if models != "all":
-            continue
-        mine = [(name, found["fxloom"], found["eager"]) for name, found in members if "fxloom" in found]
-        beside = [(name, row.beside_torch) for name, row, _ in mine if row.beside_torch is not None]
-        over = [(name, row.over_eager) for name, row, _ in mine if row.over_eager is not None]
-        peaks = [(name, part) for name, row, eager in mine if (part := ratio(row.peak_mb, eager.peak_mb)) is not None]
-        for what, values, falls_short in (
-            ("below 0.9 of torch.compile", beside, lambda value: value < 0.9),
-            ("below 1.0 of eager", over, lambda value: value < 1.0),
-            ("peak above eager's", peaks, lambda value: value > 1.0),
-        ):
-            short = sorted((value, name) for name, value in values if falls_short(value))
-            if values:
-                lines.append(
-                    f"{mode} {dtype} {compile_mode}, {what}: {len(short)} of {len(values)}: {', '.join(f'{n} {v:.2f}' for v, n in short) or 'none'}"
-                )
-    kinds = [row.kind for outcome in outcomes for row in outcome.measured() if row.contender == "fxloom"]
-    lines.append(f"fxloom, contenders by kind: { {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} }")
-    return "\n".join(lines + odd)
-
-
-def write(outcomes: list[Outcome], options: argparse.Namespace) -> None:
-    """The files that were asked for, with all that is known so far."""
-    if options.json:
-        about = {
-            "torch": torch.__version__,
-            "device": device_name(options.device),
-            "size": options.size,
-            "threads": options.threads or torch.get_num_threads(),
-        }
-        Path(options.json).write_text(json.dumps({"about": about, "outcomes": [asdict(outcome) for outcome in outcomes]}, indent=1))
-    if options.csv:
-        with open(options.csv, "w", newline="") as file:
-            table = csv.writer(file)
-            names = [item.name for item in fields(Measured)]
-            table.writerow(["model", "set", "mode", "dtype", *names])
-            for outcome in outcomes:
-                start = [outcome.model, family(outcome.model), outcome.mode, outcome.dtype]
-                for row in outcome.rows or [{"kind": outcome.kind, "text": outcome.text}]:
-                    table.writerow(
-                        [*start, *[json.dumps(row[name]) if name == "fallbacks" and name in row else row.get(name) for name in names]]
-                    )
-
-
-def device_name(device: str) -> str:
-    return torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
+def about(options: argparse.Namespace) -> dict[str, Any]:
+    """The machine and the kind of run."""
+    device = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU"
+    return {"device": device, "torch": torch.__version__, "size": options.size, "threads": options.threads or torch.get_num_threads()}
 
 
 def work(options: argparse.Namespace) -> None:
@@ -596,20 +414,21 @@ def main(arguments: list[str] | None = None) -> int:
         from plots import draw  # matplotlib is missed before anything is measured
     outcomes: list[Outcome] = []
     if options.source:
-        outcomes = [Outcome(**item) for item in json.loads(Path(options.source).read_text())["outcomes"]]
+        kept = json.loads(Path(options.source).read_text())
+        machine, outcomes = kept["about"], [Outcome(**item) for item in kept["outcomes"]]
     else:
-        names = chosen(options.only)
+        machine, names = about(options), chosen(options.only)
         cases = [(name, mode, dtype) for name in names for mode in options.modes.split(",") for dtype in options.dtypes.split(",")]
 
         def tell(outcome: Outcome) -> None:
             print(told(outcome), flush=True)
             outcomes.append(outcome)
-            write(outcomes, options)
+            write(outcomes, machine, options.json, options.csv)
 
-        print(f"{device_name(options.device)}, torch {torch.__version__}, size {options.size}, {len(cases)} runs", flush=True)
+        print(f"{len(cases)} runs, {machine}", flush=True)
         _, left = run_all(cases, Outcome, sys.argv[1:], options, tell)
         print(f"{left} runs were not begun" if left else "all runs were begun")
-    write(outcomes, options)
+    write(outcomes, machine, options.json, options.csv)
     print(summary(outcomes))
     if options.plots:
         draw(outcomes, Path(options.plots))

@@ -20,7 +20,7 @@ SLOW = (
 def test_a_run_measures_and_judges_every_contender(tmp_path: Path) -> None:
     models = load("models")
     arguments = ["--contenders", "eager,fxloom", "--compile-modes", "default,no-such-mode", "--rounds", "3", "--least-ms", "0"]
-    options = models.parser().parse_args([*arguments, "--json", str(tmp_path / "runs.json"), "--csv", str(tmp_path / "runs.csv")])
+    options = models.parser().parse_args(arguments)
     runs = [models.measure("program:nerf", *case, options) for case in (("inference", "float32"), ("train", "amp-bfloat16"))]
     for run in runs:
         eager, ours, refused = run.measured()
@@ -35,7 +35,7 @@ def test_a_run_measures_and_judges_every_contender(tmp_path: Path) -> None:
     assert "refused by fxloom: ConfigError: unknown mode 'no-such-mode'" in text
     assert "program:unet train float32: died: exit code -11" in text
     assert "inference float32 programs (1), default: over eager" in text
-    models.write([*runs, lost], options)
+    models.write([*runs, lost], models.about(options), str(tmp_path / "runs.json"), str(tmp_path / "runs.csv"))
     kept = json.loads((tmp_path / "runs.json").read_text())["outcomes"]
     assert [models.Outcome(**item) for item in kept] == [*runs, lost]
     with open(tmp_path / "runs.csv") as file:
