@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         for dtype in known.dtypes.split(","):
             if not dtype.startswith("amp-"):
                 kept = ["--json", f"{known.json}.kernels.{dtype}"] if known.json else []
-                shared = [word for name in ("contenders", "rounds", "budget") for word in passed_on(name, rest)]
+                shared = [word for name in ("contenders", "rounds", "by", "budget") for word in passed_on(name, rest)]
                 wrong |= bandwidth.main(
                     ["--device", known.device, "--dtype", dtype, "--size", known.size, "--only", wanted, *kept, *shared]
                 )

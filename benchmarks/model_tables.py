@@ -21,7 +21,7 @@ PEER = "torch.compile"
 class Measured:
     """One contender in one run. kind: correct, rounding, wrong, raised, refused (its mode), skipped (no time was left).
 
-    ms: median of a call. over_eager: eager's over its own, above 1 is faster; beside_torch: torch.compile's in the same mode over its
+    ms, least_ms: median and least of a call. over_eager: eager's over its own, above 1 is faster; beside_torch: torch.compile's in the same mode over its
     own. worst: largest error over what is allowed. graphs to calls: fxloom's only, kernels and library calls of forward and backward.
     """
 
@@ -31,6 +31,7 @@ class Measured:
     text: str = ""
     first_seconds: float | None = None
     ms: float | None = None
+    least_ms: float | None = None
     over_eager: float | None = None
     beside_torch: float | None = None
     cpu_ms: float | None = None
@@ -81,7 +82,11 @@ def told(outcome: Outcome) -> str:
         if row.ms is None:
             lines.append(f"    {row.label:32} {row.kind}: {row.text[:300]}")
             continue
-        words = [f"{row.ms:9.3f} ms", f"over eager {number(row.over_eager)}", f"peak {number(row.peak_mb, '.4g')} MB"]
+        words = [
+            f"{row.ms:9.3f} ms (least {number(row.least_ms, '.3f')})",
+            f"over eager {number(row.over_eager)}",
+            f"peak {number(row.peak_mb, '.4g')} MB",
+        ]
         words += [f"reserved {row.reserved_mb:.0f} MB"] if row.reserved_mb is not None else []
         words += [f"cpu {row.cpu_ms:.3f} ms"] if row.cpu_ms is not None else []
         if row.contender != "eager":
