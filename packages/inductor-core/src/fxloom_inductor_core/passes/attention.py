@@ -75,7 +75,7 @@ def _fuse(found: Attention, made_for: dict[torch.fx.Node, torch.fx.Node]) -> boo
         q = replace(q, node=make(operation, q.node, number))
     trains = meta.get_fake(found.root).requires_grad
     query, key, value = (_in_four(make, operand, trains, operand is k) for operand in (q, k, v))
-    mask, dead = _mask(make, scores, rank, meta.get_fake(q.node).dtype)
+    mask = _mask(make, scores, rank, meta.get_fake(q.node).dtype)
     if trains and mask is not None and any(value > -math.inf for _, value, _ in scores.filled):
         query, mask = _even_rows(make, query, mask)
     options: dict[str, Any] = {"attn_mask": mask, "dropout_p": found.dropout, "is_causal": False, "scale": scores.scale}
@@ -83,9 +83,6 @@ def _fuse(found: Attention, made_for: dict[torch.fx.Node, torch.fx.Node]) -> boo
         options["enable_gqa"] = True
     out = make(F.scaled_dot_product_attention, query, key, value, **options)
     out = make(torch.clone, out, memory_format=torch.contiguous_format)
-    if dead is not None:  # times 1 is exact; times NaN is what eager's softmax of nothing gives, in derivatives too
-        factor = make(torch.where, dead, math.nan, 1.0)
-        out = make(torch.mul, out, make("to", factor, meta.get_fake(out).dtype))
     if rank == 3:
         out = make(torch.squeeze, out, 1)
     elif rank == 2:
@@ -263,32 +260,28 @@ def _in_four(make: Maker, operand: Operand, trains: bool, swapped: bool) -> torc
     return node
 
 
-def _mask(make: Maker, scores: Scores, rank: int, dtype: torch.dtype) -> tuple[torch.fx.Node | None, torch.fx.Node | None]:
-    """The mask, and which rows it may forbid altogether: True where softmax gives NaN; None where that can't be."""
+def _mask(make: Maker, scores: Scores, rank: int, dtype: torch.dtype) -> torch.fx.Node | None:
+    """The mask that the fused operator adds. Rows that -inf forbids altogether are NaN in it, as softmax makes them."""
     mask: torch.fx.Node | None = None
-    dead: torch.fx.Node | None = None
     wide = torch.promote_types(dtype, torch.float32)
     for added in scores.added:
         one = _mask_in_four(make, added, rank)
         mask = one if mask is None else make(torch.add, mask, one)
-    if mask is not None and not all(lowest(added) > -math.inf for added in scores.added):
-        dead = make(torch.all, make(torch.eq, mask, -math.inf), -1, keepdim=True)
+    may_forbid_rows = not all(lowest(added) > -math.inf for added in scores.added)
     for given, value, forbids in scores.filled:
         chosen = _mask_in_four(make, given, rank)
-        if mask is None and value == -math.inf and len(scores.filled) == 1:
-            mask = make(torch.logical_not, chosen) if forbids else chosen
-            dead = make(torch.logical_not, make(torch.any, mask, -1, keepdim=True))
-            return mask, dead
         fill = -math.inf if value == -math.inf else torch.finfo(wide).min
         rest: Any = 0.0 if mask is None else mask
         mask = make(torch.where, chosen, fill, rest) if forbids else make(torch.where, chosen, rest, fill)
-        if value == -math.inf or dead is not None:
-            dead = make(torch.all, make(torch.eq, mask, -math.inf), -1, keepdim=True)
-    if mask is not None and meta.get_fake(mask).dtype not in (dtype, torch.float32):
+        may_forbid_rows |= value == -math.inf
+    if mask is None:
+        return None
+    if meta.get_fake(mask).dtype not in (dtype, torch.float32) or (dtype is torch.float64 and meta.get_fake(mask).dtype is not dtype):
         mask = make("to", mask, wide)
-    elif mask is not None and dtype is torch.float64 and meta.get_fake(mask).dtype is not dtype:
-        mask = make("to", mask, dtype)
-    return mask, dead
+    if may_forbid_rows:
+        forbidden = make(torch.all, make(torch.eq, mask, -math.inf), -1, keepdim=True)
+        mask = make(torch.where, forbidden, math.nan, mask)
+    return mask
 
 
 def _even_rows(make: Maker, query: torch.fx.Node, mask: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node]:
