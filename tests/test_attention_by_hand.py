@@ -52,7 +52,7 @@ def check(function: Callable[..., Any], *inputs: Any, times: int = 1, options: d
 
 
 def close_as_eager(got: Tensor, plain: Tensor, exact: Tensor) -> None:
-    number = ~plain.isnan() & ~exact.isnan()  # transformers' masks are beyond the range of the float32 that they are cast to
+    number = ~plain.isnan()
     ours, eagers = [(one.double() - exact)[number].abs().max() for one in (got, plain)]
     assert ours <= 2 * eagers + torch.finfo(plain.dtype).eps * exact[number].abs().max(), (ours, eagers)
 
@@ -376,4 +376,7 @@ def test_every_layer_of_a_model_becomes_fused(name: str, padded: bool) -> None:
         exact = model.double()(**inputs)[0]
     assert fired() == layers
     assert got.stride() == plain.stride()
-    close_as_eager(got, plain, exact)
+    if exact.isnan().any():  # Llama's masks in float64 are beyond the range of the float32 that they are cast to
+        torch.testing.assert_close(got, plain)
+    else:
+        close_as_eager(got, plain, exact)
