@@ -61,14 +61,15 @@ def _power_of_two(n: int) -> int:
 
 
 def _rows_are_strided(kernel: Kernel) -> bool:
-    """Whether most loads that the inner axes move are contiguous along the outer ones."""
+    """Whether most loads of one element for each point are contiguous along the outer axes and not along the inner ones."""
+    if not kernel.outer:
+        return False
     votes = 0
+    outer, inner = symbol(kernel.outer[-1].name), symbol(kernel.inner[-1].name)
     folded = {symbol(axis.name) for axis in kernel.inner}
     for instruction in kernel.instructions():
-        if isinstance(instruction, Load) and kernel.outer and not folded.isdisjoint(free_symbols(instruction.index)):
-            inner = stride_of(instruction.index, symbol(kernel.inner[-1].name))
-            outer = stride_of(instruction.index, symbol(kernel.outer[-1].name))
-            votes += (outer == 1) - (inner == 1)
+        if isinstance(instruction, Load) and outer in (moving := free_symbols(instruction.index)) and not folded.isdisjoint(moving):
+            votes += (stride_of(instruction.index, outer) == 1) - (stride_of(instruction.index, inner) == 1)
     return votes > 0
 
 

@@ -59,12 +59,12 @@ class Loop:
         return [(i.buffer, i.index) for i in self.instructions if isinstance(i, Load)]
 
     def folds_columns(self) -> bool:
-        """Whether most loads that the inner axes move step through memory along the outer ones."""
+        """Whether most loads of one element for each point step through memory along the outer axes."""
         if not self.outer or not self.inner:
             return False
         (outer, _), (inner, _) = self.outer[-1], self.inner[-1]
         folded = {symbol for symbol, _ in self.inner}
-        indices = [index for _, index in self.reads() if not folded.isdisjoint(free_symbols(index))]
+        indices = [index for _, index in self.reads() if outer in free_symbols(index) and not folded.isdisjoint(free_symbols(index))]
         return sum((stride_of(index, outer) == 1) - (stride_of(index, inner) == 1) for index in indices) > 0
 
     def symbols(self) -> list[str]:

@@ -30,7 +30,7 @@ from fxloom_inductor_core.lowering.sizes import SIZE_OPS
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_interfaces import meta
 from fxloom_interfaces.codegen import Codegen
-from fxloom_interfaces.dtypes import dtype_name
+from fxloom_interfaces.dtypes import dtype_info, dtype_name
 from fxloom_interfaces.errors import OPERATOR_ERRORS, GraphRejected, InternalError, refused
 from fxloom_interfaces.expr import Expr, print_expr
 from fxloom_interfaces.loop_ir import Layout
@@ -290,7 +290,18 @@ class _GraphLowering:
             or cost.ops > self.cx.options.inline_ops
             or len(cost.reads) > self.cx.options.inline_reads
         ):
-            self.cx.realize(result)
+            self._store(node, result)
+
+    def _store(self, node: torch.fx.Node, tensor: Tensor) -> None:
+        """Store a tensor; where it is one of a narrower type made wide, store that one."""
+        narrow = tensor.inputs[0] if node.target is torch.ops.aten._to_copy.default and len(tensor.inputs) == 1 else None
+        nbytes, most = (dtype_info(value.dtype).nbytes for value in (narrow or tensor, tensor))
+        if not isinstance(narrow, Tensor) or narrow.size != tensor.size or nbytes >= most:
+            self.cx.realize(tensor)
+            return
+        narrow.order = narrow.order or tensor.order
+        self.cx.realize(narrow)
+        tensor.cost = BodyCost(1, False, frozenset([str(narrow.buffer)]))
 
     def _outputs(self, node: torch.fx.Node) -> None:
         values = node.args[0]

@@ -293,11 +293,8 @@ def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: b
     count = product(x.size[d % len(x.size)] for d in chosen)
     if x.base.body is not None and (x.cost.heavy or cx.is_dear(x, 2)):
         cx.realize(x)
-    capabilities = _able(cx, x)
     wide = _converted(x, acc)
-    moments = None
-    if isinstance(count, int) and count > capabilities.two_pass_numel:
-        moments = _moments(cx, x, chosen, keepdim, acc)
+    moments = _moments(cx, x, chosen, keepdim, acc) if isinstance(count, int) else None
     if moments is None:
         total = fold(cx, x, chosen, True, "sum", dtype=acc, acc_dtype=acc, load=wide)
         if total is NotImplemented:
@@ -319,7 +316,7 @@ def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: b
 
 
 def _moments(cx: LoweringContext, x: Any, dims: Sequence[int], keepdim: bool, acc: str) -> tuple[Any, Any] | None:
-    """(mean, sum of squared deviations) by Welford; None to take two passes, which chunks of unequal lengths need."""
+    """(mean, sum of squared deviations) by Welford; None to take two passes, as over short rows and chunks of unequal lengths."""
     able = _able(cx, x)
     gone = sorted({d % len(x.size) for d in dims})
     reduced = tuple(x.size[d] for d in gone)
@@ -327,6 +324,8 @@ def _moments(cx: LoweringContext, x: Any, dims: Sequence[int], keepdim: bool, ac
     if "welford" not in able.reductions:
         return None
     if split_fold(able, size, reduced, folds_columns(x, gone)) is None:
+        if product(reduced) <= able.two_pass_numel:
+            return None
         mean = fold(cx, x, dims, keepdim, "welford", dtype=acc, acc_dtype=acc, load=_converted(x, acc), result=0)
         squares = fold(cx, x, dims, keepdim, "welford", dtype=acc, acc_dtype=acc, load=_converted(x, acc), result=1)
         return None if mean is NotImplemented or squares is NotImplemented else (mean, squares)

@@ -33,6 +33,7 @@ class Merge:
 
 FusionRule: TypeAlias = Callable[[Merge], bool]
 
+
 def fits_in_one_launch(merge: Merge) -> bool:
     """Together they have more arguments than the target takes."""
     first, second = merge.first, merge.second
@@ -78,6 +79,14 @@ def independent_folds_have_one_space(merge: Merge) -> bool:
     return merge.space.inner is None or merge.depends or merge.first.space == merge.second.space
 
 
+def rows_and_columns_stay_apart(merge: Merge) -> bool:
+    """One of them folds rows of memory and the other columns: in one loop one of the two would be read at long strides."""
+    if merge.space.inner is None or merge.depends:
+        return True
+    kinds = {member.traits.folds_columns for member in merge.members if member.traits.is_reduction}
+    return len(kinds) < 2
+
+
 def target_fuses_with_reductions(merge: Merge) -> bool:
     """The target fuses no elementwise loops with reductions of this kind."""
     if merge.space.inner is None or not merge.depends:
@@ -94,6 +103,7 @@ FUSION_VETOES: list[FusionRule] = [
     scans_stay_alone,
     keeps_parallelism,
     independent_folds_have_one_space,
+    rows_and_columns_stay_apart,
     target_fuses_with_reductions,
 ]
 
