@@ -83,7 +83,9 @@ def check(truth, message, error=RuntimeError, *numbers):
 def print_wrapper(program: Program, codegens: Mapping[str, Codegen], constants: Sequence[str]) -> str:
     """Source of `call`, which expects the kernels and the constants as globals."""
     printer = _Printer(program, codegens)
-    lines = [_HEAD, "", f"def {'parts' if printer.in_parts else 'call'}(inputs):"]
+    others = {step.device for step in program.steps if isinstance(step, (Allocate, AllocateNumbers))} - {"cpu"}
+    devices = [f"{_device_name(device)} = torch.device({device!r})" for device in sorted(others)]
+    lines = [_HEAD, *([*devices, ""] if devices else []), "", f"def {'parts' if printer.in_parts else 'call'}(inputs):"]
     names = [i.name for i in program.inputs]
     body: list[str] = []
     if names:
@@ -137,7 +139,7 @@ class _Printer:
                 return [self.allocate(step)]
             case AllocateNumbers(names, device, dtype):
                 self.shapes.update((name, ((), (), dtype)) for name in names)
-                where = "cpu" if device == "cpu" else repr(device)
+                where = _device_name(device)
                 spacing = max(16 // dtype_info(dtype).nbytes, 1)  # kernels are compiled for addresses that are multiples of 16
                 tensor = f"empty_strided(({len(names)},), ({spacing},), dtype=torch.{dtype}, device={where})"
                 return [f"{', '.join(names)} = {tensor}.unbind()"]
@@ -186,8 +188,8 @@ class _Printer:
         comment = f"  # {dtype_info(step.dtype).short}{list(step.size)}"
         if step.reuse is None:
             arguments = f"{_tuple(step.size)}, {_tuple(step.stride)}, dtype=torch.{step.dtype}"
-            device = "cpu" if step.device == "cpu" else repr(step.device)  # never the default device, which the program may set
-            return f"{step.name} = empty_strided({arguments}, device={device})"
+            # never the default device, which the program may set
+            return f"{step.name} = empty_strided({arguments}, device={_device_name(step.device)})"
         old = self.shapes[step.reuse]
         if old == layout:
             return f"{step.name} = {step.reuse}{comment}, reuses memory"
@@ -196,6 +198,11 @@ class _Printer:
             # strides may forbid to see elements of another size: flat first
             source = f"as_strided({step.reuse}, ({print_expr(span(old[0], old[1]))},), (1,)).view(torch.{step.dtype})"
         return f"{step.name} = as_strided({source}, {_tuple(step.size)}, {_tuple(step.stride)}){comment}, reuses memory"
+
+
+def _device_name(device: str) -> str:
+    """The name under which a wrapper has a device, made once: a string would be parsed at each call."""
+    return device.replace(":", "_")
 
 
 def _tuple(values: Sequence[Expr]) -> str:
