@@ -408,3 +408,65 @@ def test_training_on_the_cpu_stays_in_the_layout_that_its_backward_graph_was_tra
         graph = compile_graph(gm, signature, codegens={"cpu": REFERENCE}, store=None)
         orders[kind] = "(144, 1, 24, 4)" in graph.wrapper_source
     assert orders == {OutputKind.USER: True, OutputKind.SAVED: False}
+
+
+def masked_gradient(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Of a ReLU: elementwise, over one long axis."""
+    return torch.where(x > 0, g, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "fold", "shape", "launches"),
+    [
+        ("channels", lambda d: d.sum((0, 2, 3)), (3, 5, 4, 2), 1),
+        ("channels, twice", lambda d: (d.sum((0, 2, 3)), (d * 2).sum((0, 2, 3))), (3, 5, 4, 2), 1),
+        ("columns", lambda d: d.sum(0), (6, 10), 2),
+        ("rows", lambda d: d.sum(1), (6, 10), 1),
+        ("batches of rows", lambda d: d.sum((0, 2)), (3, 4, 5), 1),
+        ("middle", lambda d: d.amax(1), (3, 4, 5), 2),
+        ("all", lambda d: d.sum(), (3, 4), 1),
+        ("nothing but ones", lambda d: d.sum((0, 2)), (1, 4, 1), 1),
+        ("a part", lambda d: d[:, 1:3].sum((0, 2, 3)), (3, 5, 4, 2), 2),
+        ("another order", lambda d: d.flip(0).sum((0, 2)), (3, 5, 4), 2),
+        ("of a broadcast", lambda d: (d + d[:, :1]).sum((0, 2)), (3, 5, 4), 2),
+    ],
+)  # fmt: skip
+def test_elementwise_loops_take_the_order_of_a_fold(name: str, fold, shape: tuple[int, ...], launches: int) -> None:
+    def program(g: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        d = masked_gradient(g, x)
+        e = torch.exp(d)  # another loop of the same kernel
+        return d, e, fold(e)
+
+    graph = check(program, torch.randn(shape), torch.randn(shape))
+    assert len(graph.program.launches()) == launches, name
+
+
+def test_a_fold_in_the_loops_own_order_comes_first() -> None:
+    """Two folds of one gradient, of which the one that needs another order stands first in the program."""
+
+    def program(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        scaled = masked_gradient(g, x) * w
+        channels = (scaled * x).sum((0, 2))
+        return channels, scaled - scaled.mean(2, keepdim=True), scaled
+
+    graph = check(program, torch.randn(4, 6, 32), torch.randn(4, 6, 32), torch.randn(()))
+    assert len(graph.program.launches()) == 2
+    rows = graph.program.kernels[0][1]
+    assert [axis.size for axis in rows.inner] == [32] and len(rows.stages) > 1
+
+
+def test_random_folds_of_elementwise_loops() -> None:
+    """Values are right whatever axes are folded, and in whatever order they lie."""
+    choose = random.Random(0)
+    for _ in range(40):
+        shape = [choose.choice((1, 2, 3, 4)) for _ in range(choose.randrange(1, 5))]
+        order = choose.sample(range(len(shape)), len(shape))
+        dims = choose.sample(range(len(shape)), choose.randrange(1, len(shape) + 1))
+        inputs = [torch.randn([shape[d] for d in order]).permute([order.index(d) for d in range(len(shape))]) for _ in range(2)]
+
+        def program(g: torch.Tensor, x: torch.Tensor, dims=dims) -> tuple[torch.Tensor, ...]:
+            d = masked_gradient(g, x)
+            e = d.exp()
+            return d, e, e.sum(dims), (e * x).amax(dims, keepdim=True) + e
+
+        check(program, *inputs)

@@ -2,8 +2,9 @@
 
 In: a `LoweredGraph`. Out: groups in an order that keeps every dependency. Two groups may merge when their spaces have a common
 refinement, every value one takes from the other is read at the very index at which it was written, no path leads from one to the
-other through a third, and the rules of `fusion_vetoes` agree. Invariant: program order decides all ties, so the same graph gives the
-same groups.
+other through a third, and the rules of `fusion_vetoes` agree. Merges that cost least come first: of a loop with what it reads from, the
+nearest first; then with what reads the same memory; and when all these are made, those for which loops run in another order.
+Invariant: program order decides all ties, so the same graph gives the same groups.
 
 Programs have tens of thousands of loops, so no step walks all groups. Sets of groups are ints, a bit for each number: what a
 group depends on (`ancestors`), and who reads a buffer in loops of one shape (`_readers`).
@@ -26,6 +27,7 @@ from fxloom_inductor_core.ir.loops import Loop, exprs_of, map_exprs
 from fxloom_inductor_core.options import InductorOptions
 from fxloom_inductor_core.scheduler.fusion_vetoes import FUSION_VETOES, Merge, reason_of
 from fxloom_inductor_core.scheduler.groups import Group, Member, Space, Traits
+from fxloom_inductor_core.scheduler.reorder import in_order_of
 from fxloom_inductor_core.scheduler.spaces import Axes, collapse, linear_parts, refine
 from fxloom_interfaces.codegen import Capabilities, Codegen
 from fxloom_interfaces.expr import Expr, free_symbols, product, simplify, substitute
@@ -79,7 +81,7 @@ def _by_widest_read(
 _FEW_LOOPS = 4
 
 #: groups that read the same memory and refused are so many, then no more are asked: the nearest ones gain most
-_REFUSALS = 64
+_REFUSALS = 16
 
 
 class Scheduler:
@@ -92,6 +94,8 @@ class Scheduler:
         self.groups: dict[int, Group] = {}
         self.group_of_buffer: dict[str, int] = {}
         self.attempts = 0
+        self.turns = False  # long axes are cut and reordered to fit a fold: when all that fits without has merged, since it takes
+        # elementwise loops away from folds that run in their order (the gradient of a norm's input from its rows for that of its weight)
         self.ancestors: dict[int, int] = {}  # bits of groups that were merged away stay, and mean nothing
         self._readers: dict[str, dict[Hashable, int]] = {}  # buffer -> shape -> loops that read it
         self.readings = Counter(buffer for work in graph.work if isinstance(work, Loop) for buffer in {b for b, _ in work.reads()})
@@ -106,8 +110,9 @@ class Scheduler:
             self._register(group)
             if group.call is None and self.options.fuse:
                 self._grow(group, self._partners)
+        self.turns = True
         if self.options.fuse:
-            for group in list(self.groups.values()):  # merges of others may have made room
+            for group in list(self.groups.values()):
                 if group.number in self.groups and group.call is None:
                     self._grow(group, self._producers)
         return self._sorted()
@@ -298,15 +303,19 @@ class Scheduler:
         return found() if not isinstance(found, Merge) else f"there were {_REFUSALS} groups in between that read the same memory"
 
     def _candidates(self, first: Group, second: Group, depends: bool) -> Iterator[tuple[Space, list[Member]]]:
-        """Ways to run both groups in one loop: as they are, then with the axes of a lone elementwise loop reordered to those
-        of the fold that it depends on or feeds."""
+        """Ways to run both groups in one loop: as they are, then with elementwise loops in the order of the fold that they depend on
+        or feed."""
         found = self._joint(first, second)
         if found is not None:
             yield found
         a, b = first.space, second.space
         if not depends or a is None or b is None or (a.inner is None) == (b.inner is None):
             return
-        plain = first if a.inner is None else second
+        plain, fold = (first, second) if a.inner is None else (second, first)
+        for other in in_order_of(plain, fold) if self.turns else ():
+            found = self._joint(other, second) if plain is first else self._joint(first, other)
+            if found is not None:
+                yield found
         if len(plain.members) != 1 or not 2 <= len(plain.members[0].loop.outer) <= 4:
             return
         member = plain.members[0]
