@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from test_stages import EmitsOnly
 
 from fxloom_aot import MinCut, aot_graph
 from fxloom_decomp import table
@@ -19,7 +20,6 @@ from fxloom_interfaces.meta import get_fake
 from fxloom_interfaces.plugins import CODEGENS
 from fxloom_interfaces.program import Allocate
 from fxloom_shapes import FakeMode
-from test_stages import EmitsOnly
 
 pytestmark = pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 
