@@ -154,6 +154,20 @@ def test_a_mask_of_half_type_goes_with_it() -> None:
     check(lambda q, k, v, m: softmax32(q @ k.transpose(-1, -2) * SCALE + m) @ v, *heads(torch.bfloat16), additive("inf").bfloat16())
 
 
+@pytest.mark.parametrize("mask", ["added and filled", "filled with the least", "chosen", "filled with -1e9"])
+@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
+def test_masks_are_made_wide_whatever_the_default_type_is(mask: str, default: torch.dtype) -> None:
+    function, rest = MASKS[mask]
+    if mask == "added and filled":
+        function = lambda s, m, a: (s + m).masked_fill(~a, torch.finfo(s.dtype).min)  # noqa: E731
+    torch.set_default_dtype(default)
+    try:
+        rest = tuple(one.to(torch.bfloat16) if one.is_floating_point() else one for one in rest)
+        check(attend(function), *heads(torch.bfloat16), *rest)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("ungrouped", ["expand", "repeat_interleave"])
 def test_heads_are_not_repeated_for_groups(ungrouped: str) -> None:
     def repeat(x: Tensor) -> Tensor:

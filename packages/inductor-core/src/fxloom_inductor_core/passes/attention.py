@@ -78,7 +78,7 @@ def _fuse(found: Attention, made_for: dict[torch.fx.Node, torch.fx.Node]) -> boo
         q = replace(q, node=make(operation, q.node, number))
     trains = meta.get_fake(found.root).requires_grad
     query, key, value = (_in_four(make, operand, trains, operand is k) for operand in (q, k, v))
-    mask = _mask(make, scores, rank, meta.get_fake(q.node).dtype)
+    mask = _mask(make, scores, rank, meta.get_fake(q.node))
     if trains and mask is not None and any(value > -math.inf for _, value, _ in scores.filled):
         query, mask = _even_rows(make, query, mask)
     options: dict[str, Any] = {"attn_mask": mask, "dropout_p": found.dropout, "is_causal": False, "scale": scores.scale}
@@ -142,7 +142,17 @@ def _fits(found: Attention) -> bool:
         return False  # the fused kernels give no derivative of a mask
     if trains and not _leaves_every_row(found.scores):
         return False
+    if not _mask_is_exact(found.scores, fakes[0]):
+        return False
     return is_faster(fakes[0].device.type, dtype, (*batches[0], sizes[0][-2], sizes[1][-2]), trains, found.dropout)
+
+
+def _mask_is_exact(scores: Scores, query: torch.Tensor) -> bool:
+    """Whether the type of masks has what is added and filled in: large numbers have to hide scores altogether."""
+    dtype = _mask_dtype(query)
+    if dtype is torch.float16 and any(value > -math.inf for _, value, _ in scores.filled):
+        return False
+    return query.device.type == "cpu" or all(meta.get_fake(mask).dtype is dtype for mask in scores.added)
 
 
 def _leaves_every_row(scores: Scores) -> bool:
@@ -264,10 +274,11 @@ def _in_four(make: Maker, operand: Operand, trains: bool, swapped: bool) -> torc
     return node
 
 
-def _mask(make: Maker, scores: Scores, rank: int, dtype: torch.dtype) -> torch.fx.Node | None:
+def _mask(make: Maker, scores: Scores, rank: int, query: torch.Tensor) -> torch.fx.Node | None:
     """The mask that the fused operator adds. Rows that -inf forbids altogether are NaN in it, as softmax makes them."""
     mask: torch.fx.Node | None = None
-    wide = torch.promote_types(dtype, torch.float32)
+    dtype = query.dtype
+    wide = _mask_dtype(query)
     for added in scores.added:
         one = _mask_in_four(make, added, rank)
         mask = one if mask is None else make(torch.add, mask, one)
@@ -275,17 +286,25 @@ def _mask(make: Maker, scores: Scores, rank: int, dtype: torch.dtype) -> torch.f
     for given, value, forbids in scores.filled:
         chosen = _mask_in_four(make, given, rank)
         fill = -math.inf if value == -math.inf else torch.finfo(wide).min
-        rest: Any = 0.0 if mask is None else mask
+        if mask is None:
+            rest = make(torch.full, (), 0.0, dtype=wide, device=query.device)
+        else:
+            rest = mask if meta.get_fake(mask).dtype is wide else make("to", mask, wide)
         mask = make(torch.where, chosen, fill, rest) if forbids else make(torch.where, chosen, rest, fill)
         may_forbid_rows |= value == -math.inf
     if mask is None:
         return None
-    if meta.get_fake(mask).dtype not in (dtype, torch.float32) or (dtype is torch.float64 and meta.get_fake(mask).dtype is not dtype):
+    if meta.get_fake(mask).dtype not in (dtype, wide):
         mask = make("to", mask, wide)
     if may_forbid_rows:
         forbidden = make(torch.all, make(torch.eq, mask, -math.inf), -1, keepdim=True)
         mask = make(torch.where, forbidden, math.nan, mask)
     return mask
+
+
+def _mask_dtype(query: torch.Tensor) -> torch.dtype:
+    """What masks are made in. The CPU's kernel takes float32 beside half types; CUDA's read every mask in the type of the query."""
+    return torch.promote_types(query.dtype, torch.float32) if query.device.type == "cpu" else query.dtype
 
 
 def _even_rows(make: Maker, query: torch.fx.Node, mask: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node]:
