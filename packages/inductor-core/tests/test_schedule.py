@@ -108,13 +108,23 @@ def scheduled(function, *inputs: torch.Tensor) -> tuple[Scheduler, int]:
     return scheduler, sum(isinstance(work, Loop) for work in graph.work)
 
 
-@pytest.mark.parametrize("program", [recurrence, siblings])
+def layers(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, steps: int) -> list[torch.Tensor]:
+    """Layers with norms, of which every third reads an early one."""
+    made = [x]
+    for step in range(steps):
+        h = made[-1]
+        normed = (h - h.mean(-1, keepdim=True)) * b
+        made.append(h + torch.tanh(torch.mm(normed, w) * torch.mm(normed, w.t())) + (made[step // 2] if step % 3 == 0 else 0))
+    return made[-1:]
+
+
+@pytest.mark.parametrize("program", [recurrence, siblings, layers])
 def test_merges_looked_at_grow_with_the_program_not_with_its_square(program) -> None:
     inputs = torch.randn(8, 8), torch.randn(8, 8), torch.randn(8)
-    for steps in (20, 160):
+    for steps in (20, 500):
         scheduler, loops = scheduled(lambda x, w, b, steps=steps: program(x, w, b, steps), *inputs)
         assert loops >= 2 * steps
-        assert scheduler.attempts <= 8 * loops
+        assert scheduler.attempts <= 5 * loops
 
 
 @pytest.mark.parametrize("seed", range(6))

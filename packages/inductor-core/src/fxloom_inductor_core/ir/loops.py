@@ -7,7 +7,7 @@ Invariant: a store of a reduction runs once per outer point; instructions stand 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import sympy
 
@@ -126,8 +126,10 @@ def exprs_of(instruction: Instruction) -> tuple[Expr, ...]:
 def map_exprs(instruction: Instruction, mapping: Mapping[sympy.Symbol, Expr], extents: Mapping[sympy.Symbol, Expr]) -> Instruction:
     """The instruction with symbols of its index expressions replaced."""
     match instruction:
-        case Load(index=index) | Store(index=index):
-            return replace(instruction, index=simplify(substitute(index, mapping), extents))
-        case IndexValue(expr=expr):
-            return replace(instruction, expr=simplify(substitute(expr, mapping), extents))
+        case Load(result, buffer, index, dtype, mask):
+            return Load(result, buffer, simplify(substitute(index, mapping), extents), dtype, mask)
+        case Store(buffer, index, value, mode):
+            return Store(buffer, simplify(substitute(index, mapping), extents), value, mode)
+        case IndexValue(result, expr, dtype):
+            return IndexValue(result, simplify(substitute(expr, mapping), extents), dtype)
     return instruction

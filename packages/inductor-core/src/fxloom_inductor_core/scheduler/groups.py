@@ -7,8 +7,9 @@ loop (its axes cover outer alone). Invariant: the loops of a group stand in prog
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import sympy
 
@@ -32,9 +33,12 @@ class Space:
 
     def axes(self) -> tuple[Axes, Axes]:
         """(outer axes, inner axes) with the symbols that all groups use."""
-        outer = tuple((symbol(f"x{n}"), e) for n, e in enumerate(self.outer))
-        inner = tuple((symbol(f"r{n}"), e) for n, e in enumerate(self.inner or ()))
-        return outer, inner
+        return _axes(self.outer, self.inner or ())
+
+
+@lru_cache(maxsize=1 << 12)
+def _axes(outer: tuple[Expr, ...], inner: tuple[Expr, ...]) -> tuple[Axes, Axes]:
+    return tuple((symbol(f"x{n}"), e) for n, e in enumerate(outer)), tuple((symbol(f"r{n}"), e) for n, e in enumerate(inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Member:
     inside: bool
     traits: Traits
 
-    def mapping(self, space: Space) -> dict[sympy.Symbol, Expr]:
+    def mapping(self, space: Space) -> Mapping[sympy.Symbol, Expr]:
         """The loop's axes in the symbols of `space`."""
         outer, inner = space.axes()
         if self.loop.inner:

@@ -55,7 +55,8 @@ def _quotient(a: Expr, b: Expr) -> Expr | None:
     return result if normalize(sympy.expand(result * b)) == normalize(sympy.expand(sympy.sympify(a))) and result != 0 else None
 
 
-def express(coarse: Axes, fine: Sequence[tuple[sympy.Symbol, Expr]]) -> dict[sympy.Symbol, Expr]:
+@lru_cache(maxsize=1 << 12)
+def express(coarse: Axes, fine: Axes) -> Mapping[sympy.Symbol, Expr]:
     """Each symbol of `coarse` as an expression in the symbols of `fine`, a refinement of it."""
     mapping: dict[sympy.Symbol, Expr] = {}
     rest = list(fine)
