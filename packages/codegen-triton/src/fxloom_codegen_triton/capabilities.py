@@ -23,6 +23,7 @@ CAPABILITIES = Capabilities(
         | {f"{mode} {dtype}" for mode in ("min", "max", "mul") for dtype in ("int32", "int64", "float32", "float64")}
     ),
     random=True,
+    least_sets=16,  # writing the table takes as long as several launches
     max_scratch_nbytes=PERSISTENT_NUMEL,  # of elements of one byte, so that such rows always stay in registers
     two_pass_numel=PERSISTENT_NUMEL,
     parallelism=132 * 8,

@@ -49,6 +49,7 @@ class Capabilities:
     serial_numel: elements that one processor may run through by itself rather than to start a second kernel.
     uneven_chunks: a reduction may be split in chunks the last of which is shorter, at the cost of a mask.
     max_arguments: most launch arguments of a kernel; of a grouped one, most arguments in a set.
+    least_sets: of a grouped kernel; fewer are launched one after the other.
     vector_nbytes: width of a vector register, 0 where the notion does not apply.
     templates: template kinds it offers.
     """
@@ -70,6 +71,7 @@ class Capabilities:
     serial_numel: int = 1 << 12
     uneven_chunks: bool = False
     max_arguments: int = 64
+    least_sets: int = 2
     vector_nbytes: int = 0
     templates: frozenset[str] = frozenset()
 

@@ -170,13 +170,13 @@ def batches(
                 del peers[key][place]
         done.update(members)
         made = tuple(one for place in members if (one := general[place]) is not None)
-        result.append(
-            Batch(
-                tuple(groups[place] for place in members),
-                tuple(fused[place] for place in members),
-                made if len(made) > 1 else None,
+        together = [members]
+        if 1 < len(made) < _least(groups[first], codegens):
+            made, together = (), [[place] for place in members]
+        for batch in together:
+            result.append(
+                Batch(tuple(groups[place] for place in batch), tuple(fused[place] for place in batch), made if len(made) > 1 else None)
             )
-        )
         for member in members:
             for number in groups[member].after:
                 later = places.get(number)
@@ -187,6 +187,10 @@ def batches(
                     heapq.heappush(ready, later)
                     enter(later)
     return result
+
+
+def _least(group: Group, codegens: Mapping[str, Codegen]) -> int:
+    return codegens[group.device.split(":")[0]].capabilities.least_sets
 
 
 def _fits(kernel: FusedKernel | None, may_come_early: Callable[[FusedKernel], bool]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -136,6 +137,7 @@ class SizeNodes:
             elif isinstance(statement, Comparison):
                 known = self._create(_COMPARISONS[statement.op], tuple(self.float_expr(env, part) for part in statement.args))
                 if not statement.truth:
+                    meta.set_fake(known, torch.SymBool(BoolNode(env, replace(statement, truth=True))))
                     known = self._create(symbolic_math.negation, (known,))
             else:
                 known = self.statement(env, statement.parts[0])
