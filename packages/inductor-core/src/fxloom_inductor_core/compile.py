@@ -168,9 +168,8 @@ def _finish(
     for op, count in planned.fallbacks:
         telemetry.emit(telemetry.FellBack(op, _reason(graph, op), count))
     if telemetry.wants_artifacts():
-        telemetry.emit(
-            telemetry.ArtifactWritten("output_code.py", print_runnable(program, wrapper, codegens, sources, _size_hints(graph)))
-        )
+        text = print_runnable(program, wrapper, codegens, sources, _size_hints(graph), graph.constants)
+        telemetry.emit(telemetry.ArtifactWritten("output_code.py", text))
     used = {i.device.split(":")[0] for i in program.inputs if i.device} | {d.split(":")[0] for _, d in program.devices}
     return CompiledGraph(
         program,

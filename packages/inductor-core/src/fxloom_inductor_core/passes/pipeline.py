@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import torch.fx
 
 from fxloom_inductor_core.options import InductorOptions
+from fxloom_inductor_core.passes.constant_folding import fold_constants
 from fxloom_inductor_core.passes.dead_calls import remove_dead_calls
 from fxloom_inductor_core.passes.equal_calls import merge_equal_calls
 from fxloom_inductor_core.passes.simplifications import simplify
@@ -29,6 +30,7 @@ GraphPass: TypeAlias = Callable[[torch.fx.Graph, InductorOptions], int]
 
 #: over aten graphs, in the order in which they run; passes of users come behind them, then dead calls go once more
 GRAPH_PASSES: list[GraphPass] = [
+    fold_constants,
     simplify,
     merge_equal_calls,  # behind what makes calls equal
     remove_dead_calls,  # last: other passes leave calls that nobody needs any more

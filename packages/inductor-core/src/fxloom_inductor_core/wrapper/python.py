@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from fxloom_inductor_core.ir.tensors import span
 from fxloom_interfaces.codegen import Codegen, KernelSource
 from fxloom_interfaces.dtypes import dtype_info
@@ -229,15 +231,26 @@ def _argument(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------- the file that runs
 
 
+def _literal(value: torch.Tensor) -> str:
+    """A tensor as an expression that gives it, with its strides."""
+    size, stride = tuple(value.shape), tuple(value.stride())
+    flat = f"torch.tensor({value.flatten().tolist()}, dtype={value.dtype})"
+    return f"torch.empty_strided({size}, {stride}, dtype={value.dtype}).copy_({flat}.view({size}))"
+
+
 def print_runnable(
     program: Program,
     wrapper: str,
     codegens: Mapping[str, Codegen],
     sources: Mapping[str, Sequence[KernelSource]],
     size_hints: Mapping[str, int],
+    constants: Mapping[str, torch.Tensor],
 ) -> str:
-    """`output_code.py`: the wrapper, the kernels' sources, and a main that runs them on made-up inputs."""
-    lines = [wrapper, "", "# The kernels as loop IR:"]
+    """`output_code.py`: the wrapper, the constants, the kernels' sources, and a main that runs them on made-up inputs."""
+    lines = [wrapper, ""]
+    if constants:
+        lines += ["", "from math import inf, nan", "", *[f"{name} = {_literal(value)}" for name, value in constants.items()], "", ""]
+    lines.append("# The kernels as loop IR:")
     for name, kernel in program.kernels:
         lines += [f"# {name}", *(f"#   {line}" for line in kernel.text().splitlines())]
     lines += ["", "SOURCES = {"]

@@ -4,7 +4,8 @@ In: a graph, and the `GraphSignature` that it should match. Out: nothing, or a V
 it breaks.
 
 A graph is a straight line: flat placeholders, calls of `torch.ops` overloads that neither write to an argument nor take `out=`,
-`operator.getitem` on their tuples, arithmetic on numbers by `operator.*` and `symbolic_math.*`, and one output of a flat tuple.
+`operator.getitem` on their tuples, arithmetic on numbers by `operator.*` and `symbolic_math.*`, tensors and subgraphs of the module by
+`get_attr`, and one output of a flat tuple.
 Every node has a fake value. View operators stand for the value they give; aliasing is said by the `GraphSignature` alone.
 `aten.as_strided` is applied to one-dimensional contiguous values of offset 0 only, so that it needs no knowledge of layouts.
 """
@@ -76,8 +77,10 @@ def verify(gm: torch.fx.GraphModule, signature: GraphSignature | None = None) ->
 def _known_kind(node: torch.fx.Node) -> str | None:
     if node.op in ("placeholder", "call_function", "output"):
         return None
-    if node.op == "get_attr" and isinstance(getattr(node.graph.owning_module, str(node.target), None), torch.fx.GraphModule):
-        return None
+    if node.op == "get_attr":
+        held = getattr(node.graph.owning_module, str(node.target), None)
+        if isinstance(held, (torch.fx.GraphModule, torch.Tensor)):
+            return None
     return f"op {node.op} is not of the dialect"
 
 
