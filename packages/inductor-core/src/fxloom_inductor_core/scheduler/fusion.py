@@ -210,7 +210,10 @@ class Scheduler:
         return behind
 
     def _partners(self, group: Group) -> Iterator[Group]:
-        """Of `group`, which nothing depends on yet: those it reads from, then those that read what it reads; the latest first."""
+        """Of `group`, which nothing depends on yet: those it reads from, then those that read what it reads; the latest first.
+
+        A fold goes together with others of its shape too that read what the same kernel wrote, as the second halves of split folds.
+        """
         yield from self._producers(group)
         apart = self._behind(group)
         fusions = self._capabilities(group.device).fusions
@@ -221,6 +224,10 @@ class Scheduler:
             if "grouped" in fusions and self._is_number_of_many(buffer):
                 continue
             sharers |= self._readers.get(buffer, {}).get(shape, 0)
+        if group.space is not None and group.space.inner is not None:
+            for writer in group.before:
+                for buffer in self.groups[writer].writes:
+                    sharers |= self._readers.get(buffer, {}).get(shape, 0)
         for number in (group.number, *group.before):
             apart |= 1 << number
         sharers &= ~apart
