@@ -21,6 +21,8 @@ it, one process; AVX-512 with bfloat16 instructions, and the same processor with
 | bfloat16, the processor multiplies it, from 128 positions on | 0.66 to 1.04 | 0.3 to 0.8 |
 | bfloat16, it does not | 1.4 to 28 | 1.06 to 3.1 |
 | bfloat16, it does not, one query (decoding) | 0.46 to 0.49 | |
+
+On CUDA (H200, over eager's separate kernels): bfloat16 1.5 to 9.4 in inference, 0.97 to 5.2 in training; float32 is left alone.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def _fuse(found: Attention, made_for: dict[torch.fx.Node, torch.fx.Node]) -> boo
     trains = meta.get_fake(found.root).requires_grad
     query, key, value = (_in_four(make, operand, trains, operand is k) for operand in (q, k, v))
     mask = _mask(make, scores, rank, meta.get_fake(q.node))
-    if trains and mask is not None and any(value > -math.inf for _, value, _ in scores.filled):
+    if mask is not None and (trains or meta.get_fake(query).device.type != "cpu") and _may_fill_rows(scores):
         query, mask = _even_rows(make, query, mask)
     options: dict[str, Any] = {"attn_mask": mask, "dropout_p": found.dropout, "is_causal": False, "scale": scores.scale}
     if groups > 1:
@@ -307,10 +309,19 @@ def _mask_dtype(query: torch.Tensor) -> torch.dtype:
     return torch.promote_types(query.dtype, torch.float32) if query.device.type == "cpu" else query.dtype
 
 
+def _may_fill_rows(scores: Scores) -> bool:
+    """Whether masks may give all keys of a row the least number, beside which scores are lost."""
+    return any(value > -math.inf for _, value, _ in scores.filled) or any(lowest(mask) <= FORBIDDING for mask in scores.added)
+
+
 def _even_rows(make: Maker, query: torch.fx.Node, mask: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node]:
-    """Query and mask where rows that are filled with one number all over weigh all keys alike, and give no gradient, without it."""
-    even = make(torch.all, make(torch.eq, mask, torch.finfo(meta.get_fake(mask).dtype).min), -1, keepdim=True)
-    return make(torch.mul, query, make(torch.logical_not, even)), make(torch.where, even, 0.0, mask)
+    """Query and mask where rows that the least number fills weigh all keys alike without it, and give no gradient.
+
+    CUDA's kernels go beyond the range of numbers with it, and every backward kernel loses the sum of such a row.
+    """
+    even = make(torch.all, make(torch.le, mask, torch.finfo(meta.get_fake(mask).dtype).min), -1, keepdim=True)
+    alike = make(torch.where, make(torch.eq, mask, -math.inf), mask, 0.0)
+    return make(torch.mul, query, make(torch.logical_not, even)), make(torch.where, even, alike, mask)
 
 
 def _mask_in_four(make: Maker, mask: torch.fx.Node, rank: int) -> torch.fx.Node:
