@@ -52,16 +52,6 @@ _PASSES: frozenset[Op] = frozenset(
     }
 )  # fmt: skip
 
-#: Calls that no kernel fuses with what makes their operands.
-_LIBRARY: frozenset[Op] = frozenset(
-    {
-        aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default, aten.dot.default,
-        aten.convolution.default, aten.convolution_backward.default, aten._scaled_dot_product_flash_attention_backward.default,
-        aten._scaled_dot_product_efficient_attention_backward.default, aten._scaled_dot_product_cudnn_attention_backward.default,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-    }
-)  # fmt: skip
-
 #: Pointwise calls whose arithmetic outweighs the memory that they read, by name of the operator.
 _COSTLY = frozenset(
     {
@@ -79,8 +69,6 @@ _PRICE_CHEAP = 0.02
 _PRICE_COSTLY = 0.25
 #: operators of `_PASSES`: memory is read once more
 _PRICE_PASS = 0.1
-#: what a call of a library in the backward pass reads: it would be written to memory and read again, which is as much as keeping it
-_PRICE_WRITTEN = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +103,8 @@ class MinCut:
             for number in _ancestors(joint.log, needed)
             if self._saves(joint.log.calls[number]) or (number not in made_again and not may_run_again(joint.log, number))
         }
-        if self.memory_budget == 1:
-            saved = _cut(joint, needed, once, unkept, _read_by_libraries(joint, fixed) - unkept.keys())
-        else:
-            saved = _cut(joint, needed, once, unkept)
+        saved = _cut(joint, needed, once, unkept)
+        if self.memory_budget < 1:
             saved = self._within_budget(joint, needed, once, saved, unkept)
         again = _computed_again(joint.log, needed, saved)
         return assemble(joint, fixed, again, saved, _report(joint, saved, again, made_again))
@@ -183,22 +169,6 @@ def may_run_again(log: FunctionalLog, number: int) -> bool:
     return torch.Tag.pointwise in op.tags or op in _PASSES or is_view(op) or is_constant(log, number)
 
 
-def _read_by_libraries(joint: Joint, backward: Container[int]) -> set[int]:
-    """The forward values, by identity, that calls of libraries in the backward pass read, as they are or by a view."""
-    log = joint.log
-    found: set[int] = set()
-    for number, call in enumerate(log.calls):
-        if number not in backward or call.op not in _LIBRARY:
-            continue
-        for value in inputs_of(log, number):
-            origin = log.origins[id(value)].call
-            while origin >= 0 and origin not in backward and is_view(log.calls[origin].op):
-                value = inputs_of(log, origin)[0]
-                origin = log.origins[id(value)].call
-            found.add(id(value))
-    return found
-
-
 def _ancestors(log: FunctionalLog, values: list[FakeTensor]) -> list[int]:
     """Numbers of the calls behind `values`, in order."""
     found: set[int] = set()
@@ -211,10 +181,8 @@ def _ancestors(log: FunctionalLog, values: list[FakeTensor]) -> list[int]:
     return sorted(found)
 
 
-def _cut(
-    joint: Joint, needed: list[FakeTensor], once: set[int], unkept: Container[int], written: Container[int] = ()
-) -> list[FakeTensor]:
-    """The values of a minimum cut without `unkept` ones, in the order in which they are made. written: to memory, if computed again."""
+def _cut(joint: Joint, needed: list[FakeTensor], once: set[int], unkept: Container[int]) -> list[FakeTensor]:
+    """The values of a minimum cut without `unkept` ones, in the order in which they are made."""
     log = joint.log
     network = _Network()
     values: dict[int, tuple[FakeTensor, int, int]] = {}
@@ -243,7 +211,7 @@ def _cut(
         if number in once:
             network.edge(network.source, call, math.inf)
             continue
-        network.edge(network.source, call, _price_of_computing(log, number, written))
+        network.edge(network.source, call, _price_of_computing(log, number))
         for value in inputs_of(log, number):
             network.edge(ends_of(value)[1], call, math.inf)
             todo.append(value)
@@ -297,14 +265,7 @@ def _price_of_keeping(joint: Joint, value: FakeTensor) -> float:
     return 1.0 + held
 
 
-def _price_of_computing(log: FunctionalLog, number: int, written: Container[int] = ()) -> float:
-    """written: values, by identity, that go to memory where they are computed again."""
-    call = log.calls[number]
-    stored = sum(_bytes(value) for value in values_of([call.out]) if id(value) in written)
-    return _PRICE_WRITTEN * stored + _price_of_arithmetic(log, number)
-
-
-def _price_of_arithmetic(log: FunctionalLog, number: int) -> float:
+def _price_of_computing(log: FunctionalLog, number: int) -> float:
     call = log.calls[number]
     if is_view(call.op) or is_constant(log, number):
         return 0.0
