@@ -137,9 +137,13 @@ def with_strides_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> 
         moved = log.emit(aten.permute.default, (value, list(order)))
         packed = log.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
         value = log.emit(aten.permute.default, (packed, [order.index(axis) for axis in range(len(order))]))
-    if not same_size(value.desc.stride, desc.stride):
-        value = log.emit(aten.as_strided.default, (value, list(desc.size), list(desc.stride), value.desc.offset))
-    return value
+    if same_size(value.desc.stride, desc.stride):
+        return value
+    flat = log.emit(aten.view.default, (value, [0])) if order is None else _in_memory_order(log, value, desc)
+    if not same_size((flat.desc.offset,), (0,)):
+        flat = log.emit(aten.clone.default, (flat,), {"memory_format": torch.contiguous_format}, merge=False)
+    result: FakeTensor = log.emit(aten.as_strided.default, (flat, list(desc.size), list(desc.stride), 0))
+    return result
 
 
 def with_gaps_of(log: FunctionalLog, value: FakeTensor, desc: Descriptor) -> FakeTensor:

@@ -266,6 +266,8 @@ class _GraphLowering:
         """A tensor without axes copied to the device of the others, where eager reads it as a number; others as they are."""
         if not isinstance(value, (Tensor, View)) or value.device == device or value.size != ():
             return value
+        if value.base.body is not None and not value.cost.reads:  # a constant is computed where it is used
+            return self.cx.compute((), value.dtype, device, value.load, ops=0)
         operand = self.cx.operand(value)
         key = (operand, device)
         if key not in self._scalar_copies:

@@ -80,7 +80,7 @@ def _softmax(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any])
         return None
     x = args[0] if args else kwargs["input"]
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
-    if type(dim) is not int or kwargs.get("out") is not None:
+    if type(dim) is not int or kwargs.get("out") is not None or not meta.get_fake(node).dim():
         return None
     return Call("softmax", (x, dim % meta.get_fake(node).dim()))
 
