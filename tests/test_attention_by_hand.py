@@ -213,6 +213,7 @@ NEGATIVE: dict[str, Callable[..., Tensor]] = {
     "a step in between": lambda q, k, v: torch.softmax(torch.tanh(q @ k.transpose(-1, -2)), -1) @ v,
     "weights changed": lambda q, k, v: (torch.softmax(q @ k.transpose(-1, -2), -1) * 2) @ v,
     "keys are written in between": written_between,
+    "softmax of a number": lambda q, k, v: q[0, 0, 0, 0].softmax(0) * v,
     "nothing to attend to": lambda q, k, v: torch.softmax(q @ k[:, :, :0].transpose(-1, -2), -1) @ v[:, :, :0],
 }
 
