@@ -12,8 +12,8 @@ def test_strides_of_axes_of_one_element_are_the_programs(size: tuple[int, ...]) 
     strides = [7 * step for step in torch.empty(size).stride()] if 0 in size else list(torch.empty(size).stride())
     strides[size.index(1) if 1 in size else 0] = 11
     x = torch.empty_strided(size, strides).fill_(2.0)
-    for function in (torch.zeros_like, lambda y: y.exp(), lambda y: torch.stack([y, y])[1:]):
-        run, _ = compile_program(function, [x])  # verifies the graphs
-        (got,) = run(x)
-        assert (got.shape, got.stride()) == (function(x).shape, function(x).stride())
-        assert torch.equal(got, function(x))
+    rules = {torch.ops.aten.zeros_like.default: lambda y, **options: torch.ops.aten.full.default(list(y.shape), 0.0)}
+    run, _ = compile_program(torch.zeros_like, [x], rules)  # verifies the graphs
+    (got,) = run(x)
+    assert (got.shape, got.stride()) == (x.shape, torch.zeros_like(x).stride())
+    assert torch.equal(got, torch.zeros_like(x))
