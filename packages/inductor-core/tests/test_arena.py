@@ -8,7 +8,7 @@ from core_graphs import compiled
 
 from fxloom_codegen_common.reference import REFERENCE
 from fxloom_inductor_core.wrapper.arena import plan_arena
-from fxloom_interfaces.program import Allocate, Launch
+from fxloom_interfaces.program import Allocate
 
 
 def planned(program, *inputs, arguments="address"):
@@ -44,12 +44,6 @@ def test_buffers_that_share_memory_share_a_place_and_others_do_not():
             assert arena.places[name] == arena.places[reuse]
     fresh = [arena.places[name] for name, reuse in roots.items() if reuse is None and name in arena.places]
     assert len(set(fresh)) == len(fresh)
-
-
-def test_a_launch_of_either_kind_keeps_a_tensor():
-    program, arena = planned(columns_and_rows, *INPUTS, arguments="either")
-    launches = [step for step in program.steps if isinstance(step, Launch)]
-    assert arena.places and all(set(step.buffers) - set(arena.places) for step in launches)
 
 
 @pytest.mark.parametrize(

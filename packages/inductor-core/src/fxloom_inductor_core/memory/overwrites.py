@@ -20,7 +20,13 @@ from fxloom_interfaces.signature import GraphSignature, InputKind, OutputKind
 _OWN_MEMORY = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.USER)
 
 #: libraries that don't raise for operands of the right sizes
-_NEVER_RAISE = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
+_NEVER_RAISE = frozenset(
+    {
+        "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "aten.convolution_backward",
+        "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention",
+        "aten._scaled_dot_product_cudnn_attention", "aten._scaled_dot_product_flash_attention_for_cpu",
+    }
+)  # fmt: skip
 
 
 def new_values(graph: LoweredGraph, signature: GraphSignature | None) -> dict[str, str]:

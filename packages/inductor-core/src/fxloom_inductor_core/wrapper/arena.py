@@ -33,9 +33,9 @@ from fxloom_interfaces.program import (
 
 _ALIGNMENT = 64
 
-#: Bytes of a buffer at most, and of all: they are in use for as long as the program runs. On a CPU, and on other devices.
-_ON_CPU = 1 << 16, 1 << 20
-_ELSEWHERE = 1 << 20, 1 << 24
+#: Bytes of a buffer at most, and of all on a device: they are in use for as long as the program runs.
+_SMALL = 1 << 16
+_ALL = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,43 +59,21 @@ def plan_arena(program: Program, codegens: Mapping[str, Codegen]) -> Arena:
                 nbytes[root] = elements * dtype_info(step.dtype).nbytes if isinstance(elements, int) else None
                 device[root] = step.device
     seen = {first[name] for step in program.steps for name in _seen(step, first) if name in first}
-    for root, size in nbytes.items():
-        if size is None or size > _limits(device[root])[0] or _arguments(codegens, device[root]) == "tensor":
-            seen.add(root)
-    for step in program.steps:  # a launch tells by a tensor which device it is for
-        for buffers in _launched(step):
-            roots = {first.get(buffer): None for buffer in buffers}
-            start = next(iter(roots))
-            if start is not None and None not in roots and seen.isdisjoint(roots) and _arguments(codegens, device[start]) == "either":
-                seen.add(start)
     places: dict[str, tuple[str, int]] = {}
     sizes: dict[str, int] = {}
     for root, size in nbytes.items():
         where = device[root]
         end = sizes.get(where, 0)
-        if root in seen or size is None or end + size > _limits(where)[1]:
+        if root in seen or size is None or size > _SMALL or end + size > _ALL or not _takes_addresses(codegens, where):
             continue
         places[root] = where, end
         sizes[where] = end + max(-(-size // _ALIGNMENT), 1) * _ALIGNMENT
     return Arena({name: places[root] for name, root in first.items() if root in places}, sizes)
 
 
-def _limits(device: str) -> tuple[int, int]:
-    return _ON_CPU if device == "cpu" else _ELSEWHERE
-
-
-def _arguments(codegens: Mapping[str, Codegen], device: str) -> str:
+def _takes_addresses(codegens: Mapping[str, Codegen], device: str) -> bool:
     plugin = codegens.get(device.split(":")[0])
-    return "tensor" if plugin is None else plugin.capabilities.arguments
-
-
-def _launched(step: Step) -> list[tuple[str, ...]]:
-    match step:
-        case Launch(buffers=buffers):
-            return [buffers]
-        case GroupedLaunch(sets=sets):
-            return [tuple(buffer for buffers, _ in sets for buffer in buffers)]
-    return []
+    return plugin is not None and plugin.capabilities.arguments == "address"
 
 
 def _seen(step: Step, known: Mapping[str, Any]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fxloom_inductor_core.ir.tensors import span
+from fxloom_inductor_core.wrapper.arena import plan_arena
 from fxloom_interfaces.codegen import Codegen, KernelSource
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import InternalError
@@ -93,6 +94,10 @@ def print_wrapper(program: Program, codegens: Mapping[str, Codegen], constants: 
     if names:
         unpack = ", ".join(names) + ("," if len(names) == 1 else "")
         body += [f"{unpack} = inputs", "inputs.clear()"]
+    for device, nbytes in printer.arena.sizes.items():
+        name = _device_name(device)
+        body.append(f"{name}_arena = empty_strided(({nbytes},), (1,), dtype=torch.uint8, device={name})")
+        body.append(f"{name}_small = {name}_arena.data_ptr()  # of buffers that only kernels see")
     for step in program.steps:
         body += printer.step(step)
     if printer.in_parts:
@@ -130,6 +135,7 @@ class _Printer:
         self.program = program
         self.codegens = codegens
         self.devices = dict(program.devices)
+        self.arena = plan_arena(program, codegens)
         self.shapes: dict[str, tuple[Any, ...]] = {i.name: (i.size, i.stride, i.dtype) for i in program.inputs}
         self.in_parts = any(isinstance(step, YieldOutputs) for step in program.steps)
 
@@ -138,7 +144,7 @@ class _Printer:
             case BindSize(symbol, source, dim):
                 return [f"{symbol} = {source}" if dim is None else f"{symbol} = {source}.size({dim})"]
             case Allocate():
-                return [self.allocate(step)]
+                return [self.allocate(step)] if step.name not in self.arena.places else []
             case AllocateNumbers(names, device, dtype):
                 self.shapes.update((name, ((), (), dtype)) for name in names)
                 where = _device_name(device)
@@ -149,12 +155,10 @@ class _Printer:
                 where = "" if offset == 0 else f", {base}.storage_offset() + {print_expr(offset)}"
                 return [f"{name} = as_strided({base}, {_tuple(size)}, {_tuple(stride)}{where})"]
             case Launch(kernel, buffers, sizes):
-                by_address = self.codegens[self.devices[kernel].split(":")[0]].capabilities.arguments == "address"
-                arguments = [f"{b}.data_ptr()" if by_address else b for b in buffers]
+                arguments = self.arguments(kernel, buffers)
                 return [f"{kernel}({', '.join([*arguments, *(print_expr(s) for s in sizes)])})"]
             case GroupedLaunch(kernel, sets):
-                tail = ".data_ptr()" if self.codegens[self.devices[kernel].split(":")[0]].capabilities.arguments == "address" else ""
-                lines = [", ".join([*(f"{b}{tail}" for b in buffers), *map(print_expr, sizes)]) for buffers, sizes in sets]
+                lines = [", ".join([*self.arguments(kernel, buffers), *map(print_expr, sizes)]) for buffers, sizes in sets]
                 return [f"{kernel}([", *(f"    {line}," for line in lines), "])"]
             case Call(target, args, kwargs, results, unpack, strides):
                 arguments = [_argument(a) for a in args] + [f"{k}={_argument(v)}" for k, v in kwargs]
@@ -173,9 +177,9 @@ class _Printer:
             case Item(name, base, index):
                 return [f"{name} = {base}[{index}]"]
             case Free(names):
-                return [f"del {', '.join(names)}"]
+                return self.forget(names)
             case YieldOutputs(_, values, names):
-                return [f"part = [{', '.join(map(str, values))}]", f"del {', '.join(names)}", "yield part"]
+                return [f"part = [{', '.join(map(str, values))}]", *self.forget(names), "yield part"]
             case Return(values):
                 if self.in_parts:
                     early = {position for step in self.program.steps if isinstance(step, YieldOutputs) for position in step.positions}
@@ -183,6 +187,22 @@ class _Printer:
                     return [f"yield [{', '.join(rest)}]"] if rest else []
                 return [f"return [{', '.join(_argument(v) for v in values)}]"]
         raise InternalError("inductor.wrapper", f"unknown step {step}")
+
+    def arguments(self, kernel: str, buffers: Sequence[str]) -> list[str]:
+        """Buffers as a kernel takes them: by address or as tensors."""
+        by_address = self.codegens[self.devices[kernel].split(":")[0]].capabilities.arguments == "address"
+        return [self.argument(buffer, by_address) for buffer in buffers]
+
+    def argument(self, buffer: str, by_address: bool) -> str:
+        place = self.arena.places.get(buffer)
+        if place is not None:
+            device, offset = place
+            return f"{_device_name(device)}_small + {offset}" if offset else f"{_device_name(device)}_small"
+        return f"{buffer}.data_ptr()" if by_address else buffer
+
+    def forget(self, names: Sequence[str]) -> list[str]:
+        own = [name for name in names if name not in self.arena.places]
+        return [f"del {', '.join(own)}"] if own else []
 
     def allocate(self, step: Allocate) -> str:
         layout = (step.size, step.stride, step.dtype)
