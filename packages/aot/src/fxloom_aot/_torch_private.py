@@ -28,6 +28,7 @@ __all__ = [
     "pass_keeps_graph",
     "plain_batch_norm",
     "rebatched",
+    "run_autograd_engine",
     "saved_without_check",
     "set_grad_enabled",
     "transforms_active",
@@ -98,6 +99,16 @@ def saved_without_check(ctx: Any) -> list[torch.Tensor] | None:
         return [item.data for item in saved]
     except RuntimeError:
         return None
+
+
+def run_autograd_engine(roots: Sequence[Any], gradients: Sequence[torch.Tensor], ends: Sequence[Any]) -> Sequence[Any]:
+    """The gradients of `ends`, or None; roots, ends: tensors or edges. Nothing is freed.
+
+    `torch.autograd.grad` would compare the shape of what is behind an edge, which it can't where sizes are symbolic.
+    """
+    keep_graph, create_graph, allow_unused = True, False, True
+    run = torch.autograd.graph._engine_run_backward
+    return run(tuple(roots), tuple(gradients), keep_graph, create_graph, tuple(ends), allow_unused, accumulate_grad=False)
 
 
 #: more levels of `is_grads_batched` than anybody nests

@@ -5,6 +5,13 @@ the other, and hooks and `torch.autograd.grad` that look at it, have to meet at 
 results are differentiated in stages: a stage's node takes what it is computed from, the caller's inputs and boundaries of earlier
 stages, as its inputs, and gives gradients of these.
 
+Where a stage computes with a value inside of an earlier stage, that is an inner boundary: an output without memory of the earlier
+stage's node, which nobody but the later node sees. So each derivative is computed once, from all that comes to it, as in eager:
+
+    mean, log_variance = encode(x)                  # stage 1
+    made = decode(mean)                             # stage 1; made is returned
+    loss = distance(made, x) + divergence(mean)     # stage 2; boundaries: made, and mean, an inner one
+
 In: what `tracing` found. Out: records that `runtime` reads and nobody changes.
 """
 
@@ -83,11 +90,30 @@ class IncomingGradients:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueInside:
+    """A value inside of the program that two stages compute with: the earlier one makes it. number: among all of these.
+
+    maker, offset, name, output: where autograd has it: the torch-dialect node that made it, how many nodes of autograd that had
+    recorded before, name and output of the one.
+    """
+
+    number: int
+    maker: str
+    offset: int
+    name: str
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
 class Boundary:
-    """A tensor of the caller's that later results are computed from: a result of the program, or an input once it was written."""
+    """A tensor of the caller's that later results are computed from: a result of the program, or an input once it was written.
+
+    Or an inner boundary: a value that the caller does not hold.
+    """
 
     result: int = -1
     input: int = -1
+    inner: ValueInside | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +139,9 @@ class SavedAs(Enum):
 class Stage:
     """One node of autograd. Masks are of its outputs: output n is bit n.
 
-    outputs: positions among the flat outputs of the forward graph. graph: the backward pass for all of them; its GRADIENT outputs
-    are of the caller's inputs, or of boundaries, which are numbered after these. tangents: what it expects of their gradients.
+    outputs: positions among the flat outputs of the forward graph; behind these, its inner boundaries. graph: the backward pass for all
+    of them; its GRADIENT outputs are of the caller's inputs, or of boundaries, which are numbered after these. tangents: what it
+    expects of their gradients. inner: the values of its inner boundaries, the last of its outputs.
     shared: by output, those that can't be differentiated after it. reached: by GRADIENT, the outputs that flow to it.
     needed: by saved value, the outputs whose gradients need it. keeps: by saved value, how it is kept. watched: see there.
     kept: the saved tensors, as values of the functional log.
@@ -131,6 +158,7 @@ class Stage:
     watched: tuple[WatchedTensor, ...]
     kept: tuple[FakeTensor, ...]
     backward_of: Callable[[IncomingGradients], tuple[TracedGraph, list[Descriptor]]]
+    inner: tuple[ValueInside, ...] = ()
 
 
 class NoBackwardGraph(Exception):

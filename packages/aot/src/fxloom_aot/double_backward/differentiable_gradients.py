@@ -27,10 +27,11 @@ from fxloom_aot.double_backward.held_inputs import HeldInputs, InputHolder
 from fxloom_aot.double_backward.log_matching import match_logs
 from fxloom_aot.double_backward.recompute import RecomputedValues, ValueUnavailable
 from fxloom_aot.double_backward.retrace import REFUSALS, NotDifferentiable, retrace
+from fxloom_aot.double_backward.values_inside import edges_of
 from fxloom_aot.functional.functional_log import FunctionalLog
 from fxloom_aot.runtime_numbers import runtime_value
 from fxloom_aot.storages import whole_storage
-from fxloom_aot.trace_result import Boundary, Program, Stage
+from fxloom_aot.trace_result import Boundary, Program, Stage, ValueInside
 from fxloom_interfaces.signature import FromConstant, GraphSignature, InputKind, OutputKind
 from fxloom_shapes import FakeTensor
 from fxloom_shapes.symbols.numbers import SYMBOLIC
@@ -80,7 +81,9 @@ class DifferentiableGradients:
         self._program, self._stage, self._signature = program, stage, signature
         self._gradient_of = [spec.index for spec in stage.graph.signature.outputs]
         count = signature.caller_inputs
-        self._boundaries = {number: boundaries[number - count] for number in self._gradient_of if number >= count}
+        ends = {number: boundaries[number - count] for number in self._gradient_of if number >= count}
+        self._boundaries = {number: boundary for number, boundary in ends.items() if boundary.inner is None}
+        self._inner = {number: boundary.inner for number, boundary in ends.items() if boundary.inner is not None}
         self._symbols = {spec.symbol: spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
         saved = [spec for spec in stage.graph.signature.inputs if spec.kind is InputKind.SAVED and not spec.symbol]
         outputs = signature.outputs
@@ -88,7 +91,7 @@ class DifferentiableGradients:
         self._private = [not spec.of_input and outputs[spec.index].kind is OutputKind.SAVED for spec in saved]
         self._written = {spec.input for spec in outputs if spec.kind is OutputKind.NEW_VALUE}
         #: gradients end within the program: the first ones are compared with those of the compiled graph
-        self.is_unproven = bool(self._boundaries)
+        self.is_unproven = bool(ends or stage.inner)
         self._plans: dict[tuple[Any, ...], Plan | str] = {}
         self._lock = threading.Lock()
 
@@ -105,19 +108,24 @@ class DifferentiableGradients:
         """
         numbers = holder.numbers(held)
         plan = self._plan_for(numbers)
-        recording = record_eager_nodes(self._program, plan.descs, self._numbers(numbers), _at(plan.cuts), new_recorder())
+        recorder = new_recorder()
+        recording = record_eager_nodes(self._program, plan.descs, self._numbers(numbers), _at(plan.cuts), recorder)
         if len(recording.saved) != len(plan.saved):
             raise NotDifferentiable("it saved other tensors than before")
         for node, original in recording.originals.items():
             if original._version != recording.versions[node]:
                 raise NotDifferentiable(f"it writes to {node}, which it returns")
-        targets = self._targets(recording, plan)
-        programs = [found(recording) for found in plan.programs]
+        programs: list[Any] = [found(recording) for found in plan.programs]
+        inside = edges_of([*self._inner.values(), *self._stage.inner], programs, recorder)
+        targets = self._targets(recording, plan, inside)
+        programs += [inside[value] for value in self._stage.inner]
         first = [True]  # in this pass a missing value costs the history only, not the gradients
         recording.fill(self._values(plan, holder, held, saved, checks, first))
         recording.close()
         starts = [None if g is None else g.detach().requires_grad_() if g.requires_grad else g for g in gradients]
-        pairs = [(y, g) for y, g in zip(programs, starts, strict=True) if g is not None and y.requires_grad]
+        pairs = [
+            (y, g) for y, g in zip(programs, starts, strict=True) if g is not None and (type(y) is GradientEdge or y.requires_grad)
+        ]
         if not pairs:
             return [None] * len(targets)
         with torch.enable_grad():
@@ -136,14 +144,21 @@ class DifferentiableGradients:
                 outer.append(History(gradient))
         for program, result, is_saved in zip(programs, results, plan.is_saved, strict=True):
             if result is not None and is_saved:  # gradients of gradients come to the caller's tensor, and go on from there
-                ends.append(_ending(program))
+                ends.append(_ending(get_gradient_edge(program)))
                 outer.append(History(result))
         with torch.enable_grad():
             return link_results(found, ends, outer)
 
-    def _targets(self, recording: Recording, plan: Plan) -> list[Any]:
-        count = self._signature.caller_inputs
-        return [recording.edges[n] if n < count else recording.cut_edges[plan.cuts[n][0]] for n in self._gradient_of]
+    def _targets(self, recording: Recording, plan: Plan, inside: Mapping[ValueInside, GradientEdge]) -> list[Any]:
+        targets = []
+        for number in self._gradient_of:
+            if number < self._signature.caller_inputs:
+                targets.append(recording.edges[number])
+            elif number in self._inner:
+                targets.append(_ending(inside[self._inner[number]]))
+            else:
+                targets.append(recording.cut_edges[plan.cuts[number][0]])
+        return targets
 
     def _values(
         self, plan: Plan, holder: InputHolder, held: HeldInputs, saved: Sequence[torch.Tensor],
@@ -231,10 +246,12 @@ class DifferentiableGradients:
             SavedValue(value, fake.stride(), at.get(fake.storage_token.ident), _input(recording, retraced.descs, fake))
             for value, fake in zip(retraced.saved, fakes, strict=True)
         ]
-        programs = [_locator(retraced.found.programs[position], recording, outputs) for position in self._stage.outputs]
+        shown = self._stage.outputs[: len(self._stage.outputs) - len(self._stage.inner)]
+        programs = [_locator(retraced.found.programs[position], recording, outputs) for position in shown]
         places = [(place.input, place.flat) for place in retraced.state.placeholders]
         memories = {fake.storage_token.ident for fake in fakes}
-        is_saved = [program(recording).storage_token.ident in memories for program in programs]
+        # nobody holds what stands for an inner boundary
+        is_saved = [program(recording).storage_token.ident in memories for program in programs] + [False] * len(self._stage.inner)
         recording.close()
         return Plan(retraced.descs, retraced.state.log, places, saved, known, programs, is_saved, cuts)
 
@@ -284,9 +301,8 @@ def _without(place: int, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([None if number == place else gradient for number, gradient in enumerate(gradients)])
 
 
-def _ending(fake: FakeTensor) -> GradientEdge:
-    """Where gradients come to `fake`, and from now on end."""
-    edge = get_gradient_edge(fake)
+def _ending(edge: GradientEdge) -> GradientEdge:
+    """The edge, at which gradients end from now on."""
     edge.node.register_prehook(partial(_without, edge.output_nr))  # a bound function would hold the node
     return edge
 

@@ -11,7 +11,7 @@ through it is an error, one beside it is not; eager refuses a pass through a nod
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -49,18 +49,25 @@ class Reached:
         return [found.get(id(leaf), 0) for leaf in leaves]
 
 
-def reached_from(grad_fns: Sequence[Any], stops: Sequence[Edge] = ()) -> Reached:
-    """From the nodes that made some outputs. Gradients don't flow on from `stops`, but for an output that is one itself."""
+def reached_from(
+    grad_fns: Sequence[Any], stops: Sequence[Edge] = (), is_beyond: Callable[[Any], bool] = lambda node: False
+) -> Reached:
+    """From the nodes that made some outputs. Gradients don't flow on from `stops`, but for an output that is one itself.
+
+    Nor do they to nodes for which `is_beyond` is true: the edges to these are stops as well.
+    """
     stopped = dict.fromkeys(stops, 0)
-    nodes = dict.fromkeys(_topological(grad_fns, stopped), 0)
+    nodes = dict.fromkeys(_topological(grad_fns, stopped, is_beyond), 0)
     for number, node in enumerate(grad_fns):
         nodes[node] |= 1 << number
     for node, mask in nodes.items():
         for edge in node.next_functions:
             if edge in stopped:
                 stopped[edge] |= mask
-            elif edge[0] is not None:
+            elif edge[0] in nodes:
                 nodes[edge[0]] |= mask
+            elif edge[0] is not None:
+                stopped[edge] = mask
     return Reached(nodes, stopped)
 
 
@@ -114,8 +121,10 @@ def _union(masks: Iterator[int]) -> int:
     return result
 
 
-def _topological(roots: Sequence[Any], stops: Container[Edge] = ()) -> list[Any]:
-    """All nodes that are not only behind `stops`, each before those that it hands gradients to."""
+def _topological(
+    roots: Sequence[Any], stops: Container[Edge] = (), is_beyond: Callable[[Any], bool] = lambda node: False
+) -> list[Any]:
+    """All nodes that are not only behind `stops` and what `is_beyond`, each before those that it hands gradients to."""
     done: dict[Any, None] = {}
     open_: set[Any] = set()
     for root in roots:
@@ -127,7 +136,11 @@ def _topological(roots: Sequence[Any], stops: Container[Edge] = ()) -> list[Any]
             elif node not in open_:
                 open_.add(node)
                 stack.append((node, True))
-                stack.extend((edge[0], False) for edge in node.next_functions if edge[0] is not None and edge not in stops)
+                stack.extend(
+                    (edge[0], False)
+                    for edge in node.next_functions
+                    if edge[0] is not None and edge not in stops and not is_beyond(edge[0])
+                )
     return list(reversed(done))
 
 

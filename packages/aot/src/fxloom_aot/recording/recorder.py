@@ -125,6 +125,13 @@ class Recorder(TorchDispatchMode):
         """The node that autograd recorded `grad_fn` for."""
         return self._numbered_as(grad_fn._sequence_nr())[0]
 
+    def place_of(self, grad_fn: Any) -> tuple[str, int, str]:
+        """Where the program made it: the node, how many nodes of autograd this had recorded before, and its name."""
+        place = bisect_right(self._first_numbers, grad_fn._sequence_nr()) - 1
+        if place < 0:
+            return "", 0, grad_fn.name()
+        return self._numbered[place][0].name, grad_fn._sequence_nr() - self._first_numbers[place], grad_fn.name()
+
     def is_checkpointed(self, grad_fn: Any) -> bool:
         """True when that node is part of a checkpointed function."""
         return bool(self.checkpoints) and self._numbered_as(grad_fn._sequence_nr())[1] > 0

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from fxloom_aot.double_backward.differentiable_gradients import DifferentiableGradients
-from fxloom_aot.runtime.backward_graphs import Variants
+from fxloom_aot.runtime.backward_graphs import CompiledBackward, Variants
+from fxloom_aot.runtime_numbers import runtime_value
 from fxloom_aot.trace_result import Boundary, SavedAs, Stage
 from fxloom_interfaces.signature import FromOutput, GraphSignature, OutputKind
 
@@ -25,6 +28,7 @@ class CompiledStage:
         self.differentiable = differentiable
         self.outputs, self.shared, self.variants, self.only_plain_backward = stage.outputs, stage.shared, variants, only_plain_backward
         self.whole, self.parts, self.device = whole, whole.parts, whole.device
+        self.inner_outputs = _InnerOutputs(stage, whole, signature)
         self.everything = (1 << len(stage.outputs)) - 1
         self.sources = [_finder(number, signature, boundaries) for number in whole.gradient_of]
         self.is_number = [bool(spec.symbol) for spec in whole.saved]
@@ -82,6 +86,22 @@ class CompiledStage:
         return [(of_input, signature.inputs[place].index if of_input else place) for of_input, place in self.saved_from]
 
 
+class _InnerOutputs:
+    """Makes what stands for a stage's inner boundaries: tensors of their sizes without memory, for autograd to give a history."""
+
+    def __init__(self, stage: Stage, whole: CompiledBackward, signature: GraphSignature) -> None:
+        descs = stage.tangents[len(stage.outputs) - len(stage.inner) :]
+        self.positions = [len(signature.outputs) + value.number for value in stage.inner]
+        places = {spec.symbol: number for number, spec in enumerate(whole.saved) if spec.symbol}
+        self._kinds = [(desc.dtype, desc.device) for desc in descs]
+        self._sizes = [runtime_value(desc.size, places) for desc in descs]
+
+    def put(self, outputs: list[Any], values: Sequence[Any]) -> None:
+        """Put them among the outputs of a call; values: what it saves."""
+        for position, (dtype, device), size in zip(self.positions, self._kinds, self._sizes, strict=True):
+            outputs[position] = torch.empty((), dtype=dtype, device=device).expand(size(values))
+
+
 #: finds a tensor at a call: (the caller's inputs with the histories that they came with, as they are now, the graph's outputs,
 #: the program's results)
 Finder = Callable[[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]], Any]
@@ -107,5 +127,7 @@ def _place(at: Boundary, signature: GraphSignature) -> tuple[bool, int]:
     """The caller's input (True), or the flat output, -1 where it is neither."""
     if at.input >= 0:
         return True, at.input
+    if at.inner is not None:
+        return False, len(signature.outputs) + at.inner.number
     result = signature.results[at.result]
     return False, result.output if isinstance(result, FromOutput) and not result.steps else -1

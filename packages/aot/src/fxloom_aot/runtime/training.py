@@ -62,6 +62,7 @@ def training_wrapper(
     hold = InputHolder(signature, set.intersection(*[set(stage.saved_as_they_are) for stage in stages]))
     # the history of what one stage writes is another for the next
     written = {spec.index for spec in signature.outputs if spec.kind is OutputKind.NEW_VALUE and spec.differentiable}
+    inner = sum(len(stage.inner_outputs.positions) for stage in stages)
     rewritten = sorted(written & {number for stage in stages[1:] for number in stage.whole.gradient_of})
 
     def run(*args: Any) -> list[Any]:
@@ -69,6 +70,7 @@ def training_wrapper(
         held = hold(args)
         with torch.no_grad(), below_autograd():  # an output that is a view of a tensor inside of the graph must not be one for autograd
             outputs = list(forward(list(inputs)))  # the compiled graph may clear the list that it is given
+        outputs += [None] * inner
         given: Sequence[Any] = args
         if rewritten:
             given = list(args)
@@ -105,6 +107,8 @@ def _with_histories(
             values[number] = values[number].data
         elif apart:
             values[number] = values[number].detach()
+    with torch.no_grad(), below_autograd():
+        stage.inner_outputs.put(outputs, values)
     call = StageCall(stage, values, [outputs[position] for position in stage.outputs], sources, holder, held)
     token = None
     for part in reversed(stage.parts[1:]):

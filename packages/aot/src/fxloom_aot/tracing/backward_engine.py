@@ -16,7 +16,7 @@ import torch
 import torch.fx
 from torch.autograd.graph import GradientEdge
 
-from fxloom_aot._torch_private import no_autocast
+from fxloom_aot._torch_private import no_autocast, run_autograd_engine
 from fxloom_aot.functional.functionalize import Functionalizer
 from fxloom_aot.functional.views import UnsupportedView
 from fxloom_aot.recording.modes import anomaly_detection_off, restoring_modes
@@ -44,8 +44,14 @@ class BackwardEngine:
     def last_node(self) -> torch.fx.Node:
         return self.recorder.last_node() or self.first_node
 
+    def registers_hooks(self) -> bool:
+        """True when the program registers hooks on its tensors."""
+        module = self.first_node.graph.owning_module
+        graphs = [one.graph for one in module.modules() if isinstance(one, torch.fx.GraphModule)] if module is not None else []
+        return any("register_hook" in str(node.target) for graph in graphs for node in graph.nodes)
+
     def gradients(
-        self, programs: Sequence[FakeTensor], tangents: Sequence[FakeTensor], sources: Sequence[Source], autocast: Any = ()
+        self, programs: Sequence[FakeTensor | GradientEdge], tangents: Sequence[FakeTensor], sources: Sequence[Source], autocast: Any = ()
     ) -> tuple[list[FakeTensor | None], list[int]]:
         """The values of the gradients of the sources, and the numbers of the calls made that count beyond their result.
 
@@ -67,7 +73,7 @@ class BackwardEngine:
             return drop_upstream_part(self.state.log, values, tangents, upstream, effects) if upstream else (values, effects)
 
     def _run_engine(
-        self, programs: Sequence[FakeTensor], tangents: Sequence[FakeTensor], sources: Sequence[Source], autocast: Any,
+        self, programs: Sequence[FakeTensor | GradientEdge], tangents: Sequence[FakeTensor], sources: Sequence[Source], autocast: Any,
         upstream: list[FakeTensor],
     ) -> Sequence[Any]:  # fmt: skip
         """The gradients of the sources, recorded. The fakes of the tangents stand in the program as well as in the log."""
@@ -83,8 +89,7 @@ class BackwardEngine:
                 self.recorder, torch.autograd.set_multithreading_enabled(False), torch.no_grad(), anomaly_detection_off(),
                 _autocast(autocast), self._replacing_upstream(sources, upstream) as further,
             ):  # fmt: skip
-                found = torch.autograd.grad(programs, [*inputs, *further], gradient_fakes, retain_graph=True, allow_unused=True)
-                return found[: len(inputs)]
+                return run_autograd_engine(programs, gradient_fakes, [*inputs, *further])[: len(inputs)]
         except (RuntimeError, ArithmeticError, GraphBreak) as error:
             # eager would raise this, or ask for the values, in its backward pass only: its forward has to run there
             node = self.recorder.cause() or self.last_node()

@@ -19,13 +19,33 @@ from fxloom_aot.functional.outputs import ForwardOutputs
 from fxloom_aot.functional.views import UnsupportedView
 from fxloom_aot.nests import values_of
 from fxloom_aot.partitioning.partition import Joint, Partition, Partitioner, backward_from, check_partition, made_for_checkpoints
+from fxloom_aot.recording.autograd_graph import Edge
 from fxloom_aot.recording.recorder import Recorder
 from fxloom_aot.runtime_numbers import SymbolMissing
 from fxloom_aot.storages import StorageCheck
-from fxloom_aot.trace_result import Boundary, IncomingGradients, NoBackwardGraph, SavedAs, Stage, Traced, TracedGraph, WatchedTensor
+from fxloom_aot.trace_result import (
+    Boundary,
+    IncomingGradients,
+    NoBackwardGraph,
+    SavedAs,
+    Stage,
+    Traced,
+    TracedGraph,
+    ValueInside,
+    WatchedTensor,
+)
 from fxloom_aot.tracing.backward_engine import BackwardEngine, Rejecting
 from fxloom_aot.tracing.graph_maker import GraphMaker
-from fxloom_aot.tracing.stages import Source, StagePlan, find_boundaries, order_in_stages, plan_stage
+from fxloom_aot.tracing.stages import (
+    FoundBoundary,
+    Owners,
+    Source,
+    StagePlan,
+    find_boundaries,
+    order_in_stages,
+    plan_stage,
+    tangent_of,
+)
 from fxloom_aot.tracing.writes_before_backward import checked_in_eager, exposed_memories, read_by_checkpoints
 from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
 from fxloom_interfaces.signature import FromConstant, InputKind, InputSpec
@@ -51,6 +71,8 @@ class Differentiation:
         self.further: dict[int, FakeTensor] = {}
         #: memories of the log that the caller may write to, unseen by eager's backward pass
         self.copied: frozenset[int] = frozenset()
+        #: the inner boundaries, numbered
+        self.inner: dict[Edge, int] = {}
 
     def trace(
         self, found: ForwardOutputs, outputs: Sequence[Any], changed: Sequence[FakeTensor],
@@ -59,17 +81,13 @@ class Differentiation:
         """outputs: of the program. changed: inputs that autograd saw written. further: values to keep for further derivatives."""
         leaves = self._leaves()
         boundaries = find_boundaries(self.state, found, outputs, changed)
-        last = self.engine.last_node()
-        plans = [
-            plan_stage(self.recorder, self.log, found, positions, leaves, boundaries, last)
-            for positions in order_in_stages(found, boundaries)
-        ]
+        plans = self._plans(found, leaves, boundaries)
         ends = {edge for plan in plans for edge, mask in plan.reached.stops.items() if mask}
         boundaries = [one for one in boundaries if one.edge in ends]
-        numbers = {one.edge: number for number, one in enumerate(boundaries, self.count)}
+        self.inner = {edge: number for number, edge in enumerate([edge for plan in plans for edge in plan.inner])}
+        numbers = {edge: number for number, edge in enumerate([*[one.edge for one in boundaries], *self.inner], self.count)}
         for plan in plans:
             plan.sources = [source if source.edge is None else replace(source, number=numbers[source.edge]) for source in plan.sources]
-            plan.gradients, plan.effects = self.engine.gradients(plan.programs, plan.tangents, plan.sources)
         exposed = exposed_memories(self.state, found)
         in_eager = {ident for plan in plans for ident in plan.saved_in_eager}
         self.copied = frozenset(memory for memory, ident in exposed.items() if ident not in in_eager)
@@ -85,7 +103,42 @@ class Differentiation:
         with phase("aot.build_fx"), self.rejecting():
             forward, stages = self._graphs(found, plans, part, outputs, exposed)
         reentrant = any(one.reentrant for one in self.recorder.checkpoints)
-        return Traced(forward, checks(), tuple(stages), tuple(one.boundary for one in boundaries), reentrant, report=part.report)
+        inner = [Boundary(inner=self._value_inside(edge)) for edge in self.inner]
+        return Traced(
+            forward, checks(), tuple(stages), (*[one.boundary for one in boundaries], *inner), reentrant, report=part.report
+        )
+
+    def _plans(self, found: ForwardOutputs, leaves: Sequence[Source], boundaries: Sequence[FoundBoundary]) -> list[StagePlan]:
+        """The stages with their gradients, from the last one on: what a stage gives to an earlier one says what this has to expect."""
+        stages = order_in_stages(found, boundaries)
+        owners = Owners(found, stages, boundaries)
+        last = self.engine.last_node()
+        outer = {one.edge: one.hooked for one in boundaries}
+        hooks = self.engine.registers_hooks()
+        given: dict[Edge, Descriptor] = {}
+        plans: list[StagePlan] = []
+        for number in reversed(range(len(stages))):
+            inner = {edge: given[edge] for edge in owners.inner[number] if edge in given}
+            plan = plan_stage(self.recorder, self.log, found, stages[number], owners.reached_by(number, inner), leaves, inner, last)
+            for source in plan.sources:
+                source.hooked = outer.get(source.edge, hooks) if source.edge is not None else False
+            plan.gradients, plan.effects = self.engine.gradients(plan.programs, plan.tangents, plan.sources)
+            ending: list[tuple[Source, FakeTensor | None]] = []
+            for source, gradient in zip(plan.sources, plan.gradients, strict=True):
+                if source.edge is not None and source.edge not in outer:
+                    if gradient is None and source.edge not in given:
+                        continue  # the derivative gives none
+                    if gradient is not None:
+                        given.setdefault(source.edge, tangent_of(gradient.desc))
+                ending.append((source, gradient))
+            ending = ending or [(source, None) for source in leaves]
+            plan.sources, plan.gradients = [source for source, _ in ending], [gradient for _, gradient in ending]
+            plans.insert(0, plan)
+        return plans
+
+    def _value_inside(self, edge: Edge) -> ValueInside:
+        node, number = edge
+        return ValueInside(self.inner[edge], *self.recorder.place_of(node), number)
 
     def _leaves(self) -> list[Source]:
         """The caller's inputs that gradients may go to."""
@@ -167,15 +220,21 @@ class Differentiation:
         for plan, numbers, names, taken in zip(plans, calls, symbols, used, strict=True):
             own = [(spec, value) for spec, value in kept if len(plans) == 1 or id(value) in taken or id(value) in self.further]
             sizes = [*self.maker.numbers_used(names), *[unbacked_specs[name] for name in names if name in unbacked_specs]]
-            stages.append(self._stage(found, plan, numbers, own, reread, sizes, outputs))
+            # flat positions go on behind the graph's outputs
+            inner = [len(forward.signature.outputs) + self.inner[edge] for edge in plan.inner]
+            stages.append(self._stage(found, plan, numbers, own, reread, sizes, outputs, inner))
         return forward, stages
 
     def _stage(
         self, found: ForwardOutputs, plan: StagePlan, calls: Sequence[int], kept: Sequence[tuple[InputSpec, Any]], reread: Container[int],
-        sizes: Sequence[tuple[InputSpec, Any]], outputs: Sequence[Any],
+        sizes: Sequence[tuple[InputSpec, Any]], outputs: Sequence[Any], inner: Sequence[int],
     ) -> Stage:  # fmt: skip
-        """kept: the saved values that it uses, `reread` those that a checkpointed function reads anew; sizes: the numbers."""
-        specs = [InputSpec(InputKind.TANGENT, f"tangent_{number}", position) for number, position in enumerate(plan.outputs)]
+        """kept: the saved values that it uses, `reread` those that a checkpointed function reads anew; sizes: the numbers.
+
+        inner: flat positions of its inner boundaries.
+        """
+        positions = (*plan.outputs, *inner)
+        specs = [InputSpec(InputKind.TANGENT, f"tangent_{number}", position) for number, position in enumerate(positions)]
         incoming = list(zip(specs, plan.tangents, strict=True))
         gradient_of = [source.number for source in plan.sources]
         graph = self.maker.backward([*kept, *incoming, *sizes], calls, plan.gradients, gradient_of)
@@ -206,9 +265,9 @@ class Differentiation:
         needed = _needed(self._joint_of(found, plan), calls, values)
         numbers = sum(1 for spec, _ in sizes if spec.kind is InputKind.SAVED)
         return Stage(
-            tuple(plan.outputs), graph, tuple(plan.tangent_descs), tuple(plan.reached.shared(len(plan.outputs))), tuple(reached),
+            positions, graph, tuple(plan.tangent_descs), tuple(plan.reached.shared(len(positions))), tuple(reached),
             (*needed, *[-1] * numbers), (*[self._keep(plan, value, reread) for value in values], *[SavedAs.MEMORY] * numbers),
-            tuple(self._watched(plan, found, outputs)), tuple(values), backward_of,
+            tuple(self._watched(plan, found, outputs)), tuple(values), backward_of, tuple(self._value_inside(edge) for edge in plan.inner),
         )  # fmt: skip
 
     def _keep(self, plan: StagePlan, value: FakeTensor, reread: Container[int]) -> SavedAs:

@@ -2,22 +2,25 @@
 
 In: the program's outputs with the history that autograd recorded of them. Out: boundaries, the caller's tensors that other results
 are computed from; stages, the differentiable outputs in groups of which each comes after what it is computed from; a `StagePlan` for each.
-Invariant: gradients of a stage end at the caller's inputs and at boundaries of earlier stages.
+Invariants: gradients of a stage end at the caller's inputs and at boundaries of earlier stages, inner ones among them. A node of
+autograd that costs something belongs to one stage, the first that reaches it: its derivative is computed once, from all that
+comes there, as in eager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch.fx
+from torch.autograd.graph import GradientEdge
 
 from fxloom_aot.functional.functional_log import FunctionalLog
 from fxloom_aot.functional.functionalize import Functionalizer
 from fxloom_aot.functional.outputs import ForwardOutputs
 from fxloom_aot.functional.views import is_dense
-from fxloom_aot.recording.autograd_graph import Edge, Reached, checks_phase, has_history, reached_from, saved_by
+from fxloom_aot.recording.autograd_graph import Edge, Reached, checks_phase, has_history, is_python, reached_from, saved_by, saves
 from fxloom_aot.recording.recorder import Recorder
 from fxloom_aot.trace_result import Boundary
 from fxloom_interfaces.errors import GraphRejected, InternalError
@@ -55,10 +58,15 @@ class FoundBoundary:
 
 @dataclass(slots=True)
 class StagePlan:
-    """A stage before its graph is made. outputs: flat positions. gradients: the values, one for each source."""
+    """A stage before its graph is made.
+
+    outputs: flat positions. inner: where gradients come to it besides, from later stages. programs, tangents, tangent_descs: of both, in
+    this order. gradients: the values, one for each source.
+    """
 
     outputs: list[int]
-    programs: list[FakeTensor]
+    inner: list[Edge]
+    programs: list[FakeTensor | GradientEdge]
     reached: Reached
     sources: list[Source]
     tangent_descs: list[Descriptor]
@@ -134,21 +142,65 @@ def _program(found: ForwardOutputs, position: int) -> FakeTensor:
     return program
 
 
+class Owners:
+    """Which stage a node of autograd belongs to, where several reach it: the first.
+
+    A node that saves nothing and only leads to leaves, a view of a parameter for example, belongs to none: gradients from
+    several stages may as well meet at the leaf.
+    """
+
+    def __init__(self, found: ForwardOutputs, stages: Sequence[list[int]], boundaries: Sequence[FoundBoundary]) -> None:
+        self._stage: dict[Any, int] = {}
+        self._stops = [one.edge for one in boundaries]
+        self._roots = [[_program(found, position).grad_fn for position in positions] for positions in stages]
+        #: by stage: where gradients of later ones come to it
+        self.inner: list[dict[Edge, None]] = [{} for _ in stages]
+        for number, roots in enumerate(self._roots):
+            reached = self._reached(number, roots)
+            for edge, mask in reached.stops.items():
+                if mask and edge[0] in self._stage:
+                    self.inner[self._stage[edge[0]]][edge] = None
+            if number + 1 < len(stages):
+                free: set[Any] = set()
+                for node in reversed(reached.nodes):
+                    if _leads_to_leaves(node, free):
+                        free.add(node)
+                    else:
+                        self._stage[node] = number
+
+    def reached_by(self, stage: int, inner: Iterable[Edge]) -> Reached:
+        """What gradients of a stage flow through, those of its outputs and those that come to it at `inner`."""
+        return self._reached(stage, [*self._roots[stage], *[node for node, _ in inner]])
+
+    def _reached(self, stage: int, grad_fns: Sequence[Any]) -> Reached:
+        return reached_from(grad_fns, self._stops, lambda node: self._stage.get(node, stage) < stage)
+
+
+def _leads_to_leaves(node: Any, free: set[Any]) -> bool:
+    below = [edge[0] for edge in node.next_functions if edge[0] is not None]
+    return not is_python(node) and not saves(node) and all(node in free for node in below)
+
+
 def plan_stage(
-    recorder: Recorder, log: FunctionalLog, found: ForwardOutputs, positions: list[int], leaves: Sequence[Source],
-    boundaries: Sequence[FoundBoundary], last_node: torch.fx.Node,
+    recorder: Recorder, log: FunctionalLog, found: ForwardOutputs, positions: list[int], reached: Reached, leaves: Sequence[Source],
+    inner: Mapping[Edge, Descriptor], last_node: torch.fx.Node,
 ) -> StagePlan:  # fmt: skip
-    """The plan for the outputs at `positions`. GraphRejected at `last_node`, or earlier, for a derivative that looks at values."""
-    programs = [_program(found, position) for position in positions]
-    reached = reached_from([program.grad_fn for program in programs], [one.edge for one in boundaries])
-    asking = checks_phase(reached, [(program.grad_fn, program.output_nr) for program in programs])
+    """The plan for the outputs at `positions`.
+
+    inner: where gradients of later stages come to it, with what these are like. GraphRejected at `last_node`, or earlier, for a
+    derivative that looks at values.
+    """
+    outputs = [_program(found, position) for position in positions]
+    edges = [*[(program.grad_fn, program.output_nr) for program in outputs], *inner]
+    asking = checks_phase(reached, edges)
     if asking is not None:
         reason = "the derivative of complex eigenvectors or singular vectors checks values"
         raise GraphRejected(recorder.maker(asking) or last_node, reason)
     masks = reached.leaves([source.leaf for source in leaves])
     sources = [source for source, mask in zip(leaves, masks, strict=True) if mask]
-    sources += [Source(-1, edge=one.edge, hooked=one.hooked) for one in boundaries if reached.stops[one.edge]]
-    descs = [_tangent(program.desc) for program in programs]
+    sources += [Source(-1, edge=edge) for edge, mask in reached.stops.items() if mask]
+    descs = [*[tangent_of(program.desc) for program in outputs], *inner.values()]
+    programs = [*outputs, *[GradientEdge(*edge) for edge in inner]]
     tangents = [log.placeholder(desc) for desc in descs]
     # a tensor that no gradient flows to may still require grad: autograd derives that from its inputs
     saved = list(_saved_in_eager(recorder, reached))
@@ -156,7 +208,7 @@ def plan_stage(
     for tensor, mask in saved:
         memories[tensor.storage_token.ident] = memories.get(tensor.storage_token.ident, 0) | mask
     held = {id(tensor) for tensor, _ in saved}
-    return StagePlan(positions, programs, reached, sources or list(leaves), descs, tangents, [], [], memories, held)
+    return StagePlan(positions, list(inner), programs, reached, sources or list(leaves), descs, tangents, [], [], memories, held)
 
 
 def _saved_in_eager(recorder: Recorder, reached: Reached) -> Iterator[tuple[FakeTensor, int]]:
@@ -166,7 +218,7 @@ def _saved_in_eager(recorder: Recorder, reached: Reached) -> Iterator[tuple[Fake
             yield from ((saved, mask) for saved in saved_by(node) if type(saved) is FakeTensor)
 
 
-def _tangent(desc: Descriptor) -> Descriptor:
-    """Metadata of the gradient of an output: its layout where that is dense, else contiguous."""
+def tangent_of(desc: Descriptor) -> Descriptor:
+    """Metadata of a gradient that is expected to be like `desc`: its layout where that is dense, else contiguous."""
     stride = desc.stride if is_dense(desc) else contiguous_stride(desc.size)
     return describe(desc.size, stride, desc.dtype, desc.device)
