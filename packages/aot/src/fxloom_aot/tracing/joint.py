@@ -44,7 +44,6 @@ from fxloom_aot.tracing.stages import (
     find_boundaries,
     order_in_stages,
     plan_stage,
-    tangent_of,
 )
 from fxloom_aot.tracing.writes_before_backward import checked_in_eager, exposed_memories, read_by_checkpoints
 from fxloom_interfaces.errors import GraphBreak, GraphRejected, InternalError
@@ -111,26 +110,25 @@ class Differentiation:
     def _plans(self, found: ForwardOutputs, leaves: Sequence[Source], boundaries: Sequence[FoundBoundary]) -> list[StagePlan]:
         """The stages with their gradients, from the last one on: what a stage gives to an earlier one says what this has to expect."""
         stages = order_in_stages(found, boundaries)
-        owners = Owners(found, stages, boundaries)
+        owners = Owners(self.recorder, found, stages, boundaries)
         last = self.engine.last_node()
         outer = {one.edge: one.hooked for one in boundaries}
         hooks = self.engine.registers_hooks()
         given: dict[Edge, Descriptor] = {}
         plans: list[StagePlan] = []
         for number in reversed(range(len(stages))):
-            inner = {edge: given[edge] for edge in owners.inner[number] if edge in given}
-            plan = plan_stage(self.recorder, self.log, found, stages[number], owners.reached_by(number, inner), leaves, inner, last)
+            inner = [edge for edge in owners.inner[number] if edge in given]
+            reached = owners.reached_by(number, inner)
+            plan = plan_stage(self.recorder, self.log, found, stages[number], reached, leaves, inner, given, last)
             for source in plan.sources:
                 source.hooked = outer.get(source.edge, hooks) if source.edge is not None else False
             plan.gradients, plan.effects = self.engine.gradients(plan.programs, plan.tangents, plan.sources)
             ending: list[tuple[Source, FakeTensor | None]] = []
             for source, gradient in zip(plan.sources, plan.gradients, strict=True):
-                if source.edge is not None and source.edge not in outer:
-                    if gradient is None and source.edge not in given:
-                        continue  # the derivative gives none
-                    if gradient is not None:
-                        given.setdefault(source.edge, tangent_of(gradient.desc))
-                ending.append((source, gradient))
+                if source.edge is not None and gradient is not None:
+                    given.setdefault(source.edge, gradient.desc)
+                if source.edge is None or source.edge in outer or source.edge in given:  # else the derivative gives none
+                    ending.append((source, gradient))
             ending = ending or [(source, None) for source in leaves]
             plan.sources, plan.gradients = [source for source, _ in ending], [gradient for _, gradient in ending]
             plans.insert(0, plan)

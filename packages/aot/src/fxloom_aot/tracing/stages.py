@@ -146,24 +146,26 @@ class Owners:
     """Which stage a node of autograd belongs to, where several reach it: the first.
 
     A node that saves nothing and only leads to leaves, a view of a parameter for example, belongs to none: gradients from
-    several stages may as well meet at the leaf.
+    several stages may as well meet at the leaf. Nor does one that the program did not make, but stands for an input.
     """
 
-    def __init__(self, found: ForwardOutputs, stages: Sequence[list[int]], boundaries: Sequence[FoundBoundary]) -> None:
+    def __init__(
+        self, recorder: Recorder, found: ForwardOutputs, stages: Sequence[list[int]], boundaries: Sequence[FoundBoundary]
+    ) -> None:
         self._stage: dict[Any, int] = {}
-        self._stops = [one.edge for one in boundaries]
+        self._stops = dict.fromkeys(one.edge for one in boundaries)
         self._roots = [[_program(found, position).grad_fn for position in positions] for positions in stages]
         #: by stage: where gradients of later ones come to it
         self.inner: list[dict[Edge, None]] = [{} for _ in stages]
         for number, roots in enumerate(self._roots):
             reached = self._reached(number, roots)
             for edge, mask in reached.stops.items():
-                if mask and edge[0] in self._stage:
+                if mask and edge[0] in self._stage and edge not in self._stops:
                     self.inner[self._stage[edge[0]]][edge] = None
             if number + 1 < len(stages):
                 free: set[Any] = set()
                 for node in reversed(reached.nodes):
-                    if _leads_to_leaves(node, free):
+                    if recorder.maker(node) is None or _leads_to_leaves(node, free):
                         free.add(node)
                     else:
                         self._stage[node] = number
@@ -173,7 +175,7 @@ class Owners:
         return self._reached(stage, [*self._roots[stage], *[node for node, _ in inner]])
 
     def _reached(self, stage: int, grad_fns: Sequence[Any]) -> Reached:
-        return reached_from(grad_fns, self._stops, lambda node: self._stage.get(node, stage) < stage)
+        return reached_from(grad_fns, list(self._stops), lambda node: self._stage.get(node, stage) < stage)
 
 
 def _leads_to_leaves(node: Any, free: set[Any]) -> bool:
@@ -183,12 +185,12 @@ def _leads_to_leaves(node: Any, free: set[Any]) -> bool:
 
 def plan_stage(
     recorder: Recorder, log: FunctionalLog, found: ForwardOutputs, positions: list[int], reached: Reached, leaves: Sequence[Source],
-    inner: Mapping[Edge, Descriptor], last_node: torch.fx.Node,
+    inner: Sequence[Edge], given: Mapping[Edge, Descriptor], last_node: torch.fx.Node,
 ) -> StagePlan:  # fmt: skip
     """The plan for the outputs at `positions`.
 
-    inner: where gradients of later stages come to it, with what these are like. GraphRejected at `last_node`, or earlier, for a
-    derivative that looks at values.
+    inner: where gradients of later stages come to it besides. given: what the gradients are like that later stages give.
+    GraphRejected at `last_node`, or earlier, for a derivative that looks at values.
     """
     outputs = [_program(found, position) for position in positions]
     edges = [*[(program.grad_fn, program.output_nr) for program in outputs], *inner]
@@ -199,7 +201,8 @@ def plan_stage(
     masks = reached.leaves([source.leaf for source in leaves])
     sources = [source for source, mask in zip(leaves, masks, strict=True) if mask]
     sources += [Source(-1, edge=edge) for edge, mask in reached.stops.items() if mask]
-    descs = [*[tangent_of(program.desc) for program in outputs], *inner.values()]
+    expected = [given.get((program.grad_fn, program.output_nr), program.desc) for program in outputs]
+    descs = [_tangent(desc) for desc in [*expected, *[given[edge] for edge in inner]]]
     programs = [*outputs, *[GradientEdge(*edge) for edge in inner]]
     tangents = [log.placeholder(desc) for desc in descs]
     # a tensor that no gradient flows to may still require grad: autograd derives that from its inputs
@@ -218,7 +221,7 @@ def _saved_in_eager(recorder: Recorder, reached: Reached) -> Iterator[tuple[Fake
             yield from ((saved, mask) for saved in saved_by(node) if type(saved) is FakeTensor)
 
 
-def tangent_of(desc: Descriptor) -> Descriptor:
+def _tangent(desc: Descriptor) -> Descriptor:
     """Metadata of a gradient that is expected to be like `desc`: its layout where that is dense, else contiguous."""
     stride = desc.stride if is_dense(desc) else contiguous_stride(desc.size)
     return describe(desc.size, stride, desc.dtype, desc.device)
