@@ -63,12 +63,12 @@ def compile_traced(traced: Traced, compiler: Compiler, backward_compiler: Compil
         return inference_wrapper(forward, signature, traced.checks, starts_with_grad=traced.starts_with_grad)
     compile_backward = backward_compiler or compiler
     assert traced.program is not None
-    stages = []
-    for stage in traced.stages:
+    stages: list[CompiledStage] = []
+    for number, stage in enumerate(traced.stages):
         whole = CompiledBackward(_compiled(compile_backward, stage.graph), stage.graph.signature, stage.tangents)
         variants = Variants(whole, stage.reached, partial(_variant, compile_backward, stage))
-        differentiable = DifferentiableGradients(traced.program, stage, signature, traced.boundaries)
-        stages.append(CompiledStage(stage, variants, signature, traced.boundaries, differentiable, traced.only_plain_backward))
+        differentiable = DifferentiableGradients(traced.program, stage, signature, traced.boundaries, traced.stages[:number])
+        stages.append(CompiledStage(stage, variants, signature, traced.boundaries, differentiable, traced.only_plain_backward, stages))
     return training_wrapper(forward, stages, signature, traced.checks, starts_with_grad=traced.starts_with_grad)
 
 

@@ -59,7 +59,7 @@ Cuts = dict[int, tuple[torch.fx.Node, torch.fx.Node | int]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is worked out once for some sizes. known: by saved value of the stage, the value in `log`; None where there is none.
+    """What is worked out once for some sizes. known: by kept value, the value in `log`; None where there is none.
 
     programs: by output of the stage, where it is in a recording. is_saved: some node saved it.
     """
@@ -75,9 +75,14 @@ class Plan:
 
 
 class DifferentiableGradients:
-    """The gradients of one stage. boundaries: of the program. One per compiled graph and stage."""
+    """The gradients of one stage. boundaries: of the program. One per compiled graph and stage.
 
-    def __init__(self, program: Program, stage: Stage, signature: GraphSignature, boundaries: Sequence[Boundary]) -> None:
+    earlier: the stages before it. What these keep helps, too: eager's nodes save more than the first derivative needs.
+    """
+
+    def __init__(
+        self, program: Program, stage: Stage, signature: GraphSignature, boundaries: Sequence[Boundary], earlier: Sequence[Stage]
+    ) -> None:
         self._program, self._stage, self._signature = program, stage, signature
         self._gradient_of = [spec.index for spec in stage.graph.signature.outputs]
         count = signature.caller_inputs
@@ -85,9 +90,11 @@ class DifferentiableGradients:
         self._boundaries = {number: boundary for number, boundary in ends.items() if boundary.inner is None}
         self._inner = {number: boundary.inner for number, boundary in ends.items() if boundary.inner is not None}
         self._symbols = {spec.symbol: spec.index for spec in signature.inputs if spec.kind is InputKind.NUMBER}
-        saved = [spec for spec in stage.graph.signature.inputs if spec.kind is InputKind.SAVED and not spec.symbol]
+        stages = (stage, *earlier)
+        self._kept = [value for one in stages for value in one.kept]
+        saved = [spec for one in stages for spec in one.graph.signature.inputs if spec.kind is InputKind.SAVED and not spec.symbol]
         outputs = signature.outputs
-        #: by saved value: nobody but the compiled graph could have written to it
+        #: by kept value: nobody but the compiled graph could have written to it
         self._private = [not spec.of_input and outputs[spec.index].kind is OutputKind.SAVED for spec in saved]
         self._written = {spec.input for spec in outputs if spec.kind is OutputKind.NEW_VALUE}
         #: gradients end within the program: the first ones are compared with those of the compiled graph
@@ -96,13 +103,14 @@ class DifferentiableGradients:
         self._lock = threading.Lock()
 
     def gradients(
-        self, holder: InputHolder, held: HeldInputs, saved: Sequence[torch.Tensor], checks: Mapping[Boundary, Callable[[], None]],
+        self, holder: InputHolder, held: HeldInputs, kept: Sequence[torch.Tensor | None], checks: Mapping[Boundary, Callable[[], None]],
         histories: Mapping[int, History], results: Sequence[torch.Tensor | None], gradients: Sequence[torch.Tensor | None],
         keep_graph: bool,
     ) -> list[torch.Tensor | None]:  # fmt: skip
         """The gradients, in the order of the stage's. NotDifferentiable where these can't be made so.
 
-        held: what the call holds of its inputs. saved: the saved tensors. checks: raise where the caller wrote to a tensor of theirs.
+        held: what the call holds of its inputs. kept: the tensors that its stages kept, in the order of the values; None for what is
+        gone. checks: raise where the caller wrote to a tensor that eager saves.
         histories: of what the gradients are of, by position. results, gradients: what the caller has of the outputs of the stage, and
         what came for it. keep_graph: whether the nodes stay, as the running pass has it.
         """
@@ -120,7 +128,7 @@ class DifferentiableGradients:
         targets = self._targets(recording, plan, inside)
         programs += [inside[value] for value in self._stage.inner]
         first = [True]  # in this pass a missing value costs the history only, not the gradients
-        recording.fill(self._values(plan, holder, held, saved, checks, first))
+        recording.fill(self._values(plan, holder, held, kept, checks, first))
         recording.close()
         starts = [None if g is None else g.detach().requires_grad_() if g.requires_grad else g for g in gradients]
         pairs = [
@@ -161,11 +169,15 @@ class DifferentiableGradients:
         return targets
 
     def _values(
-        self, plan: Plan, holder: InputHolder, held: HeldInputs, saved: Sequence[torch.Tensor],
+        self, plan: Plan, holder: InputHolder, held: HeldInputs, kept: Sequence[torch.Tensor | None],
         checks: Mapping[Boundary, Callable[[], None]], first: list[bool],
     ) -> Callable[[int], torch.Tensor]:  # fmt: skip
-        pairs = [(value, tensor) for value, tensor in zip(plan.known, saved, strict=True) if value is not None]
-        private = [value for value, own in zip(plan.known, self._private, strict=True) if value is not None and own]
+        found = [
+            (value, tensor, own)
+            for value, tensor, own in zip(plan.known, kept, self._private, strict=True)
+            if value is not None and tensor is not None
+        ]
+        private = [value for value, _, own in found if own]
 
         def input_of(placeholder: int) -> torch.Tensor:
             number, flat = plan.inputs[placeholder]
@@ -174,7 +186,7 @@ class DifferentiableGradients:
             tensor = holder.unwritten(held, number)
             return whole_storage(tensor) if flat else tensor.detach()
 
-        values = RecomputedValues(plan.log, {id(value): tensor.detach() for value, tensor in pairs}, private, input_of)
+        values = RecomputedValues(plan.log, {id(value): tensor.detach() for value, tensor, _ in found}, private, input_of)
         lock = threading.RLock()
 
         def value_of(number: int) -> torch.Tensor:
@@ -238,8 +250,8 @@ class DifferentiableGradients:
         cuts = self._cuts(symbols, self._numbers(numbers))
         retraced = retrace(program, symbols, self._numbers(numbers), _at(cuts))
         recording, outputs = retraced.recording, retraced.outputs
-        matched = match_logs(program, retraced.state.log, retraced.found.values, symbols, self._stage.kept)
-        known = [matched.get(id(value)) for value in self._stage.kept]
+        matched = match_logs(program, retraced.state.log, retraced.found.values, symbols, self._kept)
+        known = [matched.get(id(value)) for value in self._kept]
         at = self._places(recording, outputs, retraced.found.results)
         fakes = [saved.fake for saved in recording.saved if saved.fake is not None]
         saved = [

@@ -5,6 +5,7 @@ In: what the stage's node saved, the gradients that came. Out: the gradients in 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
@@ -19,6 +20,7 @@ from fxloom_aot.double_backward.retrace import NotDifferentiable
 from fxloom_aot.runtime.batched_gradients import for_each_row
 from fxloom_aot.runtime.compiled_gradients import compiled_gradients
 from fxloom_aot.runtime.saved_state import StageCall
+from fxloom_aot.runtime.stage import CompiledStage
 
 
 def gradients_with_history(ctx: Any, call: StageCall, gradients: Sequence[torch.Tensor | None], chosen: Sequence[int]) -> Sequence[Any]:
@@ -30,11 +32,12 @@ def gradients_with_history(ctx: Any, call: StageCall, gradients: Sequence[torch.
         if transforms_active():
             raise NotDifferentiable("a transform of torch.func is at work")
         tensors = call.saved_tensors(ctx, chosen)
+        kept = [*tensors, *_kept_by_earlier(ctx, call)]
         results = [_as_given(reference(), ctx) for reference in call.results]
 
         def run(given: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:
             checks = call.checks(tensors)
-            return stage.differentiable.gradients(call.holder, call.held, tensors, checks, histories, results, given, pass_keeps_graph())
+            return stage.differentiable.gradients(call.holder, call.held, kept, checks, histories, results, given, pass_keeps_graph())
 
         found = for_each_row(run, gradients, level) if level else run(gradients)
         if stage.differentiable.is_unproven and not level:
@@ -48,6 +51,27 @@ def gradients_with_history(ctx: Any, call: StageCall, gradients: Sequence[torch.
         made = _compiled_without_history(ctx, call, gradients, chosen)
         depends = [history.tensor for history in histories.values()] + [g for g in gradients if g is not None and g.requires_grad]
         return _OnceDifferentiable.apply(str(reason), len(depends), *depends, *made)  # type: ignore[no-any-return]  # a tuple
+
+
+def _kept_by_earlier(ctx: Any, call: StageCall) -> list[torch.Tensor | None]:
+    """What the nodes of earlier stages saved at the same call of the graph, in the order of the stages; None for what is gone."""
+    found: dict[CompiledStage, Sequence[torch.Tensor]] = {}
+    seen = {ctx}
+    todo = [ctx]
+    while todo:
+        for node, _ in todo.pop().next_functions:
+            other = getattr(node, "call", None)
+            if node in seen or not (getattr(node, "is_part", False) or (isinstance(other, StageCall) and other.run is call.run)):
+                continue
+            seen.add(node)
+            todo.append(node)
+            if other is not None:
+                with contextlib.suppress(RuntimeError):  # freed by an earlier pass, or written since
+                    found[other.stage] = node.saved_tensors
+    result: list[torch.Tensor | None] = []
+    for stage in call.stage.earlier:
+        result += found[stage][: len(stage.needed)] if stage in found else [None] * len(stage.needed)
+    return result
 
 
 def _compiled_without_history(ctx: Any, call: StageCall, gradients: Sequence[torch.Tensor | None], chosen: Sequence[int]) -> list[Any]:

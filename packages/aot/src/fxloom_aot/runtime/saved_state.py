@@ -60,16 +60,19 @@ class StageCall:
     """One call of a stage: what its node keeps for backward passes beside autograd's saved tensors.
 
     tensors, outputs: what the node is to save, and to return; only until it is made. results: what it returned. held: of the inputs
-    (`HeldInputs`). pending: by pass of the engine and place, gradients of gradients on their way through the node; None where all that it
-    has gradients of is a leaf, or saved with its history.
+    (`HeldInputs`). run: of the graph, the same object for all of its stages. pending: by pass of the engine and place, gradients of
+    gradients on their way through the node; None where all that it has gradients of is a leaf, or saved with its history.
     """
 
-    __slots__ = ("held", "holder", "kept", "numbers", "outputs", "pending", "results", "stage", "tensors", "versions", "watches")
+    __slots__ = (
+        "held", "holder", "kept", "numbers", "outputs", "pending", "results", "run", "stage", "tensors", "versions", "watches",
+    )  # fmt: skip
 
     def __init__(
         self, stage: CompiledStage, values: list[Any], outputs: list[torch.Tensor], inputs: Sequence[torch.Tensor], holder: InputHolder,
-        held: HeldInputs,
+        held: HeldInputs, run: object,
     ) -> None:  # fmt: skip
+        self.run = run
         self.stage, self.holder, self.held = stage, holder, held
         self.outputs: list[torch.Tensor] | None = outputs
         self.numbers = [value for value, is_number in zip(values, stage.is_number, strict=True) if is_number]

@@ -22,8 +22,9 @@ class CompiledStage:
 
     def __init__(
         self, stage: Stage, variants: Variants, signature: GraphSignature, boundaries: Sequence[Boundary],
-        differentiable: DifferentiableGradients, only_plain_backward: bool,
+        differentiable: DifferentiableGradients, only_plain_backward: bool, earlier: Sequence[CompiledStage],
     ) -> None:  # fmt: skip
+        self.earlier = tuple(earlier)
         whole = variants.whole
         self.differentiable = differentiable
         self.outputs, self.shared, self.variants, self.only_plain_backward = stage.outputs, stage.shared, variants, only_plain_backward

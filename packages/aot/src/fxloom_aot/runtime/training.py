@@ -80,8 +80,9 @@ def training_wrapper(
         if finish is not None:
             finish[0](args, outputs, results)
         calls = []
+        this = object()
         for number, stage in enumerate(stages):
-            calls.append(_with_histories(stage, given, args, hold, held, inputs, outputs, results))
+            calls.append(_with_histories(stage, given, args, hold, held, inputs, outputs, results, this))
             if finish is not None:
                 finish[1 + number](args, outputs, results)
         for call in calls:  # only now, when all that the program writes is written
@@ -97,9 +98,9 @@ def training_wrapper(
 
 def _with_histories(
     stage: CompiledStage, given: Sequence[Any], args: Sequence[Any], holder: InputHolder, held: HeldInputs, inputs: Sequence[Any],
-    outputs: list[Any], results: Sequence[Any],
+    outputs: list[Any], results: Sequence[Any], this: object,
 ) -> StageCall:  # fmt: skip
-    """Replace the stage's outputs by what autograd has a history of."""
+    """Replace the stage's outputs by what autograd has a history of. this: stands for this run of the graph."""
     sources = [find(given, args, outputs, results) for find in stage.sources]
     values = [inputs[place] if of_input else outputs[place] for of_input, place in stage.saved_from]
     for number, (apart, unchecked) in enumerate(zip(stage.apart, stage.unchecked, strict=True)):
@@ -109,7 +110,7 @@ def _with_histories(
             values[number] = values[number].detach()
     with torch.no_grad(), below_autograd():
         stage.inner_outputs.put(outputs, values)
-    call = StageCall(stage, values, [outputs[position] for position in stage.outputs], sources, holder, held)
+    call = StageCall(stage, values, [outputs[position] for position in stage.outputs], sources, holder, held, this)
     token = None
     for part in reversed(stage.parts[1:]):
         token = Part.apply(stage.device, token, *[sources[position] for position in part])

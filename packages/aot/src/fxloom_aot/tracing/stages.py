@@ -203,7 +203,7 @@ def plan_stage(
     sources += [Source(-1, edge=edge) for edge, mask in reached.stops.items() if mask]
     expected = [given.get((program.grad_fn, program.output_nr), program.desc) for program in outputs]
     descs = [_tangent(desc) for desc in [*expected, *[given[edge] for edge in inner]]]
-    programs = [*outputs, *[GradientEdge(*edge) for edge in inner]]
+    programs: list[FakeTensor | GradientEdge] = [*outputs, *[GradientEdge(*edge) for edge in inner]]
     tangents = [log.placeholder(desc) for desc in descs]
     # a tensor that no gradient flows to may still require grad: autograd derives that from its inputs
     saved = list(_saved_in_eager(recorder, reached))
