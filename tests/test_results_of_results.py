@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from training_programs import Compile, leaf, same
+from training_programs import Compile, leaf, raising, same
 
 import fxloom
 
@@ -204,6 +204,102 @@ def layers(compile: Compile) -> Any:
     return seen, x.grad, [p.grad for p in model.parameters()]
 
 
+def picture(x: Tensor, w: Tensor) -> Any:
+    """The loss is made of the result, and of values that come before it."""
+    mean, spread = (x @ w).tanh().chunk(2, -1)
+    made = (mean @ w[:2]).sigmoid()
+    return made, (made * x).sum() + (mean * spread.exp()).sum()
+
+
+def past_the_result(compile: Compile) -> Any:
+    x, w, seen = leaf(3, 4), leaf(4, 4), []
+    made, loss = compile(picture)(x, w)
+    asked = [
+        torch.autograd.grad(loss, [made, w], retain_graph=True),
+        torch.autograd.grad(made.sum(), [x, w], retain_graph=True),
+        torch.autograd.grad([loss, made], [x], [torch.tensor(2.0), torch.ones(3, 4)], retain_graph=True),
+    ]
+    made.retain_grad()
+    made.register_hook(lambda g: seen.append(g.clone()))
+    made.register_hook(lambda g: g * 2)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        made.sum().backward()
+    return asked, seen, made.grad, x.grad, w.grad
+
+
+def first_the_result(compile: Compile) -> Any:
+    """What made it is freed, and the loss needs that."""
+    x, w = leaf(3, 4), leaf(4, 4)
+    made, loss = compile(picture)(x, w)
+    made.sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+    return x.grad, w.grad
+
+
+def beside_what_the_loss_needs(compile: Compile) -> Any:
+    """A part of an earlier stage that the loss does not go through can still be differentiated."""
+    x, w = leaf(3, 4), leaf(4, 4)
+
+    def program(x: Tensor, w: Tensor) -> Any:
+        h = x.exp()
+        made = (h @ w).sin()
+        return made, h.cos(), h.square().sum() + w.sum(), made.sum() * 2 + h.sum()
+
+    made, other, _, loss = compile(program)(x, w)
+    torch.autograd.grad(loss, [w], retain_graph=True)
+    loss.backward()
+    first = x.grad.clone()
+    return first, raising(lambda: other.sum().backward()), w.grad
+
+
+def caches(compile: Compile) -> Any:
+    """As keys and values of layers, that are given beside the logits and the loss."""
+    torch.manual_seed(0)
+    layers = [[leaf(4, 4) for _ in range(3)] for _ in range(3)]
+
+    def program(x: Tensor) -> Any:
+        kept = []
+        for q, k, v in layers:
+            n = F.layer_norm(x, (4,))
+            key, value = n @ k, n @ v
+            kept += [key, value]
+            x = x + F.scaled_dot_product_attention((n @ q)[None], key[None], value[None])[0]
+        return (*kept, x, x.square().mean())
+
+    x, seen = leaf(5, 4), []
+    *kept, logits, loss = compile(program)(x)
+    asked = torch.autograd.grad(loss, [kept[1], kept[4], x], retain_graph=True)
+    kept[2].register_hook(lambda g: seen.append(g.clone()))
+    (loss + kept[3].sum() + logits.sum()).backward()
+    return asked, seen, x.grad, [[w.grad for w in layer] for layer in layers]
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.sign() + 3 * gradient  # not linear: it has to get the whole gradient at once
+
+
+def needs_the_whole_gradient(compile: Compile) -> Any:
+    x, w = leaf(3, 4), leaf(4, 4)
+
+    def program(x: Tensor, w: Tensor) -> Any:
+        h = Tripled.apply(x.sin())
+        made = h @ w
+        return made, made.square().sum() - h.exp().sum()
+
+    _, loss = compile(program)(x, w)
+    loss.backward()
+    return x.grad, w.grad
+
+
 def shared_weight(compile: Compile) -> Any:
     """A leaf that is reached through the result and past it."""
     w, x, seen = leaf(3, 3), torch.randn(2, 3), []
@@ -248,7 +344,7 @@ PROGRAMS = [
     hooks, retained, asked_for, apart, upwards, loss_and_logits, view_of_an_input, view_of_a_result, written_input,
     input_before_and_after_it_is_written,
     one_operator_makes_two, layers, shared_weight, shared_weight_before_attention, draws_in_backward,
-    infinite,
+    infinite, past_the_result, first_the_result, beside_what_the_loss_needs, caches, needs_the_whole_gradient,
 ]  # fmt: skip
 
 

@@ -191,8 +191,17 @@ def filled_result(x: Tensor, w: Tensor) -> Any:
     return y.t(), y.exp().sum(), y
 
 
+def past_results(x: Tensor, w: Tensor) -> Any:
+    """Later results are made of values that come before earlier ones, and are not returned."""
+    h = (x @ w).sin()
+    a, b = h.chunk(2, 0)
+    y = (a * w[:2]).exp()
+    z = y @ h.tanh()
+    return y, z.cos(), (z.sum() * b).sum() + (a * y).sum()
+
+
 PROGRAMS = [
-    curve, of_result, several, as_views, linear, norm, normal_batch, branches, checkpointed, in_place, attention, custom, hooked, aliases,
+    past_results, curve, of_result, several, as_views, linear, norm, normal_batch, branches, checkpointed, in_place, attention, custom, hooked, aliases,
     inner_derivative, without_grad, losses, chosen, attended, writes_input, views_of_results, written_results, filled_result,
 ]  # fmt: skip
 
@@ -242,6 +251,22 @@ def test_a_result_that_nobody_keeps(backend: str) -> None:
         return first.detach(), torch.autograd.grad(first.sum(), [x, w])
 
     both(ask, lambda: of_result, backend)
+
+
+def test_what_an_earlier_stage_keeps_is_there() -> None:
+    """What the derivatives of the last result are made of is made of a mask that the stage of the first one keeps."""
+
+    def program(x: Tensor, w: Tensor) -> Any:
+        h = F.dropout(x @ w, 0.5)
+        return h.sin(), (h.detach() * 0.5 * h.cos() * w).sum()
+
+    def ask(run: Any) -> Any:
+        x, w = double(3, 3), double(3, 3, seed=1)
+        torch.manual_seed(0)
+        first = torch.autograd.grad(run(x, w)[1], [x, w], create_graph=True)
+        return first, torch.autograd.grad(total(first), [x, w])
+
+    both(ask, lambda: program, "aot_eager")
 
 
 @pytest.mark.parametrize("number", [0, 1])
