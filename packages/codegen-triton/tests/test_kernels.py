@@ -304,6 +304,36 @@ def test_integers_wrap_around_beside_checked_indices(tmp_path: Path) -> None:
     assert "overflow" not in text
 
 
+def test_padding_that_is_folded_needs_no_sums_of_16_bits(tmp_path: Path) -> None:
+    """Such sums, of positions in rows, ptxas of CUDA 12.8 got wrong: the last element of a transposed, padded tensor was 0."""
+    row, column = symbol("r0"), symbol("r1")
+    body = (
+        IndexValue(0, column - 1, "int64"),
+        Constant(1, 0, "int64"),
+        Compute(2, "ge", (0, 1), "bool"),
+        Constant(3, 33, "int64"),
+        Compute(4, "lt", (0, 3), "bool"),
+        Compute(5, "logical_and", (2, 4), "bool"),
+        Load(6, "x", row + 3 * column - 3, "float32", 5),
+        Compute(7, "to_dtype", (6,), "float16"),
+        Constant(8, 0.0, "float16"),
+        Compute(9, "where", (5, 7, 8), "float16"),
+        Store("out", 36 * row + column, 9),
+        Compute(10, "to_dtype", (9,), "float32"),
+        Constant(11, 3.0, "float32"),
+        Compute(12, "remainder", (10, 11), "float32"),
+        Reduce((13,), "max", 12, "float32"),
+    )
+    buffers = (KernelBuffer("x", "float32", "in"), KernelBuffer("out", "float16", "out"), KernelBuffer("most", "float32", "out"))
+    kernel = Kernel((), (Axis("r0", 3), Axis("r1", 36)), (Stage(True, body), Stage(False, (Store("most", 0, 13),))), buffers)
+    check(kernel, [torch.arange(1.0, 100.0), torch.empty(108, dtype=torch.float16), torch.empty(1)], tmp_path)
+    path = tmp_path / "kernel.pickle"
+    path.write_bytes(pickle.dumps([PLUGIN.emit(kernel, "padding")]))
+    command = [sys.executable, "-m", "fxloom_codegen_triton.check", str(path), "--whole"]
+    found = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 @pytest.mark.skipif(DEVICE == "cuda", reason="an assert in a kernel ends the CUDA context, and with it the other tests")
 def test_one_number_beside_an_indirect_load(tmp_path: Path) -> None:
     """Its address is no tile: an index that is always 0, and a tensor without dimensions."""

@@ -1,7 +1,8 @@
 """Compile generated kernels for a GPU that need not be here: what the interpreter lets through and the compiler refuses.
 
-In: sources of kernels. Out: those that Triton refuses, with what it says. They go through Triton's front end, or the whole way to
-machine code, for the target `TARGET`; Triton's interpreter, in which kernels run on machines without a GPU, checks no types.
+In: sources of kernels. Out: those that Triton refuses, with what it says, and those that ptxas is known to get wrong. They go through
+Triton's front end, or the whole way to machine code, for the target `TARGET`; Triton's interpreter, in which kernels run on machines
+without a GPU, checks no types.
 
 It needs a process in which TRITON_INTERPRET is not set, so it can be run as a program on sources that another process has
 pickled:
@@ -12,6 +13,7 @@ pickled:
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,6 +26,9 @@ from fxloom_codegen_triton.modules import interpreting, load_module
 from fxloom_interfaces.artifacts import FileStore
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.dtypes import dtype_info
+
+#: See `KernelEmitter.divides_inner`.
+_MISCOMPILED = re.compile(r"\badd\.[su]16x2\b")
 
 #: compute capability and lanes of a warp: Hopper
 TARGET = ("cuda", 90, 32)
@@ -68,12 +73,16 @@ def _compile(function: Any, source: KernelSource, whole: bool) -> Any:
         constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
         types = [f"*{_pointee(dtype)}" for dtype in details["buffers"]] + ["i32"] * len(details["sizes"])
     types += ["constexpr"] * len(constants)
-    ast = ASTSource(function, signature=dict(zip(names, types, strict=True)), constexprs=constants)
+    aligned = {(place,): [["tt.divisibility", ALIGNMENT]] for place, kind in enumerate(types) if kind.startswith("*")}  # as at launches
+    ast = ASTSource(function, signature=dict(zip(names, types, strict=True)), constexprs=constants, attrs=aligned)
     target = GPUTarget(*TARGET)
     backend = make_backend(target)
     chosen = {"num_warps": details["num_warps"], "debug": bool(function.debug), **options_for(backend)}
     if whole:
-        return triton.compile(ast, target=target, options=chosen)
+        compiled = triton.compile(ast, target=target, options=chosen)
+        if miscompiled := _MISCOMPILED.search(compiled.asm["ptx"]):
+            raise AssertionError(f"{miscompiled.group()}: ptxas of CUDA 12.8 may take its constant for 0")
+        return compiled
     from triton._C.libtriton import ir
 
     options = backend.parse_options({**chosen, **ast.parse_options()})

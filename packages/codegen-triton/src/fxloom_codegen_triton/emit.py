@@ -34,7 +34,7 @@ from fxloom_codegen_triton.tiles import Tiles, choose_tiles, needs_64_bits
 from fxloom_interfaces.codegen import KernelSource
 from fxloom_interfaces.dtypes import is_float
 from fxloom_interfaces.errors import PluginError
-from fxloom_interfaces.expr import Expr, is_static, print_expr, product
+from fxloom_interfaces.expr import Expr, FloorDiv, Mod, is_static, print_expr, product
 from fxloom_interfaces.program import (
     Accumulate,
     Axis,
@@ -146,12 +146,23 @@ class KernelEmitter:
         if self.kernel.inner:
             line(f"inner_count = {self.count_text(self.kernel.inner)}")
             if self.tiles.persistent:
-                line(f"inner = tl.arange(0, INNER_TILE)[None, :]{self.cast_index()}")
+                first = " + tl.multiple_of(tl.program_id(1), INNER_TILE)" if self.divides_inner() else ""  # that number is 0
+                line(f"inner = tl.arange(0, INNER_TILE)[None, :]{first}{self.cast_index()}")
                 if self.masks_inner:
                     line("inner_mask = inner < inner_count")
                 self.axes("inner", self.kernel.inner)
             else:
                 line(f"inner_lanes = tl.arange(0, INNER_TILE)[None, :]{self.cast_index()}")
+
+    def divides_inner(self) -> bool:
+        """Whether a number that is known to be below the tile's size is divided.
+
+        LLVM does that, and what follows, in 16 bits, two numbers at a time, and ptxas of CUDA 12.8 takes the constant of an `add.s16x2`
+        for 0 where one half of the result isn't used.
+        """
+        placed = [i for i in self.kernel.instructions() if isinstance(i, (Load, Store, IndexValue))]
+        found = [i.expr if isinstance(i, IndexValue) else i.index for i in placed]
+        return len(self.kernel.inner) > 1 or any(not isinstance(index, int) and index.has(FloorDiv, Mod) for index in found)
 
     def count_text(self, axes: tuple[Axis, ...]) -> str:
         """The number of points of the outer, or of the inner axes."""
