@@ -3,6 +3,7 @@
 from itertools import product
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,3 +71,14 @@ def test_others_are_left_whole(outer, reduced):
 def test_without_masks_a_prime_is_left_whole():
     assert split_fold(PLAIN, (1,), (65_537,), False) is None
     assert split_fold(WIDE, (1,), (65_537,), False, even=True) is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 64, 1000])
+@pytest.mark.parametrize("value", [0.1, -7.7, 123.456, 1e-30])
+def test_equal_elements_deviate_by_nothing(count, value):
+    """A deviation of the last place would be divided by in the gradient."""
+    from core_graphs import compiled
+
+    x = torch.full((3, count), value)
+    run = compiled(lambda x: torch.ops.aten.var.correction(x, [1], correction=1), x)
+    assert run.call([x])[0].tolist() == [0.0] * 3 and run.fallbacks == ()

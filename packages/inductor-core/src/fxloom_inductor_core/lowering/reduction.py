@@ -299,11 +299,17 @@ def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: b
         total = fold(cx, x, chosen, True, "sum", dtype=acc, acc_dtype=acc, load=wide)
         if total is NotImplemented:
             return NotImplemented
-        mean = _divided(cx, total, count, acc)
+        gone = {d % len(x.size) for d in chosen}
+        first = lambda index: tuple(0 if d in gone else i for d, i in enumerate(index))  # noqa: E731
+        value, center = wide, total
+        if correction:  # from the row's first element on, so that equal elements have a deviation of exactly 0, which may be divided by;
+            # normalizations, which take the plain variance, add to it first
+            value = lambda ops, index: ops.sub(wide(ops, index), wide(ops, first(index)))  # noqa: E731
+            center = fold(cx, x, chosen, True, "sum", dtype=acc, acc_dtype=acc, load=value)
+        mean = _divided(cx, center, count, acc)
 
         def deviation(ops: Any, index: Index) -> Any:
-            at = tuple(0 if d in {c % len(x.size) for c in chosen} else i for d, i in enumerate(index))
-            difference = ops.sub(wide(ops, index), mean.load(ops, at))
+            difference = ops.sub(value(ops, index), mean.load(ops, first(index)))
             return ops.mul(difference, difference)
 
         squares = fold(cx, x, chosen, keepdim, "sum", dtype=acc, acc_dtype=acc, load=deviation)
