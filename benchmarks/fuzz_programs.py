@@ -45,7 +45,7 @@ torch.where({m}, {a}, {b}) ; torch.where({m}, {s}, {a}) ; torch.where({a} > 0, {
 {i}.sum({d}) ; {i}.sum() ; {m}.sum({d}, keepdim=True) ; {i}.prod({d}) ; {i}.cumsum({d}) ; {a}.count_nonzero({d}) ; {i}.sum({d}, dtype=torch.int32) ; {a}.sort({d}, stable=True)[0]
 {a}.flip({d}) ; torch.cat([{a}, {b}], {d}) ; torch.cat([{a}, {a}[:1]]) ; torch.stack([{a}, {b}], {d}) ; {a}.roll(1, {d}) ; {a}.tril() ; {a}.triu(1) ; {a}.clone() ; {a}.contiguous() ; {a}.repeat_interleave(2, {d})
 F.pad({a}, (1, 2)) ; F.pad({a}, (1, 0, 0, 1), value=3) ; F.pad({a}, (-1, 1)) ; {a}.repeat(2, *[1] * ({a}.dim() - 1)) ; torch.cat([{a}.flatten(), {b}.flatten()]) ; F.pad({f}[None], (1, 1), mode='reflect') ; {a}.rot90()
-{a}.index_select({d}, {i}.flatten().long() % {a}.shape[{d}]) ; {a}[{i}.long() % {a}.shape[0]] ; {a}.gather({d}, {a}.argmax({d}, keepdim=True)) ; {a}[..., {i}.long() % {a}.shape[-1]] ; F.embedding({i}.long() % {f}.shape[0], {f})
+{a}.index_select({d}, {i}.flatten().long() % {a}.shape[{d}]) ; {a}[{i}.long() % {a}.shape[0]] ; {a}.gather({d}, {a}.argmax({d}, keepdim=True)) ; {a}[..., {i}.long() % {a}.shape[-1]] ; F.embedding({i}.long() % {f}.shape[0], F.pad({f}, (0, 1)))
 {a}.take_along_dim({i}.long() % {a}.shape[{d}], {d}) ; {a}.scatter({d}, {a}.argmin({d}, keepdim=True), 5) ; {a}.index_fill({d}, {i}.flatten()[:3].long() % {a}.shape[{d}], 2) ; {a}.index_copy(0, torch.arange({a}.shape[0], device={a}.device).flip(0), {a})
 torch.zeros_like({a}) ; torch.full_like({a}, 3) ; torch.arange({a}.shape[0], device={a}.device) ; {a}.new_ones({a}.shape) ; {a}.select_scatter({b}, {d}, 0) ; {a}.slice_scatter({a}[1:], 0, 1) ; {a}.diff(dim={d})
 """
