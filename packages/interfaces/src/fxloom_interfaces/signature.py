@@ -56,7 +56,8 @@ class OutputKind(Enum):
 @dataclass(frozen=True, slots=True)
 class InputSpec:
     """One placeholder. index: position among the caller's flat inputs (USER, PARAMETER, BUFFER, NUMBER), of the forward
-    output it belongs to (TANGENT, SAVED), or of the caller input whose storage it is (STORAGE); -1 for CONSTANT.
+    output it belongs to (TANGENT, SAVED; a TANGENT behind the last one belongs to a value that the graph does not return), or of the
+    caller input whose storage it is (STORAGE); -1 for CONSTANT.
 
     static_address: its memory stays where it is between calls. mutated: some output is its new value.
     constant: the tensor of a CONSTANT. of_input: the SAVED value is placeholder `index` of the forward graph, no output.
