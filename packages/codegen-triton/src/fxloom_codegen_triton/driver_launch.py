@@ -5,8 +5,7 @@ one for each parameter that isn't constant. None where only Triton's launcher wi
 cooperative grids, another driver than CUDA's.
 
 Triton's launcher asks the driver about each pointer, and makes a dictionary and a tuple on the way: some microseconds of a call that
-takes the driver two. The words of a launch lie in memory that belongs to the callable: it must not be called by two threads at once,
-which the interpreter's lock sees to, as it is held during the driver's call.
+takes the driver two. The words of a launch lie in memory of the thread's own, as another one may run between filling it and the call.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import ctypes
 import functools
 import re
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,20 +50,29 @@ def driver_launch(name: str, compiled: Any, words: int) -> DriverLaunch | None:
         return None  # Triton found one of them constant
     compiled.run  # noqa: B018  # loads it
     function, shared, threads = compiled.function, compiled.metadata.shared, 32 * compiled.metadata.num_warps
-    # behind the kernel's own parameters are addresses of scratch memory, which it does not use
-    memory = ctypes.create_string_buffer(8 * parameters)
-    start = ctypes.addressof(memory)
-    addresses = (ctypes.c_void_p * parameters)(*range(start, start + 8 * parameters, 8))
+    slots = _Slots(parameters)
     fill = struct.Struct(f"{words}q").pack_into
     launch = driver.cuLaunchKernel
 
     def run(programs: int, stream: int, values: Sequence[int]) -> None:
-        fill(memory, 0, *values)
-        error = launch(function, programs, 1, 1, threads, 1, 1, shared, stream, addresses, None)
+        fill(slots.memory, 0, *values)
+        error = launch(function, programs, 1, 1, threads, 1, 1, shared, stream, slots.addresses, None)
         if error:
             raise RuntimeError(f"CUDA can't launch kernel {name} ({programs} programs): {_message(driver, error)}")
 
     return run
+
+
+class _Slots(threading.local):
+    """A word of memory for each parameter, and the words' addresses. Made for each thread that launches the kernel.
+
+    Behind the kernel's own parameters are addresses of scratch memory, which it does not use.
+    """
+
+    def __init__(self, parameters: int) -> None:
+        self.memory = ctypes.create_string_buffer(8 * parameters)
+        start = ctypes.addressof(self.memory)
+        self.addresses = (ctypes.c_void_p * parameters)(*range(start, start + 8 * parameters, 8))
 
 
 def _is_plain(metadata: Any) -> bool:
