@@ -42,7 +42,7 @@ def choose_tiles(kernel: Kernel) -> Tiles:
         return Tiles(64, 32, 8, False)
     if is_static(inner_count) and int(inner_count) <= PERSISTENT_NUMEL:
         inner_tile = max(_power_of_two(int(inner_count)), 1)
-        outer_tile = max(1, min(64, 2048 // inner_tile))
+        outer_tile = 64 if columns and inner_tile <= _SHORT_ROW else max(1, min(64, 2048 // inner_tile))
         tile = outer_tile * inner_tile
         return Tiles(outer_tile, inner_tile, 4 if tile <= 2048 else 8 if tile <= 8192 else 16, True)
     if columns:

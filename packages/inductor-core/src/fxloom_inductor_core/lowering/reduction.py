@@ -71,7 +71,7 @@ def fold(
         return cx.reduce(kind, size, reduced, dtype, acc_dtype, x.device, body, result=result)
     halfway_dtype = acc_dtype if dtype != "bool" else "bool"
 
-    def element(ops: Any, outer: Index, position: Index) -> Any:
+    def element(ops: Any, outer: Index, position: Index, chunk: Index) -> Any:
         inside = split.inside(ops, position, reduced)
         if inside is None:
             return read(ops, place(outer, position))
@@ -83,21 +83,22 @@ def fold(
 
 def fold_chunks(
     cx: LoweringContext, x: AnyTensor, split: Split, size: Index, kind: ReductionKind, dtype: str, acc_dtype: str,
-    element: Callable[[Any, Index, Index], Any], result: int = 0,
+    element: Callable[[Any, Index, Index, Index], Any],
 ) -> Callable[[Any, Index], Any]:  # fmt: skip
-    """What reads the folds of the chunks, at (position in `size` + chunk). element: of a position in `size` and one in the fold's axes."""
+    """What reads the folds of the chunks, at (position in `size` + chunk). element: of a position in `size`, one in the fold's axes and
+    the chunk that it is in."""
     chunks = len(split.chunks)
     lead = len(size)
     if split.columns:
 
         def body(ops: Any, index: Index) -> Any:
             inner = split.place((*index[:chunks], *index[chunks + lead :]))
-            return element(ops, index[chunks : chunks + lead], inner)
+            return element(ops, index[chunks : chunks + lead], inner, index[:chunks])
 
-        stored = cx.reduce(kind, (*split.chunks, *size), split.rest, dtype, acc_dtype, x.device, body, result=result)
+        stored = cx.reduce(kind, (*split.chunks, *size), split.rest, dtype, acc_dtype, x.device, body)
         return lambda ops, index: stored.load(ops, (*index[lead:], *index[:lead]))
-    body = lambda ops, index: element(ops, index[:lead], split.place(index[lead:]))  # noqa: E731
-    return cx.reduce(kind, (*size, *split.chunks), split.rest, dtype, acc_dtype, x.device, body, result=result).load
+    body = lambda ops, index: element(ops, index[:lead], split.place(index[lead:]), index[lead : lead + chunks])  # noqa: E731
+    return cx.reduce(kind, (*size, *split.chunks), split.rest, dtype, acc_dtype, x.device, body).load
 
 
 def _identity(kind: str, dtype: str) -> bool | int | float:
@@ -322,15 +323,14 @@ def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: b
 
 
 def _moments(cx: LoweringContext, x: Any, dims: Sequence[int], keepdim: bool, acc: str) -> tuple[Any, Any] | None:
-    """(mean, sum of squared deviations) by Welford; None to take two passes, as over short rows and chunks of unequal lengths."""
+    """(mean, sum of squared deviations): of chunks by two passes over each, of others by Welford; None to take two passes over all, as
+    over short rows, and where chunks have unequal lengths."""
     able = _able(cx, x)
     gone = sorted({d % len(x.size) for d in dims})
     reduced = tuple(x.size[d] for d in gone)
     size = tuple(1 if d in gone else e for d, e in enumerate(x.size))
-    if "welford" not in able.reductions:
-        return None
     if split_fold(able, size, reduced, folds_columns(x, gone)) is None:
-        if product(reduced) <= able.two_pass_numel:
+        if product(reduced) <= able.two_pass_numel or "welford" not in able.reductions:
             return None
         mean = fold(cx, x, dims, keepdim, "welford", dtype=acc, acc_dtype=acc, load=_converted(x, acc), result=0)
         squares = fold(cx, x, dims, keepdim, "welford", dtype=acc, acc_dtype=acc, load=_converted(x, acc), result=1)
@@ -341,18 +341,26 @@ def _moments(cx: LoweringContext, x: Any, dims: Sequence[int], keepdim: bool, ac
     wide = _converted(x, acc)
     number, length = product(split.chunks), product(split.rest)
 
-    def element(ops: Any, outer: Index, position: Index) -> Any:
+    def element(ops: Any, outer: Index, position: Index, chunk: Index) -> Any:
         at = list(outer)
         for d, i in zip(gone, position, strict=True):
             at[d] = i
         return wide(ops, tuple(at))
 
-    means, parts = (fold_chunks(cx, x, split, size, "welford", acc, acc, element, result) for result in (0, 1))
-    mean = _divided(cx, cx.reduce("sum", size, split.chunks, acc, acc, x.device, means), number, acc)
+    def mean_of(ops: Any, index: Index) -> Any:
+        return ops.div(totals(ops, index), ops.constant(length, acc))
+
+    def spread(ops: Any, outer: Index, position: Index, chunk: Index) -> Any:
+        difference = ops.sub(element(ops, outer, position, chunk), mean_of(ops, (*outer, *chunk)))
+        return ops.mul(difference, difference)
+
+    totals = fold_chunks(cx, x, split, size, "sum", acc, acc, element)
+    parts = fold_chunks(cx, x, split, size, "sum", acc, acc, spread)
+    mean = _divided(cx, cx.reduce("sum", size, split.chunks, acc, acc, x.device, totals), number * length, acc)
     rank = len(size)
 
     def deviation(ops: Any, index: Index) -> Any:  # of a chunk: from its own mean, and of that mean from the mean of all
-        difference = ops.sub(means(ops, index), mean.load(ops, index[:rank]))
+        difference = ops.sub(mean_of(ops, index), mean.load(ops, index[:rank]))
         return ops.add(parts(ops, index), ops.mul(ops.constant(length, acc), ops.mul(difference, difference)))
 
     squares = cx.reduce("sum", size, split.chunks, acc, acc, x.device, deviation)
