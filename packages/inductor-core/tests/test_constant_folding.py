@@ -34,6 +34,8 @@ FOLDED: dict[str, Callable[[Tensor], Any]] = {
     "by an index, which might have been out of range": lambda x: x + torch.arange(6)[torch.arange(6).flip(0)],
     "one element": lambda x: x * torch.arange(6).sum(),
     "of other strides": lambda x: x @ torch.eye(6).mul(2).cumsum(0).t(),
+    "expanded": lambda x: x @ torch.arange(6.0).exp().expand(6, 6),
+    "overlapping": lambda x: x @ torch.arange(11.0).exp().unfold(0, 6, 1),
     "one of two results": lambda x: x + torch.arange(6).flip(0).sort()[1],
     "infinite": lambda x: x + torch.zeros(6, 6).masked_fill(torch.arange(36).view(6, 6).cumsum(0) > 20, -torch.inf),
 }

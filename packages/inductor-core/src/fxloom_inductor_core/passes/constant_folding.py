@@ -99,6 +99,12 @@ def _value(node: torch.fx.Node, known: dict[torch.fx.Node, Any]) -> torch.Tensor
     return value if isinstance(value, torch.Tensor) else None
 
 
+def _held(value: torch.Tensor) -> torch.Tensor:
+    """A copy of its own with the same strides; what `expand` repeats is there once."""
+    once = value[tuple(slice(0, 1) if step == 0 else slice(None) for step in value.stride())]
+    return torch.empty_strided(once.shape, once.stride(), dtype=value.dtype).copy_(once).expand(value.shape)
+
+
 def _constant(node: torch.fx.Node, value: torch.Tensor) -> torch.fx.Node:
     """The node that stands for `value`."""
     if value.numel() == 1 and not value.dtype.is_complex:
@@ -106,7 +112,7 @@ def _constant(node: torch.fx.Node, value: torch.Tensor) -> torch.fx.Node:
     root = node.graph.owning_module
     assert root is not None
     name = f"folded_{sum(1 for held, _ in root.named_buffers() if held.startswith('folded_'))}"
-    root.register_buffer(name, torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).copy_(value))
+    root.register_buffer(name, _held(value))
     with node.graph.inserting_before(node):
         made = node.graph.get_attr(name)
     meta.set_fake(made, meta.get_fake(node))

@@ -40,13 +40,21 @@ class Maker:
 
 def fake_result(target: Callable[..., Any] | str, args: Any, kwargs: Any) -> Any:
     """What a call gives, as fakes; as tensors, where nodes have those."""
-    args, kwargs = torch.fx.map_arg((args, kwargs), meta.get_fake)
+    args, kwargs = _plain(torch.fx.map_arg((args, kwargs), meta.get_fake))
     with torch.no_grad():
         if isinstance(target, str):
             return getattr(args[0], target)(*args[1:], **kwargs)
         if isinstance(target, torch._ops.OpOverload) and any(type(leaf) is FakeTensor for leaf in tree_leaves((args, kwargs))):
             return propagate(target, args, dict(kwargs))
         return target(*args, **kwargs)
+
+
+def _plain(value: Any) -> Any:
+    """Without the lists and dictionaries of FX, whose keys in tables are their items, which may be sizes that are not known."""
+    if isinstance(value, (list, tuple)):
+        made = [_plain(item) for item in value]
+        return made if isinstance(value, list) else tuple(made)
+    return {name: _plain(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def is_view(node: torch.fx.Node) -> bool:
