@@ -223,6 +223,39 @@ def test_what_is_no_attention_stays(case: str) -> None:
     check(NEGATIVE[case], *heads(), times=0)
 
 
+@pytest.mark.parametrize("keys", [2, S, 37])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_query_that_is_not_finite_gives_nan(dtype: torch.dtype, value: float, keys: int) -> None:
+    """The CPU's kernel passes NaN over among few scores."""
+    q, k, v = heads(dtype, keys=keys)
+    q[0, 1, 2, 3] = value
+    check(SPELLINGS["scale behind"], q, k, v)
+
+
+def test_a_result_of_minus_zero_stays_one() -> None:
+    q, k, _ = heads()
+    v = torch.full_like(k, -0.0)
+    with torch.no_grad():
+        assert fxloom.compile(SPELLINGS["scale behind"])(q, k, v).signbit().equal(SPELLINGS["scale behind"](q, k, v).signbit())
+
+
+@pytest.mark.parametrize("scale", [math.inf, -math.inf, math.nan, 1e30])
+def test_scores_beyond_all_bounds_stay(scale: float) -> None:
+    function = lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) * scale, -1) @ v  # noqa: E731
+    fxloom.reset()
+    with torch.no_grad():
+        got = fxloom.compile(function, fullgraph=True)(*heads())
+        assert torch.allclose(got, function(*heads()), equal_nan=True)
+    assert fired() == 0
+
+
+def test_one_key_stays() -> None:
+    q, k, v = heads(keys=1)
+    k[0, ..., 2] = -math.inf
+    check(SPELLINGS["scale behind"], q, k, v, times=0)
+
+
 def test_it_can_be_switched_off() -> None:
     check(SPELLINGS["scale behind"], *heads(), times=0, options={"disabled_passes": ["fuse_attention"]})
     check(SPELLINGS["scale behind"], *heads(), times=0, options={"numerics": "exact"})
@@ -296,6 +329,25 @@ def test_gradients_come_from_it(function: Callable[..., Tensor], rest: tuple[Any
     for got, plain, right in zip(found, trained(function, inputs, rest), exact, strict=True):
         assert (got.dtype, got.stride()) == (plain.dtype, plain.stride())
         close_as_eager(got, plain, right)
+
+
+@pytest.mark.usefixtures("fast_in_training")
+@pytest.mark.parametrize("layout", ["contiguous", "rows apart"])
+def test_gradients_of_matrices_lie_as_in_eager(layout: str) -> None:
+    """Derivatives of a product of two matrices follow the matrices' own layouts; those of batches don't."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(n, 2 * D, dtype=torch.bfloat16)[:, :D] for n in (L, S, S))
+    given = (q.contiguous(), k.contiguous(), v.contiguous()) if layout == "contiguous" else (q, k, v)
+
+    def gradients(function: Callable[..., Tensor]) -> list[Tensor]:
+        leaves = [one.detach().requires_grad_() for one in given]
+        return list(torch.autograd.grad(function(*leaves).float().cos().sum(), leaves))
+
+    fxloom.reset()
+    attention_of_one = lambda q, k, v: torch.softmax(q @ k.t() * SCALE, -1) @ v  # noqa: E731
+    found = gradients(fxloom.compile(attention_of_one, fullgraph=True))
+    assert fired() == 1
+    assert [one.stride() for one in found] == [one.stride() for one in gradients(attention_of_one)]
 
 
 @pytest.mark.usefixtures("fast_in_training")

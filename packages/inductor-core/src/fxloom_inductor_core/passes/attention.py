@@ -49,6 +49,8 @@ from fxloom_shapes.fake.sizes import statically_same_size
 
 #: scores (batch * heads * queries * keys) below which a call of the library costs more than it saves
 _FEW_SCORES = 2048
+#: above it scores are infinite, or lose to rounding what derivatives are made of
+_LARGEST_SCALE = 1e4
 #: queries * keys above which products by the processor's own instructions for half types are faster
 _MANY_PAIRS = 64 * 64
 
@@ -79,7 +81,8 @@ def _fuse(found: Attention, made_for: dict[torch.fx.Node, torch.fx.Node]) -> boo
     for operation, number in scores.symbolic:
         q = replace(q, node=make(operation, q.node, number))
     trains = meta.get_fake(found.root).requires_grad
-    query, key, value = (_in_four(make, operand, trains, operand is k) for operand in (q, k, v))
+    swapped = not _is_plain_matrix(k)
+    query, key, value = (_in_four(make, operand, trains, operand is k and swapped) for operand in (q, k, v))
     mask = _mask(make, scores, rank, meta.get_fake(q.node))
     if mask is not None and (trains or meta.get_fake(query).device.type != "cpu") and _may_fill_rows(scores):
         query, mask = _even_rows(make, query, mask)
@@ -87,6 +90,8 @@ def _fuse(found: Attention, made_for: dict[torch.fx.Node, torch.fx.Node]) -> boo
     if groups > 1:
         options["enable_gqa"] = True
     out = make(F.scaled_dot_product_attention, query, key, value, **options)
+    if meta.get_fake(query).device.type == "cpu":
+        out = make(torch.sub, out, _nothing_or_nan(make, query))
     out = make(torch.clone, out, memory_format=torch.contiguous_format)
     if rank == 3:
         out = make(torch.squeeze, out, 1)
@@ -132,8 +137,10 @@ def _fits(found: Attention) -> bool:
         (sizes[0][-1],), (sizes[2][-1],)
     ):
         return False
-    if any(_may_be_empty(extent) for size in sizes for extent in size):
+    if any(_may_be_empty(extent) for size in sizes for extent in size) or not abs(found.scores.scale) <= _LARGEST_SCALE:
         return False
+    if type(sizes[1][-2]) is int and sizes[1][-2] == 1:
+        return False  # the CPU's kernel gives 0 for a row of nothing but -inf, which one key may make
     if any(operand.last_stride() != 1 for operand in (q, k, v)):
         return False
     if not _has_strides_of(out, found):
@@ -274,6 +281,24 @@ def _in_four(make: Maker, operand: Operand, trains: bool, swapped: bool) -> torc
     if len(operand.order) == 2:
         return make(torch.unsqueeze, make(torch.unsqueeze, node, 0), 0)
     return node
+
+
+def _is_plain_matrix(operand: Operand) -> bool:
+    """Whether it is a contiguous matrix. Derivatives of products of matrices lie as the matrices do, those of batches don't."""
+    if len(operand.order) != 2:
+        return False
+    stride = meta.get_fake(operand.node).stride()
+    return statically_same_size(tuple(stride[axis] for axis in operand.order), (operand.sizes()[1], 1))
+
+
+def _nothing_or_nan(make: Maker, query: torch.fx.Node) -> torch.fx.Node:
+    """For each row 0, or NaN where the query is not finite, as every score of the row then is.
+
+    The CPU's kernel passes NaN over when it looks for a row's greatest score, and gives 0 where it finds none.
+    """
+    if meta.get_fake(query).requires_grad:
+        query = make("detach", query)
+    return make(torch.sum, make(torch.mul, query, 0.0), -1, keepdim=True)
 
 
 def _mask(make: Maker, scores: Scores, rank: int, query: torch.Tensor) -> torch.fx.Node | None:
