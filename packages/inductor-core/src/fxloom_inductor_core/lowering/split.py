@@ -70,6 +70,8 @@ def split_fold(able: Capabilities, size: Index, reduced: Index, columns: bool, *
             return None if even or not able.uneven_chunks else _cut(reduced, axes[0][0], -(-inner // _LENGTHS[0]), columns)
         return _cut(reduced, axes[0][0], inner // length, columns)
     wanted = min(wanted, inner // 64)  # enough for a chunk to be worth its result
+    if wanted < 2:
+        return None
     chunks = 1
     for place, (number, extent) in enumerate(axes):
         if chunks * extent >= wanted or place == len(axes) - 1:
