@@ -2,7 +2,7 @@
 
 In: the instructions of a stage, one after the other. Out: lines of C++ at the writer, and `texts`, what later instructions call each
 value. Invariant: a value is computed once, where it stands; only loads and operations that one statement uses move into it.
-The loops around bodies are the subclasses' (`rows`, `columns`, `scatters`).
+The loops around bodies are the subclasses' (`rows`, `columns`, `tiles`, `scatters`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from fxloom_codegen_cpp.spelling import convert, spell
 from fxloom_codegen_cpp.vector_math import FUNCTIONS_F64, function_name
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.expr import Expr, FloorDiv, Mod, bounds, print_expr, product, symbol
-from fxloom_interfaces.ops import StoreMode
 from fxloom_interfaces.program import (
     Accumulate,
     Axis,
@@ -183,17 +182,17 @@ class BodyEmitter:
                         Text(variable) if running_type(kind, dtype) == ctype(dtype) else Text(f"({ctype(dtype)}){variable}", ATOM - 1)
                     )
                     self.dtypes[result] = dtype
-                case Store(buffer=buffer, index=index, value=value, mode=mode):
-                    self._store(buffer, index, self.texts[value], mode)
+                case Store():
+                    self._store(instruction)
 
-    def _store(self, buffer: str, index: Expr, value: Text, mode: StoreMode) -> None:
-        address = self._address(buffer, index)
-        if mode is None:
-            self.out.line(f"{buffer}[{address}] = {value};")
+    def _store(self, store: Store) -> None:
+        element, value = self._element(store), self.texts[store.value]
+        if store.mode is None:
+            self.out.line(f"{element} = {value};")
             return
-        dtype, here = self.buffers[buffer].dtype, f"{buffer}_here"
-        self.out.line(f"{memory_type(dtype)}& {here} = {buffer}[{address}];")
-        self.out.line(f"{here} = {spell(_COMBINED[mode], [Text(here), value], dtype, [dtype, dtype])};")
+        dtype, here = self.buffers[store.buffer].dtype, f"{store.buffer}_here"
+        self.out.line(f"{memory_type(dtype)}& {here} = {element};")
+        self.out.line(f"{here} = {spell(_COMBINED[store.mode], [Text(here), value], dtype, [dtype, dtype])};")
 
     def _value(self, number: int, instruction: Load | IndexValue | Compute, text: Text, inline: bool = True) -> None:
         result, dtype = instruction.result, instruction.dtype
@@ -210,18 +209,19 @@ class BodyEmitter:
         self.texts[result] = Text(f"v{result}")
 
     def _load(self, load: Load) -> Text:
-        address = f"{load.buffer}[{self._address(load.buffer, load.index)}]"
-        value = Text(f"{address} != 0", EQUALITY) if load.dtype == "bool" else Text(address)
+        element = self._element(load)
+        value = Text(f"{element} != 0", EQUALITY) if load.dtype == "bool" else Text(element)
         if load.mask is None:
             return value
         zero = "0" if load.dtype != "bool" else "false"
         return Text(f"{self.texts[load.mask].at(LOGICAL_OR)} ? {value} : ({ctype(load.dtype)}){zero}", TERNARY)
 
-    def _address(self, buffer: str, index: Expr) -> str:
-        text = self._index(index)
-        if self.across and self.buffers[buffer].role == "scratch":
-            return f"({text}) * {LANES} + lane"
-        return text
+    def _element(self, access: Load | Store) -> str:
+        """What a load reads, or a store writes."""
+        address = self._index(access.index)
+        if self.across and self.buffers[access.buffer].role == "scratch":
+            address = f"({address}) * {LANES} + lane"
+        return f"{access.buffer}[{address}]"
 
     def _index(self, expr: Expr) -> str:
         functions = {**_EXTREMES, **(_PLAIN if self._nonnegative(expr) else _SIGNED)}

@@ -3,10 +3,11 @@
 In: a `Kernel` and the name of the function. Out: its text; PluginError for what C++ has no spelling of. Invariant: the same kernel
 gives the same bytes, on every machine; what differs between processors stands in the prelude and in the compiler's flags.
 
-Scalar bodies inside `omp simd` loops: the compiler makes the vectors, the text stays what the kernel says. Three shapes:
+Scalar bodies inside `omp simd` loops: the compiler makes the vectors, the text stays what the kernel says. Four shapes:
 - lanes along the last inner axis (rows are contiguous): one outer point at a time;
 - lanes along the last outer axis (columns are contiguous): LANES outer points at a time; a value that a later stage reads is an
   array with an element for each lane;
+- tiles of the last outer axis and another one (no inner axes, some tensors are contiguous along the other);
 - scatters: no two threads write one element, and points that meet at one follow each other in order.
 
 The function takes its arguments as an array of 64-bit integers (addresses, then sizes) and returns 0, or which kinds of errors
@@ -21,6 +22,7 @@ from fxloom_codegen_cpp.columns import ColumnEmitter
 from fxloom_codegen_cpp.dtypes import memory_type
 from fxloom_codegen_cpp.rows import RowEmitter
 from fxloom_codegen_cpp.scatters import ScatterEmitter
+from fxloom_codegen_cpp.tiles import TileEmitter, tiling_of
 from fxloom_interfaces.expr import product
 from fxloom_interfaces.program import Kernel
 
@@ -30,7 +32,7 @@ def emit_kernel(kernel: Kernel, name: str, linkage: str = 'extern "C"') -> str:
     return _Emitter(kernel, name).emit(linkage)
 
 
-class _Emitter(RowEmitter, ColumnEmitter, ScatterEmitter):
+class _Emitter(RowEmitter, ColumnEmitter, TileEmitter, ScatterEmitter):
     """The function around the loops, and loops without inner axes."""
 
     def emit(self, linkage: str) -> str:
@@ -62,6 +64,10 @@ class _Emitter(RowEmitter, ColumnEmitter, ScatterEmitter):
         if not axes:
             with self.out.block("{"):
                 self._body(0, stage)
+            return
+        tiling = tiling_of(self.kernel)
+        if tiling is not None:
+            self._tiled(tiling)
             return
         head, last = axes[:-1], axes[-1]
         rows = product(a.size for a in head)
