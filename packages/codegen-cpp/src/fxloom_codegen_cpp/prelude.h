@@ -135,18 +135,24 @@ FXLOOM_INLINE ExpParts exp_parts(float x) {
     return {n, madd(n, 2.12194440e-4f, madd(n, -0.693359375f, x))};
 }
 
-// 1.0 ulp. e^x = 2^n e^r
+// 1.0 ulp. e^x = 2^n e^r. Integer operations hold |x| to 104, where results are 0 or infinite: of comparisons of x GCC would make
+// three copies of all that follows, two of them for constants.
 FXLOOM_INLINE float exp_f32(float x) {
-    x = x < -104.0f ? -104.0f : x;
-    x = x > 89.0f ? 89.0f : x;
-    const ExpParts parts = exp_parts(x);
-    const float r = parts.r;
+    const int bits = f32_to_bits(x), size = bits & 0x7fffffff, limit = 0x42d00000;
+    const float held = bits_to_f32((size < limit ? size : limit) | (bits & (int)0x80000000));
+    const float shifted = held * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the low bits are n
+    const float n = shifted - 12582912.0f;
+    const float r = madd(n, 2.12194440e-4f, madd(n, -0.693359375f, held));
     float p = 0.00138131424f;
     p = madd(p, r, 0.00836941904f);
     p = madd(p, r, 0.0416684568f);
     p = madd(p, r, 0.166665148f);
     p = madd(p, r, 0.499999931f);
-    return times_power_of_2(madd(p, r * r, r) + 1.0f, (int)parts.n);
+    p = madd(p, r * r, r) + 1.0f;
+    // times 2^n in two steps, so that results near 0 round once; the shifts leave the low bits of n alone
+    const unsigned both = (unsigned)f32_to_bits(shifted), half = both >> 1;
+    const float y = bits_to_f32((int)((unsigned)f32_to_bits(p) + (half << 23))) * bits_to_f32((int)((both - half + 127u) << 23));
+    return x != x ? x : y;
 }
 
 // 1.0 ulp
