@@ -36,6 +36,20 @@ def test_exact_is_bit_by_bit_eagers(dtype: torch.dtype) -> None:
     assert not fxloom.stats().fallbacks
 
 
+@pytest.mark.parametrize("function", [F.silu, F.mish, F.gelu, F.hardswish, F.softplus, F.logsigmoid, F.elu], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_derivatives_of_activations_are_rounded_once(function: Callable[..., Any], dtype: torch.dtype) -> None:
+    """Near their zeros too: torch defines some by operators that would round each step, and has kernels that don't."""
+
+    def gradient(call: Callable[..., Any], wide: bool) -> torch.Tensor:
+        x = torch.linspace(-6, 6, 4096).to(dtype).to(torch.float64 if wide else dtype).requires_grad_()
+        return torch.autograd.grad(call(x), x, torch.ones_like(x))[0].double()
+
+    truth = gradient(function, True)
+    ours, eagers = [(gradient(call, False) - truth).abs() / (truth.abs() + 1e-3) for call in (fxloom.compile(function), function)]
+    assert ours.max() <= 1.2 * eagers.max() and ours.mean() <= 1.2 * eagers.mean()
+
+
 def test_exact_training_draws_and_rounds_as_eager_does() -> None:
     def step(model: torch.nn.Module, x: torch.Tensor, forward: Callable[..., Any]) -> list[torch.Tensor]:
         torch.manual_seed(3)

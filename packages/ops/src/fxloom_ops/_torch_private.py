@@ -36,9 +36,17 @@ def fake_kernel(op: Any) -> Callable[..., Any] | None:
 
 
 def composite(op: Any) -> bool:
-    """True when the operator is defined by other operators (CompositeImplicitAutograd), so `op.decompose` works."""
+    """True when the operator is defined by other operators (CompositeImplicitAutograd), so `op.decompose` works.
+
+    Derivatives that devices have kernels for (`silu_backward`, `mish_backward`) are not, although other devices get them so: the
+    kernels compute half types in float32, where the definition rounds after each step.
+    """
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    name = op.name()
     try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))
+        return bool(has_kernel(name, "CompositeImplicitAutograd")) and not (
+            op._schema.name.endswith("_backward") and has_kernel(name, "CPU")
+        )
     except RuntimeError:  # of TorchScript's own, as `aten.size`: the dispatcher doesn't know them
         return False
 
