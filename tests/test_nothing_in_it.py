@@ -36,3 +36,14 @@ def test_without_elements(program: Callable[[Tensor], Tensor]) -> None:
         x = torch.randn(size)
         assert outcome(fxloom.compile(program), x) == outcome(program, x)
     assert all("adaptive" in name for name in fxloom.stats().fallbacks)  # most of those raise
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("size", [(0, 10_000), (0, 100_000)])
+def test_folds_of_many_elements_for_no_points(size: tuple[int, int]) -> None:
+    """As many chunks as points divide among processors."""
+    fxloom.reset()
+    x = torch.randn(size)
+    for program in (lambda x: x.var(1), lambda x: x.std(1, keepdim=True), lambda x: F.layer_norm(x, size[1:]), lambda x: x.amax(1)):
+        assert outcome(fxloom.compile(program, fullgraph=True), x) == outcome(program, x)
+    assert set(fxloom.stats().fallbacks) <= {"aten.native_layer_norm", "aten.amax"}

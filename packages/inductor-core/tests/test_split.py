@@ -44,7 +44,7 @@ def test_chunks_cover_every_element_once(reduced, outer, columns, able, even):
 @pytest.mark.parametrize("reduced", [(2, 33), (600,), (512, 1)])
 def test_one_chunk_is_none(reduced):
     able = Capabilities(parallelism=4, enough_rows=64, column_tile=8, uneven_chunks=True)
-    for outer in (1, 31, 60, 500):
+    for outer in (0, 1, 31, 60, 500):
         for columns in (False, True):
             split = split_fold(able, (outer,), reduced, columns)
             assert split is None or numel(split.chunks) > 1

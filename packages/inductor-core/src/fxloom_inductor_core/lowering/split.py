@@ -57,7 +57,7 @@ def split_fold(able: Capabilities, size: Index, reduced: Index, columns: bool, *
     """How to fold `reduced` for each point of `size`. even: all chunks have to have the same length."""
     outer, inner = product(size), product(reduced)
     columns = columns and able.column_tile > 1
-    if not isinstance(outer, int) or not isinstance(inner, int) or inner < (_MIN_COLUMN_NUMEL if columns else _MIN_NUMEL):
+    if not isinstance(outer, int) or not isinstance(inner, int) or not outer or inner < (_MIN_COLUMN_NUMEL if columns else _MIN_NUMEL):
         return None
     together = able.column_tile if columns else 1
     if outer >= (able.enough_rows or able.parallelism) * together:
