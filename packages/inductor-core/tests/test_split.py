@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fxloom_inductor_core.lowering.reduction import _identity
 from fxloom_inductor_core.lowering.split import split_fold
 from fxloom_interfaces.codegen import Capabilities
 from fxloom_interfaces.expr import product as numel
@@ -91,3 +92,14 @@ def test_equal_elements_deviate_by_nothing(count, value):
     x = torch.full((3, count), value)
     run = compiled(lambda x: torch.ops.aten.var.correction(x, [1], correction=1), x)
     assert run.call([x])[0].tolist() == [0.0] * 3 and run.fallbacks == ()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("kind", ["max", "min", "sum", "prod", "any", "all"])
+def test_what_pads_the_last_chunk_changes_no_fold(kind, dtype):
+    kind, dtype = (kind, dtype) if kind in ("max", "min") or dtype != "bool" else ({"sum": "any", "prod": "all"}.get(kind, kind), "bool")
+    values = torch.tensor([0, 1, 7]).to(getattr(torch, dtype))
+    for value in values:
+        padded = torch.stack([value, torch.tensor(_identity(kind, dtype)).to(value.dtype)])
+        found = getattr(padded, {"max": "amax", "min": "amin"}.get(kind, kind))(0)
+        assert found == (value.bool() if kind in ("any", "all") else value)

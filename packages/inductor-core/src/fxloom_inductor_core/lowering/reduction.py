@@ -112,6 +112,8 @@ def _identity(kind: str, dtype: str) -> bool | int | float:
             return int(kind == "prod")
     if is_float(dtype):
         return -math.inf if kind == "max" else math.inf
+    if dtype == "bool":
+        return kind == "min"
     info = torch.iinfo(getattr(torch, dtype))
     return info.min if kind == "max" else info.max
 
