@@ -88,3 +88,19 @@ def test_fast_rounds_once_between_operators(dtype: torch.dtype) -> None:
 def test_an_unknown_name_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="unknown numerics 'exakt'; did you mean 'exact'"):
         fxloom.compile(torch.sin, options={"numerics": "exakt"})
+
+
+def test_halves_convert_as_in_eager() -> None:
+    """All patterns to float32; and to float16 what lies on them, between them and beside the middles."""
+    halves = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    wide = halves.float()
+    fxloom.reset()
+    assert torch.equal(fxloom.compile(lambda x: x.float())(halves).nan_to_num(1e9), wide.nan_to_num(1e9))
+    middles = (wide[:-1].double() + wide[1:].double()).div(2).float()
+    above, below = (torch.nextafter(middles, torch.tensor(end)) for end in (float("inf"), -float("inf")))
+    values = torch.cat([wide, middles, above, below, torch.tensor([65519.99, 65520.0, 1e9, 2.0**-25, 2.0**-25 * 1.0001, -0.0])])
+    for given in (values, values.double()):
+        found, expected = fxloom.compile(lambda x: x.half())(given), given.half()
+        same = (found.view(torch.int16) == expected.view(torch.int16)) | (found.isnan() & expected.isnan())
+        assert bool(same.all())
+    assert not fxloom.stats().fallbacks

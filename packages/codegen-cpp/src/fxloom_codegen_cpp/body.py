@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fxloom_codegen_common.scatter import scatters
 from fxloom_codegen_common.text import ATOM, EQUALITY, LOGICAL_OR, TERNARY, Text, call
 from fxloom_codegen_common.writer import SourceWriter
-from fxloom_codegen_cpp.dtypes import ctype, literal, memory_type
+from fxloom_codegen_cpp.dtypes import HALVES, ctype, literal, memory_type
 from fxloom_codegen_cpp.folds import accumulators, fold_text, is_float_sum, running_type, wider
 from fxloom_codegen_cpp.lanes import LANES, lanes_across
 from fxloom_codegen_cpp.spelling import convert, spell
@@ -55,7 +55,7 @@ def _is_vector_call(instruction: Instruction) -> bool:
     no vectors of loops with a call in one arm."""
     if not isinstance(instruction, Compute):
         return False
-    dtype = "float32" if instruction.dtype in ("float16", "bfloat16") else instruction.dtype
+    dtype = "float32" if instruction.dtype in HALVES else instruction.dtype
     return instruction.op == "remainder" or function_name(instruction.op, dtype) is not None
 
 

@@ -19,11 +19,15 @@ CTYPES: dict[str, str] = {
     "int16": "short",
     "int32": "int",
     "int64": "i64",
-    "float16": "_Float16",
+    "float16": "u16",
     "bfloat16": "u16",
     "float32": "float",
     "float64": "double",
 }
+
+
+#: dtype -> functions of the prelude from its 16 bits to a float, and back. GCC makes no vectors of conversions of `_Float16`.
+HALVES: dict[str, tuple[str, str]] = {"float16": ("f16_to_f32", "f32_to_f16"), "bfloat16": ("bf16_to_f32", "f32_to_bf16")}
 
 
 def memory_type(dtype: str) -> str:
@@ -73,9 +77,7 @@ def literal(value: bool | float, dtype: str) -> str:
         return _special(value, "", "") or _decimal(float(value), "")
     if dtype == "float32":
         return _special(value, "f", "") or _decimal(_as_float32(float(value)), "f")
-    if dtype == "float16":
-        return f"(_Float16){literal(value, 'float32')}"
-    return f"f32_to_bf16({literal(value, 'float32')})"
+    return f"{HALVES[dtype][1]}({literal(value, 'float32')})"
 
 
 def _integer(value: int, dtype: str) -> str:

@@ -20,6 +20,23 @@ int fxloom_zero = 0;
 FXLOOM_INLINE float bits_to_f32(int bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
 FXLOOM_INLINE int f32_to_bits(float value) { int bits; __builtin_memcpy(&bits, &value, 4); return bits; }
 
+// float16 by arithmetic on integers, of which GCC makes vectors. Numbers below 2^-14 have no leading one in their bits: they are
+// sums with a float whose last place is theirs.
+FXLOOM_INLINE float f16_to_f32(u16 value) {
+    const unsigned parts = (unsigned)(value & 0x7fff) << 13, exponent = parts & 0x0f800000u;
+    const unsigned small = (unsigned)f32_to_bits(bits_to_f32((int)(parts + 0x38800000u)) - bits_to_f32(0x38800000));
+    const unsigned normal = parts + (exponent == 0x0f800000u ? 0x70000000u : 0x38000000u);
+    return bits_to_f32((int)((exponent ? normal : small) | (unsigned)(value & 0x8000) << 16));
+}
+FXLOOM_INLINE u16 f32_to_f16(float value) {
+    const unsigned bits = (unsigned)f32_to_bits(value), parts = bits & 0x7fffffffu;
+    const unsigned small = (unsigned)f32_to_bits(bits_to_f32((int)parts) + 0.5f) - 0x3f000000u;
+    const unsigned normal = (parts - 0x38000000u + 0xfffu + (parts >> 13 & 1u)) >> 13;
+    const unsigned large = parts > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    const unsigned found = parts >= 0x47800000u ? large : parts < 0x38800000u ? small : normal;
+    return (u16)(found | bits >> 16 & 0x8000u);
+}
+
 // bfloat16 lies in memory as the upper half of a float32.
 FXLOOM_INLINE float bf16_to_f32(u16 value) { return bits_to_f32((int)((unsigned)value << 16)); }
 FXLOOM_INLINE u16 f32_to_bf16(float value) {

@@ -24,7 +24,7 @@ from fxloom_codegen_common.text import (
     infix,
     prefix,
 )
-from fxloom_codegen_cpp.dtypes import ctype, literal
+from fxloom_codegen_cpp.dtypes import HALVES, ctype, literal
 from fxloom_codegen_cpp.vector_math import function_name
 from fxloom_interfaces.dtypes import dtype_info
 from fxloom_interfaces.errors import PluginError
@@ -71,7 +71,7 @@ def spell(op: str, args: Sequence[Text], dtype: str, operand_dtypes: Sequence[st
     if op in _RANDOM:
         return call(f"philox_{op}", *args)
     kind = operand_dtypes[0]
-    if kind in ("float16", "bfloat16") and op not in ("eq", "ne"):
+    if kind in HALVES:
         wide = [convert(a, kind, "float32") for a in args]
         result = dtype if dtype != kind else "float32"
         return convert(spell(op, wide, result, ["float32"] * len(args)), result, dtype)
@@ -104,17 +104,13 @@ def convert(value: Text, source: str, target: str) -> Text:
     """`value` converted from dtype `source` to `target`."""
     if source == target:
         return value
-    if target == "bool":
-        if source == "bfloat16":
-            value = convert(value, source, "float32")
-        return infix("!=", EQUALITY, value, Text("0"))
-    if source == "bfloat16":
-        wide = call("bf16_to_f32", value)
+    if source in HALVES:
+        wide = call(HALVES[source][0], value)
         return wide if target == "float32" else convert(wide, "float32", target)
-    if target == "bfloat16":
-        return call("f32_to_bf16", convert(value, source, "float32"))
-    if target == "float16" and source == "float64":  # by way of float32, as torch does
-        value = convert(value, source, "float32")
+    if target in HALVES:  # by way of float32, as torch does
+        return call(HALVES[target][1], convert(value, source, "float32"))
+    if target == "bool":
+        return infix("!=", EQUALITY, value, Text("0"))
     if _is_float(source) and dtype_info(target).kind in ("int", "uint"):
         if dtype_info(target).nbytes < 4:  # what does not fit wraps, as in torch's kernels
             return Text(f"({ctype(target)})(int){value.at(UNARY)}", UNARY)
