@@ -305,8 +305,8 @@ def variance(cx: LoweringContext, x: Any, dims: Any, correction: Any, keepdim: b
         gone = {d % len(x.size) for d in chosen}
         first = lambda index: tuple(0 if d in gone else i for d, i in enumerate(index))  # noqa: E731
         value, center = wide, total
-        if correction:  # from the row's first element on, so that equal elements have a deviation of exactly 0, which may be divided by;
-            # normalizations, which take the plain variance, add to it first
+        if correction and isinstance(count, int):  # from the row's first element on, which a row of unknown length may lack: equal
+            # elements then deviate by exactly 0, and the deviation may be divided by; normalizations, with none, add to it first
             value = lambda ops, index: ops.sub(wide(ops, index), wide(ops, first(index)))  # noqa: E731
             center = fold(cx, x, chosen, True, "sum", dtype=acc, acc_dtype=acc, load=value)
         mean = _divided(cx, center, count, acc)
