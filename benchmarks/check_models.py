@@ -24,7 +24,6 @@ import copy
 import json
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,7 +33,7 @@ import capture_models
 import torch
 from capture_models import ARCHITECTURES, Architecture, flat_tensors, make
 from programs import PROGRAMS
-from workers import run_all, serve
+from workers import caught, run_all, serve
 
 #: twenty-five kinds of Hugging Face models
 HUGGING_FACE = (
@@ -347,16 +346,7 @@ def work(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-
-    def run(name: str, mode: str, dtype: str) -> Outcome:
-        try:
-            return check(name, mode, dtype, options)
-        except Exception as error:
-            traceback.print_exc()
-            text = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
-            return Outcome(name, mode, dtype, "died" if "CUDA error" in text else "raised", text)
-
-    serve(run)
+    serve(caught(lambda name, mode, dtype: check(name, mode, dtype, options), Outcome))
 
 
 def tell(record: Outcome) -> None:

@@ -50,9 +50,10 @@ from typing import Any
 
 import torch
 from check_models import MODELS, as_dtype, build, judged, loss_of, other_inputs, references, smooth, without_dropout
+from kernels import seconds
 from model_tables import PEER, Measured, Outcome, family, summary, told, write
 from training import peak_bytes
-from workers import run_all, serve
+from workers import caught, run_all, serve
 
 #: modes that are worth their seconds, by device and run; `freezing` is an option
 COMPILE_MODES = {
@@ -123,22 +124,11 @@ class Timer:
     """Milliseconds of calls on one device."""
 
     def __init__(self, device: str) -> None:
-        self.cuda = device.startswith("cuda")
+        self.device = device
 
     def call(self, call: Call, repeats: int) -> float:
         """Of one of so many."""
-        if not self.cuda:
-            start = time.perf_counter()
-            for _ in range(repeats):
-                call()
-            return (time.perf_counter() - start) * 1e3 / repeats
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(repeats):
-            call()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / repeats
+        return seconds(call, self.device, repeats) * 1e3
 
     def return_of(self, call: Call) -> float:
         """Until a call returns that finds the device idle."""
@@ -295,7 +285,7 @@ def interleaved(steps: dict[str, Callable[[], None]], options: argparse.Namespac
             if repeats > 1:
                 steps[label]()
             found[label].append(timer.call(steps[label], repeats))
-            if timer.cuda:
+            if timer.device != "cpu":
                 returned[label].append(timer.return_of(steps[label]))
     return found, returned
 
@@ -357,16 +347,7 @@ def work(options: argparse.Namespace) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     pay_once(options)
-
-    def run(name: str, mode: str, dtype: str) -> Outcome:
-        try:
-            return measure(name, mode, dtype, options)
-        except Exception as error:
-            traceback.print_exc()
-            text = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
-            return Outcome(name, mode, dtype, "died" if "CUDA error" in text else "raised", text)
-
-    serve(run)
+    serve(caught(lambda name, mode, dtype: measure(name, mode, dtype, options), Outcome))
 
 
 def chosen(only: str) -> list[str]:

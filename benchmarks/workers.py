@@ -16,11 +16,26 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+
+def caught(run: Callable[..., Any], outcome: Callable[..., Any]) -> Callable[..., Any]:
+    """`run`, for which an error is an outcome too: `outcome(*case, kind, text)`, of kind "died" where the device is lost."""
+
+    def safely(*case: str) -> Any:
+        try:
+            return run(*case)
+        except Exception as error:
+            traceback.print_exc()
+            text = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+            return outcome(*case, "died" if "CUDA error" in text else "raised", text)
+
+    return safely
 
 
 def serve(run: Callable[..., Any]) -> None:
