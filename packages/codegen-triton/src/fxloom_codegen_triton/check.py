@@ -65,12 +65,11 @@ def _compile(function: Any, source: KernelSource, whole: bool) -> Any:
 
     details = source.details
     names = function.arg_names
+    constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
     if "grouped" in details:  # a table and its number of rows
-        constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
         constants["ALIGNMENT"] = ALIGNMENT
         types = ["*i64", "i32"]
     else:
-        constants = {"OUTER_TILE": details["outer_tile"], **({"INNER_TILE": details["inner_tile"]} if details["inner_tile"] else {})}
         types = [f"*{_pointee(dtype)}" for dtype in details["buffers"]] + ["i32"] * len(details["sizes"])
     types += ["constexpr"] * len(constants)
     aligned = {(place,): [["tt.divisibility", ALIGNMENT]] for place, kind in enumerate(types) if kind.startswith("*")}  # as at launches

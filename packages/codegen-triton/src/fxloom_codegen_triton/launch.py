@@ -61,7 +61,7 @@ class Launcher:
         self._compiled = self._compile()
 
     def _compile(self) -> Any:
-            # Sizes as Triton types them: an int that fits 32 bits. 17 has none of the properties that Triton specialises on.
+        # Sizes as Triton types them: an int that fits 32 bits. 17 has none of the properties that Triton specialises on.
         arguments = [getattr(torch, dtype) for dtype in self.buffers] + [17] * len(self.sizes)
         try:
             return self.function.warmup(*arguments, *self.constants, grid=(1,), **self.keywords)
@@ -78,12 +78,12 @@ class Launcher:
         programs = self._static_programs or self.programs(sizes)
         launch = self._launches.get(index) if index in self._launches else self._load(index)
         if launch is not None:
-            words = [tensor.data_ptr() for tensor in args] if not sizes else [_word(argument) for argument in args]
-            aligned = 0
-            for word in words if not sizes else words[: len(self.buffers)]:
-                aligned |= word
-            if not aligned % ALIGNMENT and all(-_INT32 <= size < _INT32 for size in sizes):
-                launch(programs, current_stream(index), words)
+            addresses = [tensor.data_ptr() for tensor in args[: len(self.buffers)]]
+            bits = 0
+            for address in addresses:
+                bits |= address
+            if not bits % ALIGNMENT and all(-_INT32 <= size < _INT32 for size in sizes):
+                launch(programs, current_stream(index), [*addresses, *sizes])
                 return
         with LOADING:  # it may be the first of its kind
             self.function[(programs, 1, 1)](*args, *self.constants, **self.keywords)
@@ -100,10 +100,6 @@ class Launcher:
         """The compiled form; for each further device one of its own, as a form is loaded once."""
         form = self._compiled
         return form if not self._launches else type(form)(form.src, form.metadata_group, form.hash)
-
-
-def _word(argument: Any) -> int:
-    return argument if type(argument) is int else int(argument.data_ptr())
 
 
 def refusal(name: str, error: Exception) -> ToolchainError:

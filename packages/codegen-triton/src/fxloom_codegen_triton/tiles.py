@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fxloom_codegen_triton.capabilities import PERSISTENT_NUMEL
-from fxloom_interfaces.expr import bounds, free_symbols, is_static, product, stride_of, symbol
+from fxloom_interfaces.expr import bounds, folds_columns, is_static, product, symbol
 from fxloom_interfaces.program import Kernel, Load, Store
 
 #: Elements of a fold of columns whose rows stay in registers: with short rows a tile spans enough columns for whole sectors.
@@ -37,16 +37,16 @@ def choose_tiles(kernel: Kernel) -> Tiles:
         small = is_static(numel) and int(numel) < 1 << 17
         return Tiles(256 if small else 1024, 0, 4, False)
     inner_count = product([axis.size for axis in kernel.inner])
-    columns = _rows_are_strided(kernel)
-    if columns and not _is_small(kernel):
+    persistent = is_static(inner_count) and int(inner_count) <= PERSISTENT_NUMEL
+    loads = [i.index for i in kernel.instructions() if isinstance(i, Load)]
+    columns = folds_columns(loads, *([symbol(axis.name) for axis in axes] for axes in (kernel.outer, kernel.inner)))
+    if columns and not (persistent and _is_small(kernel)):
         return Tiles(64, 32, 8, False)
-    if is_static(inner_count) and int(inner_count) <= PERSISTENT_NUMEL:
+    if persistent:
         inner_tile = max(_power_of_two(int(inner_count)), 1)
         outer_tile = 64 if columns and inner_tile <= _SHORT_ROW else max(1, min(64, 2048 // inner_tile))
         tile = outer_tile * inner_tile
         return Tiles(outer_tile, inner_tile, 4 if tile <= 2048 else 8 if tile <= 8192 else 16, True)
-    if columns:
-        return Tiles(64, 32, 8, False)
     return Tiles(1, 2048, 8, False)
 
 
@@ -58,19 +58,6 @@ def _is_small(kernel: Kernel) -> bool:
 
 def _power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
-
-
-def _rows_are_strided(kernel: Kernel) -> bool:
-    """Whether most loads of one element for each point are contiguous along the outer axes and not along the inner ones."""
-    if not kernel.outer:
-        return False
-    votes = 0
-    outer, inner = symbol(kernel.outer[-1].name), symbol(kernel.inner[-1].name)
-    folded = {symbol(axis.name) for axis in kernel.inner}
-    for instruction in kernel.instructions():
-        if isinstance(instruction, Load) and outer in (moving := free_symbols(instruction.index)) and not folded.isdisjoint(moving):
-            votes += (stride_of(instruction.index, outer) == 1) - (stride_of(instruction.index, inner) == 1)
-    return votes > 0
 
 
 def needs_64_bits(kernel: Kernel) -> bool:

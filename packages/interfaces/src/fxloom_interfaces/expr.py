@@ -9,7 +9,7 @@ This module imports SymPy; nothing that `import fxloom_interfaces` reaches impor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
@@ -234,6 +234,18 @@ def stride_of(expr: Expr, axis: sympy.Symbol) -> Expr | None:
         return 0
     step = normalize(sympy.expand(expr.xreplace({axis: axis + 1}) - expr))
     return None if axis in free_symbols(step) or not _is_polynomial(step) else step
+
+
+def folds_columns(indices: Iterable[Expr], outer: Sequence[sympy.Symbol], inner: Sequence[sympy.Symbol]) -> bool:
+    """Whether most of these reads, as far as they take one element for each point, step through memory along the outer axes.
+
+    outer, inner: axes of a fold and of what is folded, innermost last.
+    """
+    if not outer or not inner:
+        return False
+    folded = set(inner)
+    moving = [index for index in indices if outer[-1] in free_symbols(index) and not folded.isdisjoint(free_symbols(index))]
+    return sum((stride_of(index, outer[-1]) == 1) - (stride_of(index, inner[-1]) == 1) for index in moving) > 0
 
 
 def _is_polynomial(expr: Expr) -> bool:

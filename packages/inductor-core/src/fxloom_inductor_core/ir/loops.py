@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from fxloom_interfaces.expr import Expr, free_symbols, simplify, stride_of, substitute
+from fxloom_interfaces.expr import Expr, folds_columns, free_symbols, simplify, substitute
 from fxloom_interfaces.program import (
     Accumulate,
     IndexValue,
@@ -60,12 +60,7 @@ class Loop:
 
     def folds_columns(self) -> bool:
         """Whether most loads of one element for each point step through memory along the outer axes."""
-        if not self.outer or not self.inner:
-            return False
-        (outer, _), (inner, _) = self.outer[-1], self.inner[-1]
-        folded = {symbol for symbol, _ in self.inner}
-        indices = [index for _, index in self.reads() if outer in free_symbols(index) and not folded.isdisjoint(free_symbols(index))]
-        return sum((stride_of(index, outer) == 1) - (stride_of(index, inner) == 1) for index in indices) > 0
+        return folds_columns((index for _, index in self.reads()), [s for s, _ in self.outer], [s for s, _ in self.inner])
 
     def symbols(self) -> list[str]:
         """Names of all symbols in extents and indices, axes among them."""

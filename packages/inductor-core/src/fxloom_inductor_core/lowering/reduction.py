@@ -128,7 +128,7 @@ def _fold_of_none(cx: LoweringContext, x: AnyTensor, gone: list[int], keepdim: b
         return NotImplemented
     kept = [d for d in range(len(x.size)) if d not in gone]
     size = tuple(1 if d in gone else e for d, e in enumerate(x.size)) if keepdim else tuple(x.size[d] for d in kept)
-    value = int(kind in ("prod", "all"))
+    value = _identity(kind, dtype)
     return cx.compute(size, dtype, x.device, lambda ops, index: ops.constant(value, dtype), ops=0)
 
 
@@ -331,13 +331,14 @@ def _moments(cx: LoweringContext, x: Any, dims: Sequence[int], keepdim: bool, ac
     gone = sorted({d % len(x.size) for d in dims})
     reduced = tuple(x.size[d] for d in gone)
     size = tuple(1 if d in gone else e for d, e in enumerate(x.size))
-    if split_fold(able, size, reduced, folds_columns(x, gone)) is None:
+    columns = folds_columns(x, gone)
+    if split_fold(able, size, reduced, columns) is None:
         if product(reduced) <= able.two_pass_numel or "welford" not in able.reductions:
             return None
         mean = fold(cx, x, dims, keepdim, "welford", dtype=acc, acc_dtype=acc, load=_converted(x, acc), result=0)
         squares = fold(cx, x, dims, keepdim, "welford", dtype=acc, acc_dtype=acc, load=_converted(x, acc), result=1)
         return None if mean is NotImplemented or squares is NotImplemented else (mean, squares)
-    split = split_fold(able, size, reduced, folds_columns(x, gone), even=True)
+    split = split_fold(able, size, reduced, columns, even=True)
     if split is None:
         return None
     wide = _converted(x, acc)

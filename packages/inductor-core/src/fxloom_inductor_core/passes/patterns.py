@@ -13,6 +13,7 @@ overloads with all their arguments by position, `torch_calls.read_torch` one nam
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -63,12 +64,12 @@ class Match:
         return all(user in inside or ignored(user) for node in self.nodes[1:] for user in node.users)
 
 
-class Pattern:
+class Pattern(ABC):
     """Root of patterns."""
 
+    @abstractmethod
     def matches(self, value: Any, found: Match) -> Iterator[Match]:
         """The ways in which `value`, an argument of a call, has this form, going on from what was found already."""
-        raise NotImplementedError
 
 
 Condition: TypeAlias = Callable[[Any], bool]
